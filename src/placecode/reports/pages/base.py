@@ -38,8 +38,7 @@ def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
 
 
 def run_name(run: Run) -> str:
-    """Return the name of a run for the bottom of a figure: study and scale, with the folder in front if its name
-    differs."""
+    """Return the name of a run for the bottom of a figure: study and scale, after the folder's name if that differs."""
     folder = run.path.resolve().name
     kind = f"{run.study}, {run.config['scale']} scale"
     return kind if folder == run.study else f"{folder} ({kind})"
@@ -83,8 +82,10 @@ class Page:
         return self.words()
 
     def verdicts(self) -> list[Verdict]:
-        """Return the findings that stand under a badge at the top of the report, besides the claims; by default
-        none."""
+        """Return the findings that stand under a badge at the top of the report, besides the claims.
+
+        By default none do.
+        """
         return []
 
     def listings(self) -> list[Listing]:

@@ -94,8 +94,7 @@ def _has(run: Run, measure: Measure) -> bool:
 
 
 def sentences_on_networks(run: Run) -> list[str]:
-    """Return sentences on the known networks in the PEs of the smallest and largest sigma, and in functional
-    connectivity.
+    """Return sentences on known networks in the PEs of the smallest and largest sigma, and in functional connectivity.
 
     The list is empty if the run has no known networks or no sigma.
     """
@@ -119,8 +118,7 @@ def sentences_on_networks(run: Run) -> list[str]:
 
 
 def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
-    """Return the interval of a measure at a sigma and, for each null hypothesis, the number of models with p <=
-    ALPHA."""
+    """Return the interval of a measure at a sigma and, for each null hypothesis, how many models have p <= ALPHA."""
     variant = variants(run)[0]
     rows = done(run)
     members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
@@ -134,8 +132,7 @@ def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
 
 
 def sentences_on_variants(run: Run) -> list[str]:
-    """Return sentences on how much higher each measure is at the small sigma than at the large one, for each
-    variant."""
+    """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
     measures = []
     for measure, name in BY_VARIANT.items():
         found = {}

@@ -130,8 +130,7 @@ def _effects(findings: dict[str, Finding]) -> pd.DataFrame:
 
 
 def _losses(run: Run) -> pd.DataFrame:
-    """Return how much accuracy learned models lose by each exchange of their PE: a table of sigma, seed, name and
-    value."""
+    """Return how much accuracy learned models lose by each exchange of their PE, by sigma, exchange and seed."""
     members = done(run)
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []

@@ -65,7 +65,7 @@ def of_sigmas(run: Run) -> list[Shown]:
 
 
 def _published(run: Run) -> list[Shown]:
-    """Draw our accuracies beside the authors' if the run follows their protocol: learned PEs on their puzzles, paper
+    """Draw our accuracies beside the authors' if the run follows their protocol: learned PEs, their puzzles, paper
     scale.
 
     Return no figure if it does not, or has fewer than three of their sigmas.
@@ -79,8 +79,8 @@ def _published(run: Run) -> list[Shown]:
 
 
 def _relations(run: Run) -> list[Shown]:
-    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma; no figure if none can be
-    computed."""
+    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma; no figure if none could be
+    tested."""
     table = predictors.relations(run)
     if table is None:
         return []
@@ -91,8 +91,7 @@ def _relations(run: Run) -> list[Shown]:
 
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
-    """Return the first finished member of a sigma and its title; if all diverged, the first one, with a title that says
-    so."""
+    """Return the first finished member of a sigma and its title. If all diverged, the first member is returned."""
     rows = run.members[in_sweep(run) & (run.members["sigma"] == sigma)]
     finished = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(finished) else ", diverged")

@@ -205,8 +205,7 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the members with the columns `down` and `across` (row and column of a heat map), and the name of
-    `across`."""
+    """Return the members with the columns `down` and `across` (row and column of a heat map), and what `across` is."""
     first = members["parts"].iloc[0]
     if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
         return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA

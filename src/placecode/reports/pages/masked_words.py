@@ -1,4 +1,4 @@
-"""Sentences in the reports of masked prediction: does training bring related channels together, and how large are
+"""Sentences in the reports of masked prediction: does training bring related channels together, and what are the
 errors?
 
 This module computes the numbers; the sentences are in templates/masked.j2 and templates/masked-verdicts.j2.
@@ -39,14 +39,13 @@ PAIRWISE = {
 
 
 def of_settings(run: Run) -> list[str]:
-    """Return all sentences: for each setting, the structure of the PE before and after training and the errors; then
-    baselines."""
+    """Return all sentences: for each setting, the structure of the PE and the errors; then the results of baselines."""
     words = _words(run)
     return [*words["in_settings"], *words["linear"], *words["pairwise"], *words["shared_worlds"], *words["lost"]]
 
 
 def in_short(run: Run) -> list[str]:
-    """Return at most FEW sentences. If there are more, only the lowest and highest of each number are reported."""
+    """Return at most FEW sentences: all if there are no more, else those on the lowest and highest of each number."""
     words, every = _words(run), of_settings(run)
     if len(every) <= FEW:
         return every
@@ -98,8 +97,7 @@ def _settings(run: Run) -> pd.DataFrame:
 
 
 def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Series, pd.Series, pd.DataFrame]]:
-    """Yield each measure that the run has, its values before and after training, and the finished members they belong
-    to."""
+    """Yield each measure that the run has, its values before and after training, and the finished members."""
     done = members[members["state"] == "done"]
     for measure in MEASURES:
         try:
@@ -110,8 +108,7 @@ def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Ser
 
 
 def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
-    """Return the template's entry for one setting: its name, its structure before and after training, and its
-    errors."""
+    """Return the template's entry for one setting: its name, structure before and after training, and errors."""
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
@@ -132,8 +129,7 @@ def _final_errors(run: Run) -> pd.DataFrame:
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
-    """Return the template's entry for the baselines on one data set: errors of the linear predictor, and pairwise
-    measures."""
+    """Return the template's entry for the baselines on a data set: linear errors, and shares of pairwise measures."""
     rows = run.baselines[run.baselines["data"] == data]
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
     pairwise = {}

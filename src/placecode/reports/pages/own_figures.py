@@ -31,8 +31,7 @@ IN_TITLES = {"heldout_mse": "error", "procrustes_r2": "R2", "neighbor_agreement"
 
 
 def of_fit(found: Found, run_name: str) -> list[Shown]:
-    """Return the figures of a fit: its map, the maps of other methods and, if several sigmas were tried, their
-    choice."""
+    """Return the figures of a fit: its map, the maps of other methods and, if it tried several sigmas, their errors."""
     ours = figures.channel_map(
         found.ours.maps[2], found.names, found.ours.labels, found.confidence, run_name, edges(found)
     )
@@ -88,8 +87,7 @@ def channels(found: Found) -> Channels:
 
 
 def listings(found: Found) -> list[Listing]:
-    """Return the tables of the report: the scores of every method, the sigmas that were tried, and the numbers of
-    modules."""
+    """Return the tables of the report: scores of every method, sigmas that were tried, and numbers of modules."""
     methods = by_name(found)
     scores = [name for name in COLUMNS if any(name in method.scores for method in methods.values())]
     rows = [

@@ -22,8 +22,7 @@ A map is unreliable if the mean is below the second.
 STABLE = 0.5
 """Modules are unreliable if their ARI, between fits or with known groups, is below this."""
 BLIND = 0.9
-"""Linear predictors miss the structure if the variance they explain is smaller than ours by more than this share of
-it."""
+"""Linear predictors miss the structure if they explain less than 1 - BLIND of the variance that our models explain."""
 MISSED = 0.1
 """A sentence names another method if it explains more of the variance than our models by at least this share."""
 SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
@@ -144,8 +143,7 @@ def _groups_of_ours_alone(found: Found) -> dict[str, Any] | None:
 
 
 def _missed(found: Found) -> dict[str, Any] | None:
-    """Return the method that explains at least MISSED more of the variance than our models do; None if there is
-    none."""
+    """Return the method that explains at least MISSED more of the variance than our models; None if there is none."""
     errors = _errors(found)
     if not errors:
         return None
