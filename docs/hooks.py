@@ -30,8 +30,10 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_post_build(*, config: Any) -> None:
-    """Write the search index as a script, which a page that is opened as a file can load; mkdocs calls this at the
-    end."""
+    """Write the search index as a script too; mkdocs calls this at the end.
+
+    A page that is opened as a file, without a server, can load the index only as a script.
+    """
     folder = Path(config.site_dir) / "search"
     (folder / "search_index.js").write_text(f"var __index = {(folder / 'search_index.json').read_text()}")
 
@@ -83,8 +85,7 @@ def field_help(value: str) -> tuple[str, str] | None:
 
 
 class Docstrings(griffe.Extension):
-    """Extension of griffe (the reader of docstrings) that fences examples and gives the fields of studies a
-    docstring."""
+    """Fence examples in docstrings, and give the fields of studies a docstring; griffe calls this for every object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:

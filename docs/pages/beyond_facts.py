@@ -67,7 +67,7 @@ def shared_part() -> float:
 
 
 def controls(claims: Findings) -> Facts:
-    """Count the controls, manipulations that must do nothing, which came out as they must.
+    """Return how the controls came out: manipulations of the PE that must do nothing.
 
     All but one are certain to do nothing apart from rounding. The other one transplants the untrained PE of another
     model.

@@ -28,12 +28,12 @@ ENCODINGS = {
 """Runs with all encodings, the condition they are trained with, and the measure of structure of their PEs."""
 LEARNED = "learned, sigma 0.2"
 WITHOUT_POSITION = ("none", "alibi", "causal-none")
-"""Encodings that do not tell channels apart."""
+"""Encodings that add no position to a token: NoPE, ALiBi, and NoPE with a causal mask."""
 SHARES = (0.15, 0.5, 0.75, 0.9)
 """Shares of hidden regions in training and in test."""
 SIGMAS = (0.01, 0.2, 2.0)
 FEWER = "hidden 0.15"
-"""The test condition with fewer hidden nodes than in training."""
+"""The test condition with 15% of the nodes hidden."""
 
 
 def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:

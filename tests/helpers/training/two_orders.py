@@ -1,4 +1,4 @@
-"""A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE from another member."""
+"""A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE taken from another member."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ HEIRS = (
     (FIVE, "resized-shuffled", 0.7),
     (FIVE, "resized", 0.1),
 )
-"""Data, start and sigma of the members that start from members 0 and 1, with the seeds 0 and 1 of these."""
+"""Data, start and sigma of the members whose PE comes from member 0 or 1; each has the seed of the member it takes
+from."""
 
 
 @dataclass(frozen=True)
