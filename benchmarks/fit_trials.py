@@ -40,8 +40,7 @@ SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
 # --------------------------------------------------------------------------------------------------------- tables
 
 World = tuple[np.ndarray, np.ndarray | None, np.ndarray]
-"""A table and its truth: values (T, n), groups of the channels (n,) or None, and which channels are neighbours (n,
-n)."""
+"""Values (T, n), groups of the channels (n,) or None, and which channels are true neighbours (n, n)."""
 
 
 def noise(seed: int, kind: str) -> np.ndarray:

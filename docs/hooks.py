@@ -25,7 +25,7 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", flags=re.MULTILINE)
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Replace links out of docs/ by their text; mkdocs calls this for the Markdown of every page."""
     folder = os.path.dirname(page.file.src_uri)
-    parts = FENCED.split(markdown)  # every second one is code
+    parts = FENCED.split(markdown)  # every second part is code
     return "".join(part if i % 2 else LINK.sub(lambda link: inside(link, folder), part) for i, part in enumerate(parts))
 
 
@@ -60,6 +60,7 @@ def fenced(docstring: str) -> str:
     """
 
     def block(example: re.Match[str]) -> str:
+        """Return one example as a fenced block."""
         indent = example[1]
         return f"{indent}```pycon\n{example[0]}\n{indent}```"
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-for library in ("OMP", "OPENBLAS", "MKL"):  # read when they are loaded, here and in children: tests run side by side
+for library in ("OMP", "OPENBLAS", "MKL"):  # read when the libraries are loaded, also by workers
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import numpy as np
@@ -140,8 +140,7 @@ def _language_patched_once() -> Iterator[None]:
         return [each for each in known if any(each is value for value in function.__globals__.values())]
 
     def patch_lang(function: Any) -> Any:
-        """Patch the language and return what undoes it, or None if it is patched already; nothing uses the result
-        then."""
+        """Patch the language and return what undoes it; return None, which no caller uses, if it is patched already."""
         if any(language.core.is_builtin(each.load) for each in (language, *seen_by(function))):
             return plain(function)
         return None
@@ -171,8 +170,7 @@ def exact_products() -> Iterator[None]:
 
 @pytest.fixture
 def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make Triton's interpreter convert bfloat16 to float32 before products; by itself it multiplies their bits as
-    integers."""
+    """Convert bfloat16 to float32 before products in Triton's interpreter, which would multiply bits as integers."""
     interpreter = pytest.importorskip("triton.runtime.interpreter", reason="the kernels need Triton")
     kinds, plain = pytest.importorskip("triton.language"), interpreter.InterpreterBuilder.create_dot
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-causal": facts.causal,
     "lst-optimizer": facts.optimizer,
-    "lst-heads": lambda run: {},  # its claims are all that its template needs
+    "lst-heads": lambda run: {},  # its template needs only the claims
     "lst-depth": facts.depth,
     "lst-width": facts.width,
     "lst-decay": facts.decay,

@@ -27,8 +27,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """The sigmas that the studies share."""
 LEARNED, LOST = 0.9, 0.5
-"""Accuracies on training puzzles: a model has learned them above the first, and lost them again at or below the
-second."""
+"""A model has learned its training puzzles above the first accuracy, and lost them again at or below the second."""
 MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}
 """Thresholds that the templates mention, by the names they use."""
 Facts = dict[str, Any]
@@ -51,8 +50,8 @@ def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3)
 
 
 def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
-    """Return whether, at each of these sigmas, mean accuracy changed by more than STILL in the last quarter of
-    training."""
+    """Return whether mean accuracy changed by more than STILL in the last quarter of training at all of these
+    sigmas."""
     changes = late_change(run)
     return all(abs(where(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
 

@@ -264,8 +264,7 @@ def baseline(run: Run, name: str, metric: str, condition: str, data: str) -> flo
 
 
 def by_data_table(run: Run, word: str) -> str:
-    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and the linear
-    predictor."""
+    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor."""
     rows = []
     for data in dict.fromkeys(run.members["data"]):
         value, members = data.removeprefix(f"{word}="), done(run).query("data == @data")

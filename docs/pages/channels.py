@@ -99,8 +99,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Return whether no baseline predicts better than the linear one, apart from rounding, in the worlds that have
-    both."""
+    """Return whether no baseline predicts better than the linear one, apart from rounding.
+
+    Differences are averaged over the worlds in which both were run.
+    """
     rows = run.baselines
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")

@@ -275,7 +275,7 @@ class Groups(NamedTuple):
     @property
     def words(self) -> str:
         """Q and its p-value as text."""
-        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # 0.00, and not -0.00
+        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # + 0.0 avoids -0.00
 
     @property
     def p(self) -> float:

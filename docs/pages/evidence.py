@@ -87,7 +87,7 @@ def evidence(root: Path = ROOT) -> str:
 def settings(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a record for each setting of a run that has enough sigmas."""
     members = run.members[in_sweep(run) & run.members["learn"] & (run.members["start"] == "normal")]
-    members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # as nearly everyone trains
+    members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # usual settings only
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
     names = needed(members, varied)

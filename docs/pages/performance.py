@@ -132,8 +132,7 @@ def versions(about: dict[str, Any]) -> str:
 
 
 def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Return when one call of the benchmark was made, with which versions, and which cases and precisions it
-    measured."""
+    """Return the time of one call of the benchmark, its versions, and the cases and precisions that it measured."""
     measured: dict[str, list[str]] = {}
     for row in rows:
         if row["call"] == call["call"] and row["precision"] not in measured.setdefault(row["case"], []):

@@ -50,8 +50,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     strong = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
 
     def row(words: str, run: str, claim: str) -> tuple[str, ...]:
-        """Return a row of the table: a statement of the paper, its reviewers or the authors' logs, and our claim about
-        it."""
+        """Return a table row: a statement of the paper, its reviewers or the authors' logs, and our result on it."""
         finding = findings[run][claim]
         effect = finding.found
         if math.isnan(effect.mean):
@@ -74,7 +73,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """List all runs, and which of their members diverged."""
+    """Return tables of all runs, and which of their members diverged."""
     on_gpu = [run for name, run in runs.items() if RUNS[name].get("gpu", True)]
     finished = [run for name, run in runs.items() if not RUNS[name].get("diverged", False)]
     lost = runs["lst-encodings"].members.query("state == 'diverged'")

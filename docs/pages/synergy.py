@@ -52,13 +52,12 @@ class Tests(NamedTuple):
 
     @property
     def at_chance(self) -> bool:
-        """Whether at least as many low p-values would occur by chance in 5% of cases or more, if tests were
-        independent."""
+        """Whether independent tests without any structure would have so many low p-values in at least 5% of cases."""
         return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
 
 
 def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
-    """Collect the tests of all methods without a model, in every world, on these measures (analysis, target)."""
+    """Count the tests of all methods without a model, in every world, on these measures (analysis, target)."""
     rows = run.baselines
     rows = rows[rows["split"] == "analysis"]
     wanted = {(f"{metric}_p", target) for metric, target in measures}
@@ -93,8 +92,10 @@ class Tally(NamedTuple):
 
 
 def models(run: Run) -> pd.DataFrame:
-    """Return the finished models with their channels, samples, error and neighbours, and when they reached the least
-    error."""
+    """Return a table of the finished models: channels, samples, error, neighbours, and when they had the least error.
+
+    `step` is NaN if a model never had the least error. `ready` says whether it has it at the end.
+    """
     parts = run.config["task"].get("parts", {"": run.config["task"]})
     rows = done(run)
     rows = rows.assign(
@@ -172,8 +173,10 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def lost_again(run: Run, sigma: float) -> Numbers:
-    """Return when the one model of a sigma that left the least error last had it, and its error and neighbours at the
-    end."""
+    """Return the step at which a model last had the least error, and its error and neighbours at the end.
+
+    The model is the only one of this sigma that reached the least error and left it again.
+    """
     rows = models(run).query("sigma == @sigma and not ready and step == step")
     assert len(rows) == 1
     model = rows.iloc[0]
@@ -183,8 +186,7 @@ def lost_again(run: Run, sigma: float) -> Numbers:
 
 
 def still_falling(run: Run, sigma: float) -> int:
-    """Count the models of a sigma whose error still fell by 0.02 or more at the last evaluation, without being at the
-    least."""
+    """Count the models of a sigma that are above the least error and still improved by 0.02 at the last evaluation."""
     members = models(run).query("sigma == @sigma and not ready")["member"]
     rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
     curves = rows[rows["member"].isin(members)].pivot(index="member", columns="step", values="value")
@@ -199,7 +201,7 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     found, sizes = by(rows, "channels", "samples"), {size: tallied for (size,), tallied in by(rows, "channels").items()}
     steps = [each.step for each in sizes.values()][:3]
     smaller = rows.query("channels < 120").groupby("channels")
-    all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # the others count as later
+    all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
     ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
     return {
         "fields": fields,

@@ -114,8 +114,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 
 
 def correlation_table(table: pd.DataFrame) -> str:
-    """Return the table of `correlations` in Markdown, with a row per measure and a column per question; bold:
-    significant."""
+    """Return the table of `correlations` in Markdown, measures by questions, with significant values in bold."""
     questions = list(predictors.QUESTIONS)
     rows = []
     for measure, answers in table.groupby("measure", sort=False):
@@ -223,7 +222,7 @@ def dropout_table(run: Run) -> str:
     right, train = accuracy(run), accuracy(run, "train")
     try:
         clean = measured(run, "accuracy_without_dropout", "ood")
-    except NotInRun:  # nothing was dropped
+    except NotInRun:  # the run has no dropout
         clean = pd.Series(dtype=float)
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):

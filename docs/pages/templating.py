@@ -156,6 +156,7 @@ def render_sections(name: str, numbers: dict[str, dict[str, Any]]) -> str:
     made = environment()
 
     def section(part: str) -> str:
+        """Return the text of one section."""
         return made.get_template(f"{name}/{part}.md.j2").render({**numbers, **numbers.get(part, {})})
 
     return unwrap(made.get_template(f"{name}.md.j2").render({**numbers, "section": section}))

@@ -110,8 +110,7 @@ def of_baseline(folder: Path, name: str, metric: str, condition: str, seeds: pd.
 
 
 def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
-    """Return the mean and Student's interval over worlds, with the seeds of a world averaged; over seeds if there is
-    one world."""
+    """Return mean and Student's interval over worlds, with the seeds of a world averaged. One world: over seeds."""
     kept, worlds = by_seed.dropna(), worlds_of(folder)
     if worlds == 1:
         return student(kept.to_numpy())
@@ -138,8 +137,7 @@ def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
 
 
 def cosines(pe: np.ndarray) -> np.ndarray:
-    """Return the cosine similarity (n, n) of the tokens of a PE (l, n, d), with blocks concatenated and centred over
-    tokens."""
+    """Return cosine similarities (n, n) of the tokens of a PE (l, n, d): blocks concatenated, centred over tokens."""
     tokens = np.hstack(list(pe.astype(np.float64)))  # (n, l * d)
     tokens -= tokens.mean(axis=0)
     tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)

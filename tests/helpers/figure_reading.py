@@ -76,8 +76,7 @@ def mean_and_bounds(values: np.ndarray, clip: bool = True) -> tuple[float, float
 
 
 class Points(NamedTuple):
-    """Points with error bars: positions, the ends of the bars along x and y (k, 2) or None, and the look of the
-    markers."""
+    """Points with error bars: positions, ends of the bars along x and y (k, 2) or None, and look of the markers."""
 
     x: np.ndarray
     y: np.ndarray
@@ -114,7 +113,7 @@ def assert_means(marks: Points, values: Sequence[np.ndarray], clip: bool = True)
 
 
 def assert_curve(line: Any, band: Any, values: dict[int, np.ndarray], clip: bool = True) -> None:
-    """A line goes through the means of these values by step, and a band is their interval."""
+    """Assert that a line goes through the means of these values by step, and that a band is their interval."""
     corners = band.get_paths()[0].vertices
     assert list(line.get_xdata()) == list(values)
     for mean, (step, seeds) in zip(line.get_ydata(), values.items(), strict=True):

@@ -84,7 +84,7 @@ def save(run: Any, path: Path) -> Path:
     return path
 
 
-# By hand
+# Statistics of claims, computed without the package
 
 
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

@@ -1,5 +1,4 @@
-"""Make up the result of a fit, to test its sentences, tables and figures; and small tables and estimators for real
-fits."""
+"""Make up the result of a fit, to test its sentences, tables and figures; and small tables for real fits."""
 
 from __future__ import annotations
 
@@ -23,12 +22,11 @@ def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Metho
 
 
 def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
-    """Return a made-up fit that found structure with high confidence, better than other methods; `given` replaces
-    fields."""
+    """Return a made-up fit that found structure with confidence, better than other methods; `given` replaces fields."""
     rng = np.random.default_rng(1)
     half = rng.random((n, n)) * 0.8
     pairs = np.triu(half, k=1)
-    pairs[0, 1] = 0.9  # sure by a hair
+    pairs[0, 1] = 0.9  # just enough to count as sure
     usual: dict[str, Any] = {
         "names": tuple(f"c{i + 1}" for i in range(n)),
         "sigma": 0.05,

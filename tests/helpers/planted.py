@@ -8,8 +8,7 @@ GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
 
 
 def noise(rng, *lead: int, n: int = 24) -> np.ndarray:
-    """Return random symmetric matrices (..., n, n) with entries of both signs, also on the diagonal, which must not
-    matter."""
+    """Return random symmetric matrices (..., n, n) of both signs. Their diagonal is random too, and must not matter."""
     half = rng.normal(size=(*lead, n, n))
     return (half + np.swapaxes(half, -1, -2)) / 2
 

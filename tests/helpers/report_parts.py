@@ -1,5 +1,4 @@
-"""Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse the HTML of a
-report."""
+"""Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse a report's HTML."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
-    """Return a map of channels with modules, neighbours, columns and edges; in three dimensions too if `space` is
-    True."""
+    """Return a map of channels with modules, neighbours, columns and edges, and with a third dimension if `space`."""
     rng = np.random.default_rng(1)
     codes = rng.integers(-1, modules, count)
     centres = rng.normal(size=(modules + 1, 3)) * 2
@@ -107,7 +105,7 @@ def make(
         for step, name in itertools.product((0, 9), ("procrustes", "procrustes_raw", "rsa")):
             value = rng.normal(60, 5) if name == "procrustes_raw" else rng.uniform(-1, 1)
             analysis.append((number, step, -1, name, "2d-fixed", value))
-            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block: not for the page
+            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block; a page must not show it
     fields = {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True}
     config = {"format": 1, "study": "lst-sigma", "scale": "quick", "fields": fields, "precision": "high"}
     config |= {"device": "cpu", "members": f"0:{len(members)}", "total": len(members)}

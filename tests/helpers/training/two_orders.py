@@ -22,8 +22,7 @@ HEIRS = (
     (FIVE, "resized-shuffled", 0.7),
     (FIVE, "resized", 0.1),
 )
-"""Data, start and sigma of the members whose PE comes from member 0 or 1; each has the seed of the member it takes
-from."""
+"""Data, start and sigma of the members whose PE comes from member 0 or 1, with the seed of that member."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _effects(findings: dict[str, Finding]) -> pd.DataFrame:
     rows = [
         (group, name, *findings[id].found, findings[id].claim.remark == CONTROL)
         for id, (group, name) in ROWS.items()
-        if math.isfinite(findings[id].found.mean)  # else the run does not have it
+        if math.isfinite(findings[id].found.mean)  # NaN: not in this run
     ]
     return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 
@@ -135,7 +135,7 @@ def _losses(run: Run) -> pd.DataFrame:
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []
     for name in EXCHANGES:
-        with contextlib.suppress(NotInRun):  # a piece of the study need not have it
+        with contextlib.suppress(NotInRun):  # a part of the study may lack it
             values = before - measured(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())

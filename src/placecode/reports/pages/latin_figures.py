@@ -56,7 +56,7 @@ def of_sigmas(run: Run) -> list[Shown]:
         shown("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
         shown("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
-    if not in_sweep(run).any():  # a piece that has only references
+    if not in_sweep(run).any():  # a part of the study with references only
         return drawn
     drawn += _published(run)
     if len(swept(run)["sigma"].unique()) > 2:
@@ -65,10 +65,10 @@ def of_sigmas(run: Run) -> list[Shown]:
 
 
 def _published(run: Run) -> list[Shown]:
-    """Draw our accuracies beside the authors' if the run follows their protocol: learned PEs, their puzzles, paper
-    scale.
+    """Draw our accuracies beside the authors' if the run follows their protocol.
 
-    Return no figure if it does not, or has fewer than three of their sigmas.
+    That is the paper's scale, with learned PEs on their puzzles. Return no figure if the run does not, or has fewer
+    than three of their sigmas.
     """
     fields, rows = run.config["fields"], swept(run)
     theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
@@ -79,8 +79,10 @@ def _published(run: Run) -> list[Shown]:
 
 
 def _relations(run: Run) -> list[Shown]:
-    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma; no figure if none could be
-    tested."""
+    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma.
+
+    Return no figure if the run does not have the measures.
+    """
     table = predictors.relations(run)
     if table is None:
         return []
@@ -106,7 +108,7 @@ def _pictures(run: Run) -> list[Shown]:
     examples = [_example(run, sigma) for sigma in dials(run)]
     first = examples[0][0]
     drawn = []
-    if run.has_array(f"pe_end/{first}"):  # encodings without one vector per cell, such as rotary, have none
+    if run.has_array(f"pe_end/{first}"):  # not for rotary and others without a vector per cell
         titles = [title for _, title in examples]
         pes = [[run.array(f"pe_{when}/{number}") for when in ("start", "end")] for number, _ in examples]
         truth = alignment.similarity(sinusoid(positions, int(run.members["width"].iloc[0])))

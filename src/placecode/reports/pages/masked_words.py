@@ -1,5 +1,4 @@
-"""Sentences in the reports of masked prediction: does training bring related channels together, and what are the
-errors?
+"""Sentences in the reports of masked prediction: does training bring related channels together, how large are errors?
 
 This module computes the numbers; the sentences are in templates/masked.j2 and templates/masked-verdicts.j2.
 """

@@ -91,7 +91,7 @@ class KnobPage(Page):
     )
 
     def dial(self) -> Dial | None:
-        return None  # it would show one of the settings, and not say which
+        return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[Shown]:
         levels = knobs.levels_of(self.run, self.study.reference_lines(self.run))

@@ -53,8 +53,7 @@ def figures_of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
 
 
 def sentences_on_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
-    """Return sentences that say, for every loss and sigma, how many models had a spike and how accuracy changed after
-    EARLY."""
+    """Return a sentence for every loss and sigma: how many models had a spike, and how accuracy changed after EARLY."""
     try:
         late = late_gain(run)
     except NotInRun:  # the run is shorter, or was not evaluated at that epoch
