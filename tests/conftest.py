@@ -31,10 +31,10 @@ from placecode.tasks.base import Split, Task
 class GridTask(Task):
     """A tiny task: which column of a small grid has the largest sum? Tokens are cells, in row-major order.
 
-    `inputs` (N, rows * columns, 3) are noise; only the position of a token tells its column. With `readout="token"` the
-    targets are numbers (N, n, 1): for each cell, the mean of its column. The splits are "train" (not a multiple of 4,
-    so that the last batch is smaller) and "test". The condition of an example is "clear" or "near", by the margin of
-    the largest sum.
+    `inputs` (N, rows * columns, 3) are noise; a model knows the column of a cell only by its position. With
+    `readout="token"` the targets are numbers (N, n, 1): for each cell, the mean of its column. The splits are "train"
+    (not a multiple of 4, so that the last batch is smaller) and "test". The condition of an example is "clear" or
+    "near", by the margin of the largest sum.
     """
 
     name = "grid"

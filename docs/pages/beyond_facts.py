@@ -50,8 +50,7 @@ def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3)
 
 
 def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
-    """Return whether mean accuracy changed by more than STILL in the last quarter of training at all of these
-    sigmas."""
+    """Return whether mean accuracy changed by more than STILL in the last quarter of training at every given sigma."""
     changes = late_change(run)
     return all(abs(where(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
 

@@ -47,7 +47,7 @@ def run_of(name: str) -> Run:
 
 
 class Learned(NamedTuple):
-    """The PE of one member on networks after training."""
+    """The PE of one member of the run on networks, after training."""
 
     sigma: float
     pe: Array
@@ -319,7 +319,8 @@ def modularity() -> Figure:
 
 
 class Example(NamedTuple):
-    """One example of masked prediction: the recording, the visible values and the hidden ones."""
+    """One example of masked prediction: the recording, what the model sees, which channels are hidden, and the
+    targets."""
 
     recording: Array
     """The recording (T, n) up to the time of the example."""

@@ -64,10 +64,7 @@ STRUCTURE = {
 NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
 """Columns of the member table that do not distinguish settings."""
 MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
-"""Fields that are in the name of a setting whenever they vary in its run.
-
-Other fields are in it if their value is rare.
-"""
+"""Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
 EPSILON = 1e-8
 """The usual epsilon of Adam; members with another one are left out."""
 KEPT = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")

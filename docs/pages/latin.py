@@ -343,9 +343,9 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def significance(run: Run) -> dict[str, dict[str, set[str]]]:
-    """Return the names of the significant measures of the PE and of attention, for each of three questions.
+    """Return the names of the measures of the PE and of attention that predict accuracy significantly, by question.
 
-    These are whether a measure predicts accuracy before training, after it, and after it given its value before.
+    The questions are: before training, after training, and after training given the value before.
     """
     questions = {"before": BEFORE, "after": AFTER, "beyond": BEYOND}
     return {

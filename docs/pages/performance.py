@@ -30,12 +30,12 @@ IN_TF32 = "lst-sigma-tf32"
 OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
 """Runs of the same seeds that are compared with IN_TF32. The last one differs only in how its kernels round."""
 STRONGEST, LEADING_CASE = "compiled-vmap", "lst-paper"
-"""The peer that an expert would write, and the case with which the page begins."""
+"""The strongest peer (other implementation), as an expert would write it, and the case with which the page begins."""
 
 Row = dict[str, Any]
 """One row of a bench.json: the time and memory of one implementation."""
 Key = tuple[float, int]
-"""A sigma and a seed."""
+"""A member of the sweep, as (sigma, seed)."""
 
 
 def page(root: Path = ROOT) -> str:
@@ -160,10 +160,10 @@ def cases(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield, for each precision, the ratios to placecode of other implementations.
+    """Yield, for each precision, how other implementations compare with placecode.
 
-    These are stacked peers at their largest number of models, loops over models, and the share of the time of a
-    compiled loop that placecode takes for a single model.
+    These are stacked peers at their largest number of models and loops over single models. `single_share` is the time
+    of placecode for a single model, relative to that of a compiled loop; None if either is unknown.
     """
     for precision in dict.fromkeys(row["precision"] for row in rows if row["name"] == "placecode"):
         here = [row for row in rows if row["precision"] == precision and row["ratio"] is not None]
@@ -248,7 +248,7 @@ def ood_accuracy(run: Run) -> dict[Key, float]:
 
 
 def main() -> None:
-    """Write the page, and draw its figures anew."""
+    """Write the page, and replace its figures."""
     files.write_text(ROOT / "docs" / "performance.md", page())
     images = ROOT / "docs" / "images"
     for old in images.glob("bench-*.png"):

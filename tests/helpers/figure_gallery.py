@@ -1,4 +1,4 @@
-"""Draw one example of every figure that needs a table with a row per seed, to test what must hold for all figures."""
+"""Draw one example of each figure, to test what must hold for all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOMENTS, SIGMAS = ("start", "end"), (0.1, 0.5, 2.0)
 class Example(NamedTuple):
     """How to draw a figure from a table, and the columns of the table.
 
-    `columns` takes a name, which labels in the table then have; `values` are the columns of numbers.
+    `columns` takes a name and returns the labels in each column, some of which have that name. `values` are the columns
+    of numbers.
     """
 
     draw: Callable[[pd.DataFrame, str], Figure]
@@ -26,7 +27,7 @@ class Example(NamedTuple):
     values: tuple[str, ...] = ("value",)
 
     def table(self, seeds: int, name: str) -> pd.DataFrame:
-        """Return the table of the example with so many seeds."""
+        """Return the table of the example, with this number of seeds."""
         return made_up(self.columns(name), seeds, self.values)
 
 
@@ -113,7 +114,7 @@ def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def all_figures(name: str) -> list[Figure]:
-    """Draw every figure, with this name for the run and for whatever else has a name."""
+    """Draw all figures of this module, with this name for the run and for whatever else has a name."""
     grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])
     return [
         figures.accuracy_by_sigma(*tables(), name),

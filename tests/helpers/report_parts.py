@@ -23,7 +23,7 @@ SIGMAS = (0.01, 0.1, 1.0)
 
 
 def names(count: int) -> list[str]:
-    """Return names of channels. The second one is EVIL, and "channel 1" is a prefix of others."""
+    """Return names of channels. The second one is EVIL; "channel 2" is a part of "channel 20"."""
     return [f"channel {i}" if i != 1 else EVIL for i in range(count)]
 
 
@@ -179,7 +179,7 @@ class Page(HTMLParser):
             self.tables[-1]["rows"][-1][-1] += data
 
     def table(self, start: str) -> list[list[str]]:
-        """Return the rows of the only table whose caption starts so."""
+        """Return the rows of the only table whose caption begins with `start`."""
         (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
         rows: list[list[str]] = found
         return rows

@@ -26,10 +26,9 @@ SMALL: dict[str, Any] = {
 
 TINY_DATA = ["--per-class", "20", "--heldout", "9", "--distance", "0.5"]
 TINY_RUN = ["run", "lst-sigma", *TINY_DATA, "--epochs", "2", "--evaluations", "2", "--width", "8", "--heads", "2"]
-"""The arguments of a command that trains four members in two stacks, in less than a second."""
 TINY_RUN += ["--layers", "1", "--batch", "16", "--sigmas", "0.1,2.0", "--seeds", "2", "--references", ""]
 TINY_RUN += ["--device", "cpu", "--stack", "2"]
-"""Words of a command that trains four members in two stacks, in less than a second."""
+"""The arguments of a command that trains four members in two stacks, in less than a second."""
 
 
 def made(study: Study, folder: Path) -> Run:

@@ -27,7 +27,8 @@ HEIRS = (
 
 @dataclass(frozen=True)
 class TwoOrders(LatinStudy):
-    """Two learned PEs on order 4, one per start from the true positions on order 5, the heirs, and 2d-fixed PEs."""
+    """A study with learned PEs on order 4, true initial positions on order 5, HEIRS of the learned PEs, and 2d-fixed
+    PEs."""
 
     name = "two-orders"
     about = "for tests"
