@@ -59,9 +59,10 @@ def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
 
 
 def worth(final: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much accuracy is higher at the small sigma than at the large one, by panel, line and seed.
+    """Return by how much accuracy is higher at the small sigma than at the large one: panel, line, seed, value, large.
 
-    Lines without both sigmas have no rows. If the usual large sigma was not run, the largest one takes its place.
+    `large` is the large sigma: the usual one, or the largest of the line if that was not run. Lines without both sigmas
+    have no rows.
     """
     found = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
@@ -115,10 +116,11 @@ def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
-    """Return the values that templates need to say which settings have not settled.
+    """Return the settings that have not settled, the largest change first, and the other values of
+    templates/settled.j2.
 
-    These are the settings whose mean accuracy changed by more than STILL over the last quarter, the largest change
-    first. `most` is the number of them to name.
+    A setting has not settled if its mean accuracy changed by more than STILL over the last quarter of training.
+    Sentences name at most `most` of them.
     """
     changes = late_changes(run, lines)
     found = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)

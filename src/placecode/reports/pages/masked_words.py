@@ -34,7 +34,7 @@ PAIRWISE = {
     "mutual information": "mutual information",
     "partial correlation": "partial correlation",
 }
-"""Names in sentences of the baselines that compare channels pair by pair."""
+"""Baselines that compare channels pair by pair, and how sentences name them."""
 
 
 def of_settings(run: Run) -> list[str]:
@@ -53,11 +53,11 @@ def in_short(run: Run) -> list[str]:
 
 
 def verdicts(run: Run) -> list[Verdict]:
-    """Return, for each measure, a verdict on whether training brought related channels together.
+    """Return, for each measure that the run has, a verdict on whether training brought related channels together.
 
     The sentence says in how many settings the 95% interval of the gain (after minus before training) is above 0. The
-    badge is "found" if it is so in all settings, "found in part" in some, "not found" in none, and "unsure" if no
-    interval is known.
+    badge is "found" if that holds in all settings, "found in part" if in some, "not found" if in none, and "unsure" if
+    no setting has an interval.
     """
     gains, kinds = [], []
     for measure, before, after, members in _measured(run, _settings(run)):

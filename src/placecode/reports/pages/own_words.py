@@ -15,9 +15,9 @@ from placecode.reports.pages.dials import Verdict
 from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3
-"""Two channels are called neighbours from the first confidence on.
+"""Two channels are called neighbours if their confidence is at least the first number.
 
-A map is unreliable if the mean is below the second.
+A map is called unreliable if its mean confidence is below the second.
 """
 STABLE = 0.5
 """Modules are unreliable if their ARI, between fits or with known groups, is below this."""
@@ -114,7 +114,7 @@ def _has(method: Method, score: str) -> bool:
 
 
 def _seen_by_others(found: Found) -> tuple[list[dict[str, Any]], int]:
-    """Return the tests in which other methods see structure (p <= LEVEL), and the number of all such tests.
+    """Return the tests in which other methods see structure (p <= LEVEL), and the number of all tests.
 
     Both measures of structure are tested: the ARI of the modules, and the nearest neighbours.
     """
