@@ -34,17 +34,17 @@ from placecode.tasks.table import tables as split_table
 
 OUT = Path(__file__).parents[1] / "results" / "fits"
 SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
-"""Settings of the noise trials: long enough to learn any structure of so few channels."""
+"""Settings of the noise trials. 200 steps are enough to learn any structure of so few channels."""
 
 
 # --------------------------------------------------------------------------------------------------------- tables
 
 World = tuple[np.ndarray, np.ndarray | None, np.ndarray]
-"""Values (T, n), groups of the channels (n,) if any, and which channels are neighbours (n, n)."""
+"""Values (T, n), groups of the channels (n,) or None, and which channels are true neighbours (n, n)."""
 
 
 def noise(seed: int, kind: str) -> np.ndarray:
-    """500 samples of 20 independent channels: white, or "slow" with an autocorrelation of 0.9."""
+    """Draw 500 samples of 20 independent channels, white or (`kind="slow"`) with an autocorrelation of 0.9."""
     values = np.random.default_rng(seed).normal(size=(500, 20))
     if kind == "slow":
         for t in range(1, len(values)):
@@ -53,7 +53,7 @@ def noise(seed: int, kind: str) -> np.ndarray:
 
 
 def field(seed: int) -> World:
-    """2,000 samples of a smooth random field on a grid of 8 x 8, with noise. Neighbours are adjacent cells."""
+    """Draw 2,000 samples of a smooth random field on a grid of 8 x 8, with noise. Neighbours are adjacent cells."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(64), 8), axis=1)
     distance = np.linalg.norm(grid[:, None] - grid, axis=-1)
@@ -64,19 +64,22 @@ def field(seed: int) -> World:
 
 
 def network(seed: int) -> World:
-    """A nonlinear network of 50 nodes in 5 clusters. Neighbours are nodes of one cluster."""
+    """Simulate a nonlinear network of 50 nodes in 5 clusters. Neighbours are nodes of the same cluster."""
     task = Network(nodes=50, train=5_000, test=500, shuffled=True, seed=seed)
     return _values(task), task.labels, _same_group(task.labels)
 
 
 def synergy(seed: int) -> World:
-    """15 channels in groups of three, each the product of the other two. Neighbours are channels of one group."""
+    """Draw 15 channels in groups of three, each the product of the other two.
+
+    Neighbours are channels of the same group.
+    """
     task = Synergy(groups=5, train=20_000, test=500, shuffled=True, seed=seed)
     return _values(task), task.labels, _same_group(task.labels)
 
 
 def write_tables(out: Path) -> None:
-    """Write a network of 100 nodes, and synergy with 15 and with 30 channels, with channels in random order."""
+    """Write a network of 100 nodes, and synergy with 15 and with 30 channels, with the channels in random order."""
     worlds: dict[str, Network | Synergy] = {
         "network": Network(train=10_000, test=1_000, shuffled=True),
         "synergy": Synergy(groups=5, train=20_000, test=500, shuffled=True),
@@ -91,11 +94,12 @@ def write_tables(out: Path) -> None:
 
 
 def _values(task: Network | Synergy) -> np.ndarray:
-    """Samples of all splits, (T, n)."""
+    """Return the samples of all splits (T, n)."""
     return np.concatenate([split.inputs[0].numpy() for split in task.splits.values()])
 
 
 def _same_group(labels: Any) -> np.ndarray:
+    """Return which pairs of different channels are in the same group (n, n)."""
     return np.asarray((labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool))
 
 
@@ -104,7 +108,9 @@ WORLDS: dict[str, Callable[[int], World]] = {
     "network": network,
     "synergy": synergy,
 }
+"""Functions that draw a table with known structure from a seed."""
 STEPS = {"field": 1500, "network": 1500, "synergy": 3000}
+"""Number of training steps for each kind of table."""
 STRUCTURE = ("ari", "ari_p", "neighbor_agreement", "neighbor_agreement_p")
 """Scores against known groups that a trial records for each method."""
 
@@ -113,18 +119,22 @@ STRUCTURE = ("ari", "ari_p", "neighbor_agreement", "neighbor_agreement_p")
 
 
 Tables = dict[str, list[dict[str, Any]]]
-"""Rows to add to each output table."""
+"""Rows to add to each output table, by the name of its file."""
 
 
 def noise_trial(trial: int, kind: str) -> Tables:
+    """Fit a table of noise, and return a row with the p-value, the verdict and the scores."""
     fitted = _fitted(noise(trial, kind), random_state=trial, **SMALL)
     row = {"kind": kind, "trial": trial, "p_value": fitted.p_value_, "verdict": fitted.verdict_, "sigma": fitted.sigma_}
     return {"noise": [{**row, **fitted.scores_}]}
 
 
 def known_trial(trial: int, kind: str) -> Tables:
-    """Count true neighbours by confidence of the pair, and score the modules and neighbours of every method against
-    known groups, with p-values."""
+    """Fit a table with known structure, and return rows for calibration.csv and groups.csv.
+
+    The first count true neighbours by the confidence of the pair. The second have, for every method, the scores of its
+    modules and neighbours against the known groups, with p-values.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -156,6 +166,7 @@ def known_trial(trial: int, kind: str) -> Tables:
 
 
 def _fitted(values: np.ndarray, **settings: Any) -> Any:
+    """Return a `LearnedPositions` that was fitted on one thread, with its warnings silenced."""
     import torch
 
     from placecode import LearnedPositions
@@ -167,10 +178,11 @@ def _fitted(values: np.ndarray, **settings: Any) -> Any:
 
 
 Job = Callable[[int, str], Tables]
+"""A function from the number of a trial and the kind of table to the rows it adds."""
 
 
 def run(job: Job, kinds: Sequence[str], trials: int, processes: int) -> Iterator[Tables]:
-    """Run all trials of every kind in worker processes, and yield the results as they finish."""
+    """Run all trials of every kind in worker processes, and yield their rows as they finish."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(job, trial, kind) for trial in range(trials) for kind in kinds]
         for done in as_completed(jobs):
@@ -181,9 +193,11 @@ JOBS: dict[str, tuple[Job, tuple[str, ...]]] = {
     "noise": (noise_trial, ("white", "slow")),
     "known": (known_trial, tuple(WORLDS)),
 }
+"""What each command runs, and on which kinds of tables."""
 
 
 def main() -> None:
+    """Run the trials, and write all rows so far after each of them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=[*JOBS, "tables"])
     parser.add_argument("--trials", type=int, default=100)

@@ -20,13 +20,14 @@ from placecode.errors import BadInput
 
 TABLES = ("rows", "ceilings", "kernels")
 UNRECORDED = "not recorded"
-"""Call of rows measured before calls were recorded."""
+"""The name of the call for rows measured before calls were recorded."""
 
 Result = dict[str, Any]
+"""The contents of a bench.json."""
 
 
 def with_calls(result: Result) -> Result:
-    """Return the result; rows from before calls were recorded get a call named `UNRECORDED`."""
+    """Return the result with a call for every row; rows without one get the call `UNRECORDED`."""
     if "calls" in result:
         return result
     tables = {kind: [{**row, "call": UNRECORDED} for row in result.get(kind, [])] for kind in TABLES}
@@ -35,7 +36,11 @@ def with_calls(result: Result) -> Result:
 
 
 def merged(old: Result, new: Result) -> Result:
-    """Return `old` with the cases and precisions of `new` replaced."""
+    """Return `old` with the cases and precisions of `new` replaced by those of `new`.
+
+    Raises BadInput if the two are of different machines, or if `new` lacks the time of placecode where it replaces
+    rows.
+    """
     old, new = with_calls(old), with_calls(new)
     for name in ("device", "gpu", "processor"):
         first, second = (result["environment"].get(name) for result in (old, new))
@@ -61,11 +66,12 @@ def merged(old: Result, new: Result) -> Result:
 
 
 def _group(row: dict[str, Any]) -> tuple[str, str]:
-    """Case and precision, which are replaced as a whole."""
+    """Return case and precision of a row. All rows with the same pair are replaced together."""
     return row["case"], row["precision"]
 
 
 def _groups(result: Result) -> list[tuple[str, str]]:
+    """Return the pairs of case and precision of all rows, each once."""
     return list(dict.fromkeys(_group(row) for kind in TABLES for row in result[kind]))
 
 

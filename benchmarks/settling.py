@@ -20,7 +20,7 @@ from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import Trainer, stack_for, steps_per_epoch
 
 EVERY = 50
-"""Number of epochs between rows."""
+"""Number of epochs between rows of the table."""
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def rows(members: list[Member], task: LatinSquares, device: str, epochs: int) -> list[dict[str, float]]:
-    """Train, and return one row per member for every 50th epoch."""
+    """Train the members, and return one row per member for every 50th epoch."""
     steps = epochs * steps_per_epoch(len(task.splits["train"]), members[0].batch)
     trainer = Trainer(stack_for(members, task, device), task, steps)
     table: list[dict[str, float]] = []

@@ -21,10 +21,14 @@ STEPS = {
     1: "format 1 to 2: roles and labels of members added from the study",
     2: "format 2 to 3: the split validation renamed to ood",
 }
+"""What each upgrade does, by the format it starts from; recorded in environment.json."""
 
 
 def upgrade(path: Path) -> bool:
-    """Upgrade one folder; return whether it changed."""
+    """Upgrade one run folder, and return whether it changed.
+
+    Raises BadInput if the members in the folder are not those of its study.
+    """
     run = Run(path)
     if run.config["format"] == FORMAT or run.study not in STUDIES:
         return False

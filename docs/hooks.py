@@ -1,4 +1,4 @@
-"""What the site needs besides its Markdown.
+"""Hooks of the documentation site, which mkdocs calls when it builds the pages from Markdown.
 
 - Pages may link to files of the repository. The site has none of them, so there the link becomes its text and the name
   of the file.
@@ -23,20 +23,23 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", flags=re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Called by mkdocs for every page."""
+    """Replace links out of docs/ by their text; mkdocs calls this for the Markdown of every page."""
     folder = os.path.dirname(page.file.src_uri)
-    parts = FENCED.split(markdown)  # every second one is code
+    parts = FENCED.split(markdown)  # every second part is code
     return "".join(part if i % 2 else LINK.sub(lambda link: inside(link, folder), part) for i, part in enumerate(parts))
 
 
 def on_post_build(*, config: Any) -> None:
-    """Called by mkdocs at the end. A page that is opened as a file can load the search index only as a script."""
+    """Write the search index as a script too; mkdocs calls this at the end.
+
+    A page that is opened as a file, without a server, can load the index only as a script.
+    """
     folder = Path(config.site_dir) / "search"
     (folder / "search_index.js").write_text(f"var __index = {(folder / 'search_index.json').read_text()}")
 
 
 def inside(link: re.Match[str], folder: str) -> str:
-    """The link unchanged; if it leads out of docs/, its text with the name of the file.
+    """Return the link unchanged, or its text with the name of the file if it leads out of docs/.
 
     >>> inside(LINK.match("[the licence](../LICENSE)"), "")
     'the licence (`LICENSE`)'
@@ -50,13 +53,14 @@ def inside(link: re.Match[str], folder: str) -> str:
 
 
 def fenced(docstring: str) -> str:
-    """Examples, up to the next blank line, as indented blocks of code.
+    """Return the docstring with its examples, each up to the next blank line, as fenced blocks of code.
 
     >>> fenced("Adds.\\n\\n>>> 1 + 1\\n2")
     'Adds.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```'
     """
 
     def block(example: re.Match[str]) -> str:
+        """Return one example as a fenced block."""
         indent = example[1]
         return f"{indent}```pycon\n{example[0]}\n{indent}```"
 
@@ -64,7 +68,7 @@ def fenced(docstring: str) -> str:
 
 
 def field_help(value: str) -> tuple[str, str] | None:
-    """Default and help text of a field that is made by `setting`; None for any other value.
+    """Return default and help text of a field that is made by `setting`, or None for any other value.
 
     >>> field_help("setting((0.5, 0.9), 'shares of hidden channels')")
     ('(0.5, 0.9)', 'shares of hidden channels')
@@ -82,7 +86,7 @@ def field_help(value: str) -> tuple[str, str] | None:
 
 
 class Docstrings(griffe.Extension):
-    """Gives every docstring its examples as code, and every field of a study a docstring."""
+    """Fence examples in docstrings, and give the fields of studies a docstring; griffe calls this for every object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:

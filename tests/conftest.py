@@ -1,4 +1,4 @@
-"""What all tests share: one thread, a cache of their own, the devices at hand, and a task small enough for any test."""
+"""Fixtures of all tests: one thread, a separate cache, the available devices, and a tiny task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-for library in ("OMP", "OPENBLAS", "MKL"):  # read when they are loaded, here and in children: tests run side by side
+for library in ("OMP", "OPENBLAS", "MKL"):  # read when the libraries are loaded, also by workers
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import numpy as np
@@ -29,11 +29,12 @@ from placecode.tasks.base import Split, Task
 
 
 class GridTask(Task):
-    """Which column of a small grid has the largest sum? Tokens are cells, row by row; their place tells the column.
+    """A tiny task: which column of a small grid has the largest sum? Tokens are cells, in row-major order.
 
-    `inputs` (N, rows * columns, 3) are noise. With `readout="token"` the targets are numbers, (N, n, 1): for each cell,
-    the mean of its column. The splits are "train" (not a multiple of 4, so that the last batch is smaller) and "test",
-    with the conditions "clear" and "near" by the margin of the largest sum.
+    `inputs` (N, rows * columns, 3) are noise; a model knows the column of a cell only by its position. With
+    `readout="token"` the targets are numbers (N, n, 1): for each cell, the mean of its column. The splits are "train"
+    (not a multiple of 4, so that the last batch is smaller) and "test". The condition of an example is "clear" or
+    "near", by the margin of the largest sum.
     """
 
     name = "grid"
@@ -84,7 +85,7 @@ class GridTask(Task):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread_and_own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Numbers that do not hang on the machine's cores, and no test touches the user's own cache."""
+    """Use one thread, so that numbers do not depend on the machine's cores, and a cache apart from the user's."""
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         if "PLACECODE_CACHE" not in os.environ:
@@ -94,13 +95,16 @@ def _one_thread_and_own_cache(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def make_task() -> type[GridTask]:
-    """The tiny task's class, for tests that need one of another size or read-out."""
+    """Return the class of the tiny task, for tests that need another size or read-out."""
     return GridTask
 
 
 @pytest.fixture(scope="session")
 def tiny_task() -> GridTask:
-    """2 x 3 cells, 22 training examples. Tasks are never changed in place, so one serves the whole session."""
+    """Return the tiny task with 2 x 3 cells and 22 training examples.
+
+    Tasks are never changed, so all tests share it.
+    """
     return GridTask()
 
 
@@ -109,30 +113,34 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
 def device(request: pytest.FixtureRequest) -> str:
-    """Every device a test should hold on."""
+    """Return each device in turn on which a test must pass; the GPU is skipped if there is none."""
     return str(request.param)
 
 
 @pytest.fixture(params=[pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
 def cuda(request: pytest.FixtureRequest) -> str:
-    """The GPU, for what only it can show."""
+    """Return the GPU, for tests that need one; they are skipped if there is none."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def _language_patched_once() -> Iterator[None]:
-    """Triton's interpreter patches its language anew for each call of a function within a kernel; here, if needed."""
+    """Speed up Triton's interpreter, which patches its language again for each call of a function within a kernel.
+
+    Here it is patched only if it is not patched already.
+    """
     language = pytest.importorskip("triton.language", reason="the kernels need Triton")
     interpreter = pytest.importorskip("triton.runtime.interpreter", reason="the kernels need Triton")
     plain = interpreter._patch_lang
 
     @functools.cache
     def seen_by(function: Any) -> list[Any]:
+        """Return the language modules that a function uses."""
         known = (language, language.core)
         return [each for each in known if any(each is value for value in function.__globals__.values())]
 
     def patch_lang(function: Any) -> Any:
-        """For a kernel, what undoes it; within one, nobody asks."""
+        """Patch the language and return what undoes it; return None, which no caller uses, if it is patched already."""
         if any(language.core.is_builtin(each.load) for each in (language, *seen_by(function))):
             return plain(function)
         return None
@@ -144,7 +152,7 @@ def _language_patched_once() -> Iterator[None]:
 
 @pytest.fixture
 def kernel_device(device: str, _language_patched_once: None) -> str:
-    """Every device on which the kernels run here: a GPU, or the CPU in Triton's interpreter."""
+    """Return each device on which the kernels can run here: a GPU, or the CPU in Triton's interpreter."""
     pytest.importorskip("triton", reason="the kernels need Triton")
     if not kernels.available(torch.device(device)):
         pytest.skip("on a CPU the kernels run in Triton's interpreter alone: set TRITON_INTERPRET=1")
@@ -153,7 +161,7 @@ def kernel_device(device: str, _language_patched_once: None) -> str:
 
 @pytest.fixture
 def exact_products() -> Iterator[None]:
-    """True float32 in products, here and on a GPU."""
+    """Use true float32 in matrix products, on the CPU and on a GPU."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     yield
@@ -162,7 +170,7 @@ def exact_products() -> Iterator[None]:
 
 @pytest.fixture
 def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of bfloat16 in Triton's interpreter, which multiplies their bits as whole numbers: widened first."""
+    """Convert bfloat16 to float32 before products in Triton's interpreter, which would multiply bits as integers."""
     interpreter = pytest.importorskip("triton.runtime.interpreter", reason="the kernels need Triton")
     kinds, plain = pytest.importorskip("triton.language"), interpreter.InterpreterBuilder.create_dot
 
@@ -179,7 +187,7 @@ def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
-    """Tiles of long attention so small that short sequences take several of them; and several units."""
+    """Make the tiles of long attention so small that short sequences need several of them, and several units."""
     from placecode.compute.gpu.kernels import long_attention
 
     sizes = {"forward": (16, 32), "queries": (32, 16), "keys": (16, 16)}

@@ -34,26 +34,27 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "unchanged"
 SAME_NAME = {"validation": "ood"}
-"""Old names of splits and the like, and what they are called now."""
+"""Old names of splits and the like, and their current names."""
 PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
 DEMO = "lst-sigma --scale quick"
 SHORT = {
     "lst": "--seeds 1 --epochs 1",
     **dict.fromkeys(("network", "synergy", "pixels", "brain"), "--seeds 1 --steps 20"),
 }
-"""Settings for a few steps, by the first part of a study's name."""
+"""Settings that train for a few steps, by the first part of a study's name."""
 OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 1 --epochs 1 --precision highest")
+"""Runs that train with other implementations or precisions."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 Numbers = dict[str, Any]
 
 
 def placecode(tree: Path, *words: str) -> str:
-    """What a command of this tree prints."""
+    """Run a placecode command with the code of this tree, and return what it prints."""
     return python(tree, "import sys; from placecode.cli import main; sys.exit(main())", *words)
 
 
 def python(tree: Path, code: str, *words: str) -> str:
-    """What Python code prints that imports the package of this tree."""
+    """Run Python code that imports the package of this tree, and return what it prints. RuntimeError if it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])}
     answer = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=tree, env=environment, capture_output=True, text=True
@@ -64,16 +65,17 @@ def python(tree: Path, code: str, *words: str) -> str:
 
 
 def current(name: str) -> str:
-    """A name with its parts as they are called now."""
+    """Return a name with each part replaced by its current name."""
     return " ".join(SAME_NAME.get(part, part) for part in name.split(" "))
 
 
 def digest(*parts: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def of_table(path: Path, names: Sequence[str]) -> Numbers:
-    """A digest of the values of a table for each combination of `names`, in the order of members and steps."""
+    """Return a digest of the values of a table for each combination of `names`, in the order of members and steps."""
     table = pd.read_parquet(path)
     texts = [name for name in table.columns if name != "value" and not pd.api.types.is_numeric_dtype(table[name])]
     for name in texts:
@@ -87,7 +89,7 @@ def of_table(path: Path, names: Sequence[str]) -> Numbers:
 
 
 def of_run(folder: Path) -> Numbers:
-    """What training and measuring gave, by table."""
+    """Return digests of the metrics, analyses and weights in a run folder."""
     found = {
         f"metrics {key}": value for key, value in of_table(folder / "metrics.parquet", ("split", "metric")).items()
     }
@@ -101,7 +103,7 @@ def of_run(folder: Path) -> Numbers:
 
 
 def of_training(tree: Path, words: str) -> Numbers:
-    """The digests of a run of this tree."""
+    """Train with the code of this tree, and return the digests of the run."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             placecode(tree, "run", *words.split(), "--device", "cpu", "--out", f"{folder}/run")
@@ -113,7 +115,7 @@ def of_training(tree: Path, words: str) -> Numbers:
 
 
 def trainings(tree: Path) -> list[str]:
-    """The runs to compare."""
+    """Return the commands whose runs are compared."""
     listed = placecode(tree, "studies")
     names = dict.fromkeys(re.findall(rf"\b((?:{'|'.join(SHORT)})-[a-z]+)\b", listed))
     if not names:
@@ -135,10 +137,11 @@ for path in map(Path, sys.argv[1:]):
     summary = summarize(run.study, run.members, run.metrics, run.analysis, baselines)
     print(json.dumps([path.name, summary["rows"]]))
 """
+"""Code that prints the summary of each run folder as a line of JSON."""
 
 
 def of_summaries(tree: Path, runs: Sequence[Path]) -> Numbers:
-    """The summaries of committed runs, computed anew: a digest of all rows, without names that may change."""
+    """Summarize committed runs again, and return a digest of all rows of each; names that may change are left out."""
     found = {}
     for line in python(tree, SUMMARIES, *map(str, runs)).splitlines():
         name, rows = json.loads(line)
@@ -148,12 +151,12 @@ def of_summaries(tree: Path, runs: Sequence[Path]) -> Numbers:
 
 
 def numbers_of(row: dict[str, Any]) -> list[Any]:
-    """What a row of a summary says of its members."""
+    """Return the numbers in a row of a summary."""
     return [row[name] for name in ("n", "diverged", "mean", "std")]
 
 
 def of_claims(tree: Path, runs: Sequence[Path]) -> Numbers:
-    """Effect and interval of every claim, computed anew."""
+    """Check the claims of committed runs again, and return effect and interval of each."""
     records = json.loads(placecode(tree, "claims", *map(str, runs), "--json"))
     return {
         f"{Path(record['run']).name} {record['id']}": [record[name] for name in ("effect", "low", "high")]
@@ -162,17 +165,18 @@ def of_claims(tree: Path, runs: Sequence[Path]) -> Numbers:
 
 
 def of_page(path: Path) -> list[str]:
-    """The numbers on a page, in the order of their size in text; commands and links are left out."""
+    """Return the numbers on a page, sorted as text, without those in commands and links."""
     text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", re.sub(r"```.*?```", " ", path.read_text(), flags=re.DOTALL))
     return sorted(NUMBER.findall(text))
 
 
 def committed(tree: Path) -> list[Path]:
+    """Return the folders of all committed runs."""
     return sorted(path.parent for path in (tree / "results").rglob("config.json"))
 
 
 def record(tree: Path) -> Iterator[tuple[str, Any]]:
-    """Everything that must not change, by name."""
+    """Yield everything that must not change, by name."""
     runs = committed(tree)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         trained = {words: pool.submit(of_training, tree, words) for words in trainings(tree)}
@@ -185,7 +189,7 @@ def record(tree: Path) -> Iterator[tuple[str, Any]]:
 
 
 def of_commit(commit: str) -> Numbers:
-    """The record of a commit, from build/unchanged/ or made in a checkout of its own."""
+    """Return the record of a commit, from build/unchanged/ or made in a temporary checkout of it."""
     full = subprocess.run(
         ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -203,13 +207,14 @@ def of_commit(commit: str) -> Numbers:
 
 
 def _told(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items, and print the name of each."""
     for name, value in items:
         print(f"{prefix}{name}", flush=True)
         yield name, value
 
 
 def differences(before: Any, after: Any, name: str = "") -> Iterator[str]:
-    """Sentences on what differs; nothing where all is equal."""
+    """Yield a sentence on each difference between two records; nothing if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             full = f"{name}: {key}" if name else key

@@ -1,4 +1,4 @@
-"""Writes docs/beyond.md and its figures from the committed runs: python docs/pages/beyond.py
+"""Write docs/beyond.md and its figures from the committed runs: python docs/pages/beyond.py
 
 The words are in docs/pages/templates/beyond.md.j2 and, for each study, in docs/pages/templates/beyond/NAME.md.j2; the
 numbers come from beyond_facts.py. A test compares the page with the tables.
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-causal": facts.causal,
     "lst-optimizer": facts.optimizer,
-    "lst-heads": lambda run: {},  # its claims are all that its template needs
+    "lst-heads": lambda run: {},  # its template needs only the claims
     "lst-depth": facts.depth,
     "lst-width": facts.width,
     "lst-decay": facts.decay,
@@ -36,17 +36,17 @@ FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-data": facts.data,
     "lst-size": facts.size,
 }
-"""The studies in the order of the page, each with what computes its numbers."""
+"""The studies in the order of the page, each with the function that computes its numbers."""
 FURTHER_RUNS = {
     "lst-optimizer": ("lst-optimizer-large",),
     "lst-decay": ("lst-decay-fresh",),
     "lst-gain": ("lst-gain-quick", "lst-gain-quick-rates"),
 }
-"""Other runs that an answer uses."""
+"""Other runs that the section of a study uses."""
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the whole page."""
     runs = {name: Run(ROOT / "results" / name) for name in FACTS}
     return render_page(
         "beyond.md.j2",
@@ -57,7 +57,7 @@ def page() -> str:
 
 
 def section(name: str, run: Run) -> dict[str, Any]:
-    """The words on a study, with its figures, claims and unsettled curves."""
+    """Return the template's entry for one study: its words, figure, claims and unsettled curves."""
     study, claims = study_of(run), findings_of(run)
     assert isinstance(study, KnobStudy)
     return {
@@ -71,7 +71,10 @@ def section(name: str, run: Run) -> dict[str, Any]:
 
 
 def words(name: str, run: Run, claims: Findings) -> Any:
-    """The question, its answer in short and at length; SystemExit where the claims do not support a sentence."""
+    """Render the template of a study, and return its blocks: the question, and its answer in short and at length.
+
+    Raises SystemExit if a claim of the run does not support a sentence.
+    """
     return render_blocks(
         f"beyond/{name}.md.j2",
         claims=claims,
@@ -85,7 +88,7 @@ def words(name: str, run: Run, claims: Findings) -> Any:
 
 
 def figure_of(name: str, run: Run) -> Shown:
-    """The figure of a section."""
+    """Return the figure in the section of a study."""
     study = study_of(run)
     assert isinstance(study, KnobStudy)
     if name == "lst-causal":
@@ -95,13 +98,13 @@ def figure_of(name: str, run: Run) -> Shown:
 
 
 def how_made(run: Run) -> dict[str, Any]:
-    """How a run was made, and which of its data sets we drew."""
+    """Return how a run was made (members, puzzles, command), and which of its data sets we generated ourselves."""
     parts = run.config["task"].get("parts", {})
     return made(run) | {"drawn": [name for name, part in parts.items() if part["source"] == "drawn"]}
 
 
 def draw() -> None:
-    """The figures that the page shows."""
+    """Draw the figures of the page into docs/images."""
     for name in FACTS:
         figure = figure_of(name, Run(ROOT / "results" / name))
         figures.save(figure.figure, ROOT / "docs" / "images" / f"beyond-{name}-{figure.name}.png")

@@ -1,4 +1,7 @@
-"""The numbers and conditions of docs/beyond.md, one function per study; the sentences are in templates/beyond."""
+"""Compute the numbers and conditions of docs/beyond.md, with one function per study.
+
+The sentences are in templates/beyond. Each function returns a dictionary whose keys are the names in the templates.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +25,32 @@ from placecode.runs.read import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""The sigmas that the studies share."""
 LEARNED, LOST = 0.9, 0.5
-"""Accuracies on training puzzles that a model has reached and fallen below if it lost what it had learned."""
+"""A model has learned its training puzzles above the first accuracy, and lost them again at or below the second."""
 MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}
+"""Thresholds that the templates mention, by the names they use."""
 Facts = dict[str, Any]
+"""Numbers and conditions by their names in a template."""
 Kinds = Mapping[str, Mapping[str, Any]]
+"""Names of kinds of members, each with the values of the columns that select them."""
 
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
-    """Means over seeds for each kind of member, by sigma."""
+    """Return, for each kind of member, the means of `values` over seeds at each of SIGMAS."""
     return {
         name: [where(run, values, [sigma], **columns).mean() for sigma in SIGMAS] for name, columns in kinds.items()
     }
 
 
 def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3) -> str:
-    """A table of `means`."""
+    """Return the result of `means` as a Markdown table; `head` is the header of its first column."""
     lines = [(name, *(f"{value:.{digits}f}" for value in values)) for name, values in rows.items()]
     return grid((head, *(f"sigma {sigma:g}" for sigma in SIGMAS)), lines)
 
 
 def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
-    """Whether the mean accuracy has changed over the last quarter of training, at each of these sigmas."""
+    """Return whether mean accuracy changed by more than STILL in the last quarter of training at every given sigma."""
     changes = late_change(run)
     return all(abs(where(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
 
@@ -52,13 +59,17 @@ def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
 
 
 def shared_part() -> float:
-    """The share of the squared size of 2d-fixed that lies in the mean over cells."""
+    """Return the share of the squared size of 2d-fixed that lies in its mean over cells."""
     pe = sinusoid(np.stack(np.divmod(np.arange(16.0), 4), axis=1), 160)
     return float((pe.mean(axis=0) ** 2).sum() / (pe**2).sum(axis=1).mean())
 
 
 def controls(claims: Findings) -> Facts:
-    """What came of the controls, which must do nothing. All but one are certain to do nothing, rounding aside."""
+    """Return how the controls came out: manipulations of the PE that must do nothing.
+
+    All but one are certain to do nothing apart from rounding. The other one transplants the untrained PE of another
+    model.
+    """
     found = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
     certain = [id for id in found if id != "control-transplant-of-another"]
     exact = [id for id in certain if found[id].found.low == found[id].found.high == 0]
@@ -71,7 +82,7 @@ def controls(claims: Findings) -> Facts:
 
 
 def causal(run: Run) -> Facts:
-    """What was done to the PE before and after training."""
+    """Compute the effects of manipulating the PE before and after training."""
     by_kind, difference, sizes = causal_effects.of, causal_effects.between, causal_effects.SMALLS
     rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
@@ -93,7 +104,7 @@ def causal(run: Run) -> Facts:
 
 
 def optimizer(run: Run) -> Facts:
-    """Adam and SGD at each sigma, and what their PEs have learned."""
+    """Compare Adam and SGD at each sigma: their accuracy, and what their PEs have learned."""
     adam, sgd = (optimizer_claims.usual(name, run) for name in ("adam", "sgd"))
     best = {"optimizer": "sgd", "learning_rate": 0.03}
     pilot = pd.read_csv(RESULTS / "lst-optimizer" / "pilot.csv")
@@ -125,7 +136,7 @@ def optimizer(run: Run) -> Facts:
 
 
 def depth(run: Run) -> Facts:
-    """Accuracy by number of blocks."""
+    """Compute accuracy by number of blocks."""
     depths, known = run.config["fields"]["depths"], accuracy(run, "train")
     training = {layers: where(run, known, [0.2], layers=layers).mean() for layers in depths}
     return {
@@ -138,7 +149,7 @@ def depth(run: Run) -> Facts:
 
 
 def width(run: Run) -> Facts:
-    """Accuracy by width."""
+    """Compute accuracy by width."""
     widths, known = run.config["fields"]["widths"], accuracy(run, "train")
     best = {width: max(of(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
     training = {width: where(run, known, [2.0], width=width).mean() for width in widths}
@@ -154,7 +165,7 @@ def width(run: Run) -> Facts:
 
 
 def placement(run: Run) -> Facts:
-    """What a small sigma is worth by where the PE is added."""
+    """Compute how much a small sigma gains if the PE is added in every block, and if only at the input."""
     return {"worth": {name: mean(worth(run, {"placement": name})) for name in ("every", "input")}}
 
 
@@ -162,7 +173,7 @@ def placement(run: Run) -> Facts:
 
 
 def data(run: Run) -> Facts:
-    """Accuracy by number of training puzzles."""
+    """Compute accuracy by number of training puzzles."""
     counts, alike, known = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
     kinds = {f"{count:,}": {"data": f"puzzles={count}"} for count in counts}
     few = [mean(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
@@ -177,7 +188,7 @@ def data(run: Run) -> Facts:
 
 
 def size(run: Run) -> Facts:
-    """Larger grids, with PEs from smaller ones."""
+    """Compare PEs on larger grids that start at random with those that start from PEs of smaller grids."""
     fresh, resized, shuffled = knob_claims.FRESH, knob_claims.RESIZED, knob_claims.SHUFFLED
     small = {"data": "order=4", "start": "normal", "optimizer": "adam"}
     rsa, nearest = (measured(run, name, "relation", when="start") for name in ("rsa", "neighbor_agreement"))
@@ -206,7 +217,7 @@ def size(run: Run) -> Facts:
 
 
 def collapsed(run: Run, **columns: Any) -> dict[str, int]:
-    """How many members learned the training puzzles, how many of these lost them again, and of how many."""
+    """Count the members with these columns, those that learned the training puzzles, and those that lost them again."""
     rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == "all")]
     curves = rows[rows["metric"] == "accuracy"].pivot(index="member", columns="step", values="value")
     members = run.members[(run.members[list(columns)] == pd.Series(columns)).all(axis=1)]["member"]
@@ -217,7 +228,7 @@ def collapsed(run: Run, **columns: Any) -> dict[str, int]:
 
 
 def decay(run: Run) -> Facts:
-    """Weight decay on all weights, all but the PE, or the PE alone; and a decay of 1 on fresh seeds."""
+    """Compare weight decay on all weights, on all but the PE, and on the PE alone; and a decay of 1 on fresh seeds."""
     kinds: dict[str, dict[str, float]] = {"none": decaying("all", 0.0)}
     kinds |= {f"{part} {amount}": decaying(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")}
     rsa, alone, none = measured(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
@@ -244,7 +255,7 @@ def decay(run: Run) -> Facts:
 
 
 def decay_on_fresh_seeds() -> Facts:
-    """The claims on a decay of 1, on seeds that were not used to choose it."""
+    """Check the claims on a weight decay of 1 with seeds that were not used to choose it."""
     run = Run(RESULTS / "lst-decay-fresh")
     ends, training = (true_positions(run, 1.0, values) for values in (accuracy(run), accuracy(run, "train")))
     changes = late_change(run).groupby(run.members.set_index("member")["weight_decay"]).mean()
@@ -268,7 +279,7 @@ def decay_on_fresh_seeds() -> Facts:
 
 
 def gain(run: Run) -> Facts:
-    """The gain of the outputs, at one step size and with the step size divided by the gain."""
+    """Compare gains of the outputs, at one step size and with the step size divided by the gain."""
     moved, known = measured(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]
     shown = [gained(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided]
@@ -303,7 +314,7 @@ def gain(run: Run) -> Facts:
 
 
 def small_models_by_gain() -> Facts:
-    """Small models with a step size that is divided by the gain, and with that step size alone."""
+    """Compare small models whose step size is divided by the gain with models that have that step size and no gain."""
     run, rates = (Run(RESULTS / f"lst-gain-quick{name}") for name in ("", "-rates"))
     small, _, large = ({"learning_rate": rate} for rate in sorted(rates.config["fields"]["rates"]))
     known, by_gain = accuracy(run, "train"), gained(3.0, True, run)
@@ -327,7 +338,7 @@ def small_models_by_gain() -> Facts:
 
 
 def rounding(runs: Mapping[str, Run]) -> Facts:
-    """How much members with the same settings and seeds differ between two runs."""
+    """Compute how much members with the same settings and seeds differ between two runs."""
     heads, causal_run = runs["lst-heads"], runs["lst-causal"]
     sigmas, by_kind = heads.config["fields"]["sigmas"], causal_effects.of
     by_sgd = {"optimizer": "sgd", "learning_rate": causal_run.config["fields"]["sgd_rate"]}

@@ -1,4 +1,7 @@
-"""Numbers and conditions for the sections of docs/reproduction.md on what affects the error on channels."""
+"""Compute the numbers of the sections of docs/reproduction.md on what affects the error on channels.
+
+Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,19 @@ ENCODINGS = {
     "brain": ("brain-encodings", SAME, MIRROR),
     "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
 }
-"""Runs of all encodings, the condition they are trained with, and the measure of their structure."""
+"""Runs with all encodings, the condition they are trained with, and the measure of structure of their PEs."""
 LEARNED = "learned, sigma 0.2"
 WITHOUT_POSITION = ("none", "alibi", "causal-none")
+"""Encodings that add no position to a token: NoPE, ALiBi, and NoPE with a causal mask."""
 SHARES = (0.15, 0.5, 0.75, 0.9)
+"""Shares of hidden regions in training and in test."""
 SIGMAS = (0.01, 0.2, 2.0)
 FEWER = "hidden 0.15"
+"""The test condition with 15% of the nodes hidden."""
 
 
 def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Every encoding on networks, brains and synergy."""
+    """Compare all encodings on networks, brains and synergy."""
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     minus = {what: partial(minus_encoding, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
@@ -67,6 +73,7 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def encodings_table(runs: Runs) -> str:
+    """Return a table of all encodings: mean error and structure on networks, brains and synergy."""
     names = dict.fromkeys(name for run, _, _ in ENCODINGS.values() for name in with_names(runs[run])["name"])
     rows = []
     for name in sorted(names, key=lambda name: not name.startswith("learned")):
@@ -82,35 +89,39 @@ def encodings_table(runs: Runs) -> str:
 
 
 def with_names(run: Run) -> pd.DataFrame:
-    """The finished members with the names of their encodings."""
+    """Return the finished members with a column `name`, the name of their encoding."""
     rows = named(done(run))
     return rows.assign(name=rows["name"].str.replace(SIGMA, "sigma"))
 
 
 def of_name(run: Run, name: str) -> pd.DataFrame:
+    """Return the finished members whose encoding has this name."""
     rows = with_names(run)
     return rows[rows["name"] == name]
 
 
 def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
-    """Error with one encoding minus that with another, by seed."""
+    """Return the error with one encoding minus that with another, paired by seed."""
     rows = with_names(run).assign(value=lambda table: table["member"].map(error(run, condition)))
     table = rows.pivot(index="seed", columns="name", values="value")
     return over(run, pd.Series(table[one] - table[other]))
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Brains, with 15 to 90% of the regions hidden in training and in test."""
+    """Compare models of brains that are trained and tested with 15 to 90% of the regions hidden."""
     run = runs["brain-mask"]
     members, values = done(run), {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
 
     def trained_with(share: float, sigma: float) -> pd.DataFrame:
+        """Return the finished members trained with this share hidden, at one sigma."""
         return members[(members["hidden"] == share) & (members["sigma"] == sigma)]
 
     def of(trained: float, tested: float, sigma: float) -> pd.Series:
+        """Return the errors by seed, trained with one share hidden and tested with another."""
         return by_seed(trained_with(trained, sigma), values[tested])
 
     def between(trained: float, tested: float, one: float, other: float) -> Interval:
+        """Return the error at sigma `one` minus that at sigma `other`, for the same shares hidden."""
         return over(run, of(trained, tested, one) - of(trained, tested, other))
 
     means = {
@@ -147,7 +158,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Five time points to a token instead of one."""
+    """Compare tokens that hold five time points with tokens that hold one."""
     clusters: dict[Measure, str] = {NEIGHBOURS: "nearest node in the same cluster", ("ari", "labels"): "ARI of k-means"}
     mirrors = {MIRROR: "nearest region is the mirror region"}
     one = {"network": runs["network-sigma"], "brain": runs["brain-sigma"]}
@@ -156,6 +167,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     net, brain = five["network"], five["brain"]
 
     def leads(run: Run, sigma: float) -> pd.Series:
+        """Return the error at a sigma minus that at sigma 0.2, by seed."""
         return gap_by_seed(run, error(run, SAME), sigma, 0.2)
 
     return {
@@ -184,7 +196,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Noise, size, hidden nodes and optimizers, with small models."""
+    """Compute the effects of noise, number of nodes, share of hidden nodes and optimizer, with small models."""
     noise, size = runs["network-noise-quick"], runs["network-size-quick"]
     few, many = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
     rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
@@ -234,24 +246,25 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def last_errors(run: Run, condition: str) -> pd.Series:
-    """Held-out error at the last step, by member, whatever the share in training was."""
+    """Return the test error at the last step by member, for any share hidden in training."""
     rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
     return pd.Series(rows[rows["step"] == rows["step"].max()].set_index("member")["value"])
 
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
-    """The share of nearest nodes in the same cluster, by seed."""
+    """Return the share of nodes whose nearest node is in the same cluster, by seed."""
     rows = done(run)
     return by_seed(rows[(rows["sigma"] == sigma) & (rows["data"] == data)], measured(run, *NEIGHBOURS))
 
 
 def baseline(run: Run, name: str, metric: str, condition: str, data: str) -> float:
+    """Return the mean value of a baseline on one data set."""
     rows = baseline_rows(run, name, metric, condition)
     return float(rows.loc[rows["data"] == data, "value"].mean())
 
 
 def by_data_table(run: Run, word: str) -> str:
-    """Neighbours and errors by data set and sigma, and beside them those of correlation and the linear predictor."""
+    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor."""
     rows = []
     for data in dict.fromkeys(run.members["data"]):
         value, members = data.removeprefix(f"{word}="), done(run).query("data == @data")

@@ -1,4 +1,7 @@
-"""Numbers and conditions for the sections of docs/reproduction.md on networks and brains; the prose is in templates."""
+"""Compute the numbers of the sections of docs/reproduction.md on networks and brains; the prose is in templates.
+
+Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,13 @@ from placecode.experiments.reading import by_sigma, done, measured
 from placecode.runs.read import Run
 
 SHARES = {"half": SAME, "most": SHIFTED}
-"""Half of the channels hidden, as in training, and 90%."""
+"""Test conditions: half of the channels hidden, as in training, and 90%."""
 CLUSTERS: dict[Measure, str] = {
     NEIGHBOURS: "nearest node in the same cluster",
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
 }
+"""Measures of structure on networks, with their column headers."""
 REGIONS: dict[Measure, str] = {
     MIRROR: "nearest region is the mirror region",
     ("modularity", "best"): "Q of the best partition",
@@ -44,8 +48,10 @@ REGIONS: dict[Measure, str] = {
     ("coordinate_agreement", "positions"): "regions farther away than the most similar one",
     ("stability", "other seeds"): "similarity to PEs of other seeds, same people",
 }
+"""Measures of structure on brains, with their column headers."""
 ATLASES = ("yeo7", "cole-anticevic")
 NETWORKS: list[Measure] = [(name, atlas) for name in ("modularity", "segregation") for atlas in ATLASES]
+"""Measures of known brain networks, as (analysis, atlas)."""
 YEO = NETWORKS[0]
 PEOPLE = {
     "its own": ("normal", True),
@@ -54,11 +60,11 @@ PEOPLE = {
     "of other people, regions shuffled, frozen": ("shuffled", False),
     "random, frozen": ("normal", False),
 }
-"""Where a PE comes from, and whether it is trained."""
+"""Kinds of PE in brain-transfer: where the PE comes from (the field `start`), and whether it is trained."""
 
 
 def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Networks with known clusters."""
+    """Compute the numbers of the section on networks with known clusters."""
     run, long = runs["network-sigma"], runs["network-sigma-50000"]
     q, ari, near = (measured(run, *measure) for measure in (("modularity", "labels"), ("ari", "labels"), NEIGHBOURS))
     best = {share: best_sigma(run, condition) for share, condition in SHARES.items()}
@@ -93,7 +99,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Whether no baseline predicts better than the linear one, beyond rounding, in the worlds of both."""
+    """Return whether no baseline predicts better than the linear one, apart from rounding.
+
+    Differences are averaged over the worlds in which both were run.
+    """
     rows = run.baselines
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
@@ -102,7 +111,7 @@ def linear_is_best(run: Run) -> bool:
 
 
 def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Recordings of five people."""
+    """Compute the numbers of the section on recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
     stability = measured(run, "stability", "other seeds")
     values = minus_linear(run, 0.5, SAME)
@@ -146,14 +155,14 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> pd.Series:
-    """The mean error over the seeds of a sigma, by step."""
+    """Return the mean error over the seeds of a sigma, by step."""
     rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
     rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
     return pd.Series(rows.groupby("step")["value"].mean())
 
 
 def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Known networks of the brain in recordings that are preprocessed in six ways."""
+    """Compute the numbers of the section on known brain networks in recordings that are preprocessed in six ways."""
     run, found = runs["brain-preprocessing"], findings["brain-preprocessing"]
     unprocessed, *_, everything, fewer = variants(run)
     differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
@@ -190,7 +199,10 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def preprocessing_table(run: Run, measure: Measure) -> str:
-    """A measure by variant: at every sigma, the difference between the ends, and in functional connectivity."""
+    """Return a table of a measure by variant of the preprocessing.
+
+    Its columns are the sigmas, the difference between the small and the large sigma, and functional connectivity.
+    """
     values, sigmas = measured(run, *measure), run.config["fields"]["sigmas"]
     rows = []
     for variant in variants(run):
@@ -203,21 +215,21 @@ def preprocessing_table(run: Run, measure: Measure) -> str:
 
 
 def beyond_chance(run: Run, measure: Measure, null: str, sigma: float) -> tuple[int, int]:
-    """How many models of a sigma have p at most 0.05 against a null, and how many there are."""
+    """Return how many models of a sigma have p <= 0.05 against a null hypothesis, and how many models there are."""
     values = measured(run, f"{measure[0]}{null}", measure[1])
     p_values = values.loc[done(run).query("sigma == @sigma")["member"]]
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
 def below_connectivity(run: Run, measure: Measure) -> bool:
-    """Whether the mean of the small sigma is below that of functional connectivity in every variant."""
+    """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
     values = measured(run, *measure)
     levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
     return all(by_split(run, name, values, SMALL).mean() < sum(known) / len(known) for name, known in levels.items())
 
 
 def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """PEs learned from other people."""
+    """Compute the numbers of the section on PEs learned from other people."""
     run = runs["brain-transfer"]
     sigmas = sorted(run.members["sigma"].unique())
     rows = [
@@ -238,12 +250,15 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def second_half_gap(run: Run, condition: str, one: tuple[Any, ...], other: tuple[Any, ...]) -> Interval:
-    """Error with one PE minus that with another, of models that learn from the second half of the people."""
+    """Return the error with one PE minus that with another, for models trained on the second half of the people.
+
+    `one` and `other` are (sigma, start, learn).
+    """
     return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
 
 
 def similarity_of_halves(run: Run, sigma: float) -> Interval:
-    """Similarity of PEs of the two halves of the people, from different seeds."""
+    """Return the similarity between PEs learned from the two halves of the people, with different seeds."""
     rows = done(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     return over(run, by_seed(rows[rows["sigma"] == sigma], measured(run, "stability", "other data")))

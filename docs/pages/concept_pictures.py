@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts: python docs/pages/concept_pictures.py
+"""Draw the pictures of docs/concepts: python docs/pages/concept_pictures.py
 
 Each function draws one figure, docs/images/concept-NAME.png, from the committed runs in results/ or, where the figure
 says "simulated", from small data made here. A test compares the figures with the tables of the runs.
@@ -32,9 +32,9 @@ from placecode.tasks.network import Network
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 SQUARES, NODES = "lst-sigma", "network-sigma"
-"""The runs that are drawn: sweeps over sigma on Latin squares and on networks."""
+"""Runs that are drawn: the sweeps over sigma on Latin squares and on networks."""
 SIMILAR = "RdBu_r"
-"""Colours of numbers around 0, as in the figures of a report."""
+"""Colour map of numbers around 0, the same as in the figures of a report."""
 SHOWN = 24
 """Number of features of a PE that are drawn."""
 
@@ -42,31 +42,32 @@ Array = npt.NDArray[Any]
 
 
 def run_of(name: str) -> Run:
+    """Read a committed run."""
     return Run(ROOT / "results" / name)
 
 
 class Learned(NamedTuple):
-    """The PE of one member on networks after training."""
+    """The PE of one member of the run on networks, after training."""
 
     sigma: float
     pe: Array
-    """(l, n, d)"""
+    """Shape (l, n, d): blocks, nodes, features."""
     labels: Array
-    """(n,): the cluster of each node"""
+    """The cluster of each node (n,)."""
 
     @property
     def order(self) -> Array:
-        """The nodes, cluster by cluster."""
+        """Indices that sort the nodes by cluster (n,)."""
         return np.argsort(self.labels, kind="stable")
 
     @property
     def similar(self) -> Array:
-        """(n, n): cosine similarity of the nodes' centred PEs, all blocks concatenated."""
+        """Cosine similarity of the nodes' centred PEs (n, n), with all blocks concatenated."""
         return modules.similarities(self.pe)[-1]
 
 
 def learned(run: Run) -> tuple[Learned, Learned]:
-    """The PE after training at the smallest and at the largest sigma, of the first seed."""
+    """Return the first seed's PEs after training, at the smallest and at the largest sigma."""
     labels = np.array(run.config["task"]["labels"])
     rows = run.members[run.members["seed"] == run.members["seed"].min()].sort_values("sigma")
     ends = [(float(row["sigma"]), int(row["member"])) for _, row in rows.iloc[[0, -1]].iterrows()]
@@ -78,7 +79,7 @@ def learned(run: Run) -> tuple[Learned, Learned]:
 
 
 def positional_encoding() -> Figure:
-    """Tokens, the table of vectors that are added to them, and which tokens are alike by it."""
+    """Draw tokens, the table of vectors that is added to them, and the similarity of tokens by these vectors."""
     run = run_of(NODES)
     cells = np.stack(np.divmod(np.arange(16), 4), axis=1)
     true = sinusoid(cells, SHOWN)
@@ -107,7 +108,7 @@ def positional_encoding() -> Figure:
 
 
 def _grid(axes: Axes) -> None:
-    """The cells of a puzzle with their numbers."""
+    """Draw the cells of a puzzle with their numbers."""
     for token in range(16):
         row, column = divmod(token, 4)
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=PAPER, edgecolor=MUTED, linewidth=0.8))
@@ -117,7 +118,7 @@ def _grid(axes: Axes) -> None:
 
 
 def _clusters(axes: Axes, sizes: Array) -> None:
-    """A bar of nodes, cut into its clusters."""
+    """Draw the nodes of a network as a bar that is cut into clusters of these sizes."""
     ends = np.cumsum(sizes)
     for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
         shade = (MUTED, PAPER)[i % 2]
@@ -128,7 +129,7 @@ def _clusters(axes: Axes, sizes: Array) -> None:
 
 
 def _table(axes: Axes, table: Array, rule: int) -> None:
-    """The first features of a table of vectors (n, d), a row for each token."""
+    """Draw the first features of a table of vectors (n, d), a row per token, with a line after every `rule` rows."""
     most = np.abs(table[:, :SHOWN]).max()
     axes.imshow(table[:, :SHOWN], cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
     _quiet(axes, len(table), rule)
@@ -136,6 +137,7 @@ def _table(axes: Axes, table: Array, rule: int) -> None:
 
 
 def _similar(axes: Axes, similar: Array, rule: int) -> Any:
+    """Draw a similarity matrix with a line after every `rule` rows, and return the image."""
     shades = axes.imshow(similar, cmap=SIMILAR, vmin=-1, vmax=1, interpolation="none")
     _quiet(axes, len(similar), rule)
     base.label(axes, "tokens", "tokens")
@@ -143,7 +145,7 @@ def _similar(axes: Axes, similar: Array, rule: int) -> Any:
 
 
 def _quiet(axes: Axes, n: int, rule: int) -> None:
-    """No ticks; a thin line after every so many tokens."""
+    """Remove the ticks, and draw a thin line after every `rule` of the n tokens."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     for at in range(rule, n, rule):
@@ -154,7 +156,7 @@ def _quiet(axes: Axes, n: int, rule: int) -> None:
 
 
 def rich_and_lazy() -> Figure:
-    """Distance that PEs move relative to their size against sigma, and the outcome, on Latin squares and networks."""
+    """Draw how far PEs move relative to their size, and the outcome, against sigma on Latin squares and networks."""
     squares, nodes = run_of(SQUARES), run_of(NODES)
     figure, drawn = base.panels(2, 2, (8.2, 5.6), sharey=False)
     panels = {
@@ -184,7 +186,7 @@ def rich_and_lazy() -> Figure:
 
 
 def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
-    """Means with intervals of a table, sigmas x seeds."""
+    """Draw means and intervals over seeds of a table (sigmas, seeds)."""
     rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
     base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows), **style)
     base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
@@ -195,7 +197,7 @@ def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
 
 
 class Aligned(NamedTuple):
-    """Two arrangements, centred and of size 1, the second rotated onto the first; and the remaining distance."""
+    """A target and points, both centred and of size 1: the points before and after rotation, and the final distance."""
 
     target: Array
     before: Array
@@ -204,7 +206,7 @@ class Aligned(NamedTuple):
 
 
 def aligned(target: Array, points: Array) -> Aligned:
-    """The best rotation of the points, (n, 2) and (n, 2), by scipy; a test compares it with the toolkit's measure."""
+    """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with the toolkit's measure."""
     centred = [array - array.mean(0) for array in (points, target)]
     before, true = (array / np.linalg.norm(array) for array in centred)
     rotation, _ = orthogonal_procrustes(before, true)
@@ -213,7 +215,7 @@ def aligned(target: Array, points: Array) -> Aligned:
 
 
 def examples(seed: int = 0) -> tuple[Array, Array, Array]:
-    """A grid of 4 x 4; the same rotated, scaled, moved and with noise; and unrelated points."""
+    """Return a grid of 4 x 4, a rotated, scaled, shifted and noisy copy of it, and unrelated points; each (16, 2)."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     angle = np.deg2rad(130)
@@ -222,7 +224,7 @@ def examples(seed: int = 0) -> tuple[Array, Array, Array]:
 
 
 def procrustes() -> Figure:
-    """Two arrangements before and after the best rotation, with residuals; and both distances of a run by sigma."""
+    """Draw two arrangements before and after the best rotation, and two Procrustes distances of a run against sigma."""
     grid, same, other = examples()
     figure = Figure(figsize=(8.8, 6.4), layout="constrained")
     places = figure.add_gridspec(2, 6)
@@ -264,22 +266,25 @@ def procrustes() -> Figure:
 
 
 class Groups(NamedTuple):
-    """Modularity of the true groups of tokens in a similarity matrix, and with shuffled labels."""
+    """Modularity of the true groups of tokens in a similarity matrix, and modularity with shuffled labels."""
 
     q: float
     chance: Array
-    """(draws,)"""
+    """Modularity of each shuffle (draws,)."""
 
     @property
     def words(self) -> str:
-        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # 0.00, and not -0.00
+        """Q and its p-value as text."""
+        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # + 0.0 avoids -0.00
 
     @property
     def p(self) -> float:
+        """The share of shuffles with a modularity of at least q, with the true labels counted as one of them."""
         return float(1 + (self.chance >= self.q - nulls.SAME).sum()) / (1 + len(self.chance))
 
 
 def groups(member: Learned) -> Groups:
+    """Return the modularity of the true clusters in a member's PE, and that of shuffled clusters."""
     similar = member.similar
     orders = nulls.shuffles(member.labels, structure.DRAWS)
     q = float(modules.modularity(similar, member.labels))
@@ -287,7 +292,7 @@ def groups(member: Learned) -> Groups:
 
 
 def modularity() -> Figure:
-    """Similarity of nodes with their clusters as blocks, at a small and a large sigma, and Q beside its null."""
+    """Draw the similarity of nodes with boxes around their clusters, and Q beside its null, at two sigmas."""
     run = run_of(NODES)
     figure, drawn = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
     for row, member in enumerate(learned(run)):
@@ -314,20 +319,21 @@ def modularity() -> Figure:
 
 
 class Example(NamedTuple):
-    """One example of masked prediction: the recording, the visible values and the hidden ones."""
+    """One example of masked prediction: the recording, what the model sees, which channels are hidden, and the
+    targets."""
 
     recording: Array
-    """(T, n): the recording up to that time"""
+    """The recording (T, n) up to the time of the example."""
     inputs: Array
-    """(n,): values, 0 where hidden"""
+    """Input values (n,), 0 where hidden."""
     hidden: npt.NDArray[np.bool_]
     targets: Array
-    """(n,): the true values"""
+    """True values (n,)."""
     labels: Array
 
 
 def example(time: int = 60) -> Example:
-    """From a simulated network of 20 nodes in 4 clusters, with half of the nodes hidden."""
+    """Return the example at a time of a simulated recording: 20 nodes in 4 clusters, with half of the nodes hidden."""
     task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
     inputs = task.splits["train"].inputs
     rows = (task.splits["train"].targets[None] == time).nonzero()[:, 1][None]
@@ -337,7 +343,7 @@ def example(time: int = 60) -> Example:
 
 
 def masked_prediction() -> Figure:
-    """A recording, one time point of it with half of the channels hidden, and the targets."""
+    """Draw a recording, one time point of it with half of the channels hidden, and the targets."""
     shown = example()
     n = len(shown.targets)
     figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
@@ -381,6 +387,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "modularity": modularity,
     "masked-prediction": masked_prediction,
 }
+"""The functions that draw the pictures, by the name in the file."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes src/placecode/inspection/evidence.json, the evidence of `placecode recommend`, from the committed runs:
+"""Write src/placecode/inspection/evidence.json, the evidence of `placecode recommend`, from the committed runs:
 
     python docs/pages/evidence.py && python docs/pages/recommendation.py
 
@@ -51,25 +51,28 @@ RUNS = (
     "brain-sigma-window",
     "brain-mask",
 )
-"""Sweeps over sigma with learned PEs. The demo is left out: its scale was chosen on its own results."""
+"""Sweeps over sigma with learned PEs. The demo is left out, since its scale was chosen by its results."""
 LEAST_SIGMAS = 3
+"""Smallest number of sigmas of a setting."""
 STRUCTURE = {
     ("neighbor_agreement", "labels"): "nearest channel in the same group",
     ("mirror_agreement", "partner"): "nearest region is the mirror region",
     ("neighbor_agreement", "positions"): "nearest pixel is next to it",
     ("neighbor_agreement", "relation"): "nearest cell in the same row or column",
 }
-"""Measures of what a PE shows of the true arrangement: analysis, target and description. The first in a run counts."""
+"""Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
 NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
-"""Columns that do not distinguish the settings of a sweep."""
+"""Columns of the member table that do not distinguish settings."""
 MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
-"""Fields in the name of a setting wherever they differ between settings; others only where their value is unusual."""
+"""Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
 EPSILON = 1e-8
+"""The usual epsilon of Adam; members with another one are left out."""
 KEPT = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
+"""Fields of the members that the evidence records."""
 
 
 def evidence(root: Path = ROOT) -> str:
-    """The whole file, one line per setting. Members that two runs share (one of sizes, one of noise) count once."""
+    """Return the text of the whole file, with one line per setting. Settings that two runs share are listed once."""
     records: list[dict[str, Any]] = []
     for name in RUNS:
         known = [record["outcome"] for record in records]
@@ -79,9 +82,9 @@ def evidence(root: Path = ROOT) -> str:
 
 
 def settings(run: Run) -> Iterator[dict[str, Any]]:
-    """The settings of a run as records."""
+    """Yield a record for each setting of a run that has enough sigmas."""
     members = run.members[in_sweep(run) & run.members["learn"] & (run.members["start"] == "normal")]
-    members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # as nearly everyone trains
+    members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # usual settings only
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
     names = needed(members, varied)
@@ -107,8 +110,10 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
-    """The fields that distinguish all settings. Later ones are dropped where they follow from the others, as the
-    weight decay does from the optimizer."""
+    """Return the fields that are needed to distinguish all settings.
+
+    Later fields are dropped if they follow from the others, as the weight decay follows from the optimizer.
+    """
     kept = list(varied)
     for name in reversed(varied):
         others = [other for other in kept if other != name]
@@ -118,15 +123,20 @@ def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
 
 
 def _named(name: str, value: Any) -> str:
+    """Return a field and its value as text."""
     return str(value) if name == "data" else f"{name.replace('_', ' ')} {_plain(value)}"
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as a Python number, for JSON."""
     return value.item() if hasattr(value, "item") else value
 
 
 def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any]:
-    """Held-out accuracy; or the test error with as many hidden as in training, where predicting the mean gives 1."""
+    """Return the record of held-out accuracy by sigma or, for channels, of test error.
+
+    The error is that with as many channels hidden as in training. It is 1 if the mean is predicted.
+    """
     values = run.metrics[run.metrics["member"].isin(rows["member"])]
     values = values[values["step"] == values["step"].max()]
     right = values[(values["metric"] == "accuracy") & (values["condition"] == "all") & (values["split"] == "ood")]
@@ -139,7 +149,10 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
 
 
 def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any] | None:
-    """What PEs show of the true arrangement after training, with what they show before it as chance."""
+    """Return the record of how much of the true arrangement PEs show by sigma; None if the run has no such measure.
+
+    The value of having learned nothing is that of the PEs before training.
+    """
     table = run.analysis[run.analysis["member"].isin(rows["member"]) & (run.analysis["block"] == -1)]
     for (analysis, target), words in STRUCTURE.items():
         measures = table[(table["analysis"] == analysis) & (table["target"] == target)]
@@ -154,7 +167,11 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 def curve(
     name: str, sign: int, nothing: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
 ) -> dict[str, Any]:
-    """An outcome by sigma. Members that diverged count as having learned nothing."""
+    """Return the record of an outcome by sigma.
+
+    `sign` is 1 if high values are good and -1 if low ones are; `nothing` is the value if nothing is learned. Members
+    that diverged get this value.
+    """
     found = rows["member"].map(values).where(rows["state"] == "done", nothing)
     table = rows.assign(value=found).pivot(index="sigma", columns="seed", values="value")
     means = sign * table.mean(axis="columns")
@@ -174,7 +191,7 @@ def curve(
 
 
 def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
-    """The mean with its interval over seeds; seeds of one world are averaged first, as claims do."""
+    """Return the mean with its interval over seeds. Seeds that share a world are averaged first, as for claims."""
     worlds = shape.get("worlds", 1)
     kept = values.dropna()
     if worlds > 1:
@@ -183,10 +200,12 @@ def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
 
 
 def _rounded(found: Interval) -> list[float | None]:
+    """Return an interval as a list for JSON, with None for NaN."""
     return [None if math.isnan(value) else _round(value) for value in found]
 
 
 def _round(value: float) -> float:
+    """Return a value with five decimals."""
     return round(value, 5) + 0.0  # no negative zero
 
 

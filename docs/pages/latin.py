@@ -1,4 +1,7 @@
-"""Numbers and conditions for the sections of docs/reproduction.md on Latin squares; the prose is in templates."""
+"""Compute the numbers of the sections of docs/reproduction.md on Latin squares; the prose is in templates.
+
+Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +29,31 @@ IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correla
 SETTLED = 0.02
 """Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
 DRAWS = 10_000
+"""Number of bootstrap draws in `by_chance`."""
 (LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
-"""Largest mean absolute difference that was declared as agreement."""
+"""Largest mean absolute difference between the curves that counts as agreement; declared in the claim "sigma-curve"."""
 SPIKE_SIGMAS = (0.2, 1.0, 2.0)
 LOSSES = {
     "two log-softmax": ("log_softmax=2", True),
     "one log-softmax": ("log_softmax=1", True),
     "one log-softmax, PE frozen": ("log_softmax=1", False),
 }
+"""Kinds of members in lst-slingshot: their data (which loss), and whether the PE is trained."""
 TWO, ONE, ONE_FROZEN = LOSSES
 PUZZLES = 108
-"""Held-out puzzles."""
+"""Number of held-out puzzles."""
 PAUSE = 100
-"""Epochs with a loss of 0 after which the other runs stop a model."""
+"""Number of epochs with a loss of 0 after which the other runs stop training a model."""
 LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
 
 
 def steps_per_epoch(run: Run) -> int:
+    """Return the number of training steps per epoch."""
     return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"])
 
 
 def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Our curve of accuracy over sigma beside the authors'."""
+    """Compare our curve of accuracy over sigma with the authors'."""
     run = runs["lst-sigma"]
     table, rows = curve_gaps(run), swept(run)
     change = by_sigma(run, accuracy(run) - accuracy(run, step=EARLY * steps_per_epoch(run)))
@@ -90,7 +96,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def curve_gaps(run: Run) -> pd.DataFrame:
-    """By sigma: the authors' mean, ours, their difference, and its standard error if the spreads are equal."""
+    """Return, by sigma, the authors' mean, ours, their difference, and its standard error if both have equal spread."""
     values = by_sigma(run, accuracy(run))
     known = [sigma for sigma in AUTHORS_MEANS if sigma in values.index]
     ours, theirs = values.loc[known], pd.Series(AUTHORS_MEANS).loc[known]
@@ -106,7 +112,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
 
 
 def curve_table(table: pd.DataFrame) -> str:
-    """A row for each sigma."""
+    """Return the result of `curve_gaps` as a Markdown table."""
     columns = {
         "sigma": [f"{sigma:g}" for sigma in table.index],
         "authors, epoch 4,000": table["theirs"].map(number),
@@ -119,10 +125,10 @@ def curve_table(table: pd.DataFrame) -> str:
 
 
 def by_chance(run: Run) -> Interval:
-    """The mean absolute difference between the curves of two sets of seeds of the same models, with its 95% range.
+    """Return the mean absolute difference expected between curves of the same models with two sets of seeds.
 
-    Seeds are drawn with replacement from our own, each with its accuracies at all sigmas. Deviations from the mean are
-    scaled by sqrt(n / (n - 1)), so that their variance is not too small.
+    Its bounds are the 95% range. Seeds are drawn with replacement from our own, each with its accuracies at all sigmas.
+    Deviations from the mean are scaled by sqrt(n / (n - 1)), so that their variance is not too small.
     """
     values = by_sigma(run, accuracy(run)).to_numpy()
     seeds = values.shape[1]
@@ -137,7 +143,7 @@ def by_chance(run: Run) -> Interval:
 
 
 def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Training with either loss, and with one log-softmax in true float32."""
+    """Compare training with two and with one log-softmax, and with one in true float32."""
     run, highest, found = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
     after, spiked, first = after_rest(run), spikes(run), first_spikes(run)
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
@@ -171,7 +177,7 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
-    """The members with one loss, at these sigmas or at all."""
+    """Return the members with one of LOSSES, at these sigmas; at all sigmas if none is given."""
     data, learn = LOSSES[loss]
     rows = swept(run)
     rows = rows[(rows["data"] == data) & (rows["learn"] == learn) & rows["sigma"].isin(sigmas or SPIKE_SIGMAS)]
@@ -179,14 +185,14 @@ def members(run: Run, loss: str, *sigmas: float) -> list[int]:
 
 
 def losses(run: Run) -> pd.DataFrame:
-    """The training loss by epoch and member."""
+    """Return the training loss as a table (epochs, members)."""
     rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["metric"] == "loss")]
     table = rows[rows["condition"] == "all"].pivot(index="step", columns="member", values="value").sort_index()
     return table.set_axis(table.index // steps_per_epoch(run))
 
 
 def first_spikes(run: Run) -> pd.Series:
-    """The epoch of the first evaluation at which the loss had risen again, by member; -1 if never."""
+    """Return, by member, the epoch of the evaluation at which the loss had first risen again; -1 if it never did."""
     epochs = {}
     for member, values in losses(run).items():
         low = (values < 1e-5).cummax()
@@ -196,7 +202,10 @@ def first_spikes(run: Run) -> pd.Series:
 
 
 def after_rest(run: Run) -> pd.Series:
-    """Accuracy at the end minus that PAUSE epochs after the last loss above 0, by member; NaN without such a pause."""
+    """Return, by member, the change of accuracy after the training loss has been 0 for PAUSE epochs.
+
+    The value is NaN if the loss was never 0 for so long.
+    """
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():
@@ -207,6 +216,7 @@ def after_rest(run: Run) -> pd.Series:
 
 
 def losses_table(run: Run) -> str:
+    """Return a table of accuracy and number of spikes by sigma and loss."""
     early, end, spiked = accuracy(run, step=EARLY * steps_per_epoch(run)), accuracy(run), spikes(run)
     rows = []
     for sigma in SPIKE_SIGMAS:
@@ -222,7 +232,7 @@ def losses_table(run: Run) -> str:
 
 
 def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Learned PEs beside frozen ones, and beside PEs at the input alone."""
+    """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
     train = accuracy(run, "train")
     sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
@@ -255,14 +265,14 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) -> pd.Series:
-    """Accuracy on held-out puzzles, or other values by member, by seed of one kind of PE."""
+    """Return OOD accuracy, or other `values` by member, of one kind of PE at a sigma, by seed."""
     rows = swept(run)
     rows = rows[(rows["sigma"] == sigma) & (rows["label"] == kind)]
     return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
 
 
 def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """What dropout adds to each encoding, and how the encodings compare."""
+    """Compute what dropout adds to each encoding, and how the encodings compare."""
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = measured(sweep, "norm", "")
@@ -293,12 +303,12 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
-    """Accuracy of one encoding minus that of another, paired by seed."""
+    """Return the accuracy of one encoding minus that of another, paired by seed."""
     return mean(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Which measures of PE and attention predict accuracy."""
+    """Compute which measures of PE and attention predict accuracy."""
     run, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
@@ -333,7 +343,10 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def significance(run: Run) -> dict[str, dict[str, set[str]]]:
-    """The significant measures of the PE and of attention: before and after training, and beyond their start."""
+    """Return the names of the measures of the PE and of attention that predict accuracy significantly, by question.
+
+    The questions are: before training, after training, and after training given the value before.
+    """
     questions = {"before": BEFORE, "after": AFTER, "beyond": BEYOND}
     return {
         kind: {name: significant(run, question, of_attention) for name, question in questions.items()}
@@ -342,7 +355,7 @@ def significance(run: Run) -> dict[str, dict[str, set[str]]]:
 
 
 def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, float]]:
-    """The mean of a measure of attention by sigma, at start and end."""
+    """Return the mean of a measure of attention by sigma, before and after training."""
     times = {when: measured(run, analysis, target, when) for when in ("start", "end")}
     return {
         sigma: {when: at_sigma(run, values, sigma).mean() for when, values in times.items()}
@@ -351,7 +364,7 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
 
 
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """The same claims on the published puzzles and on our own."""
+    """Compare the claims on the published puzzles with those on puzzles that we generated."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
     rows = [
         (id, effect(one), effect(drawn[id]), f"{direction_text(one)}; {direction_text(drawn[id])}")

@@ -1,4 +1,4 @@
-"""Writes docs/performance.md and its figures from the committed tables: python docs/pages/performance.py
+"""Write docs/performance.md and its figures from the committed tables: python docs/pages/performance.py
 
 The words are in docs/pages/templates/performance*.md.j2. Results come from results/bench/*.json, one file per machine,
 which benchmarks/merge.py makes from the bench.json of one or more calls of `placecode bench --out DIR`, and from runs
@@ -30,15 +30,16 @@ IN_TF32 = "lst-sigma-tf32"
 OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
 """Runs of the same seeds that are compared with IN_TF32. The last one differs only in how its kernels round."""
 STRONGEST, LEADING_CASE = "compiled-vmap", "lst-paper"
-"""The peer that an expert would write, and the case with which the page begins."""
+"""The strongest peer (other implementation), as an expert would write it, and the case with which the page begins."""
 
 Row = dict[str, Any]
+"""One row of a bench.json: the time and memory of one implementation."""
 Key = tuple[float, int]
-"""A sigma and a seed."""
+"""A member of the sweep, as (sigma, seed)."""
 
 
 def page(root: Path = ROOT) -> str:
-    """The whole page, from the tables below `root`."""
+    """Return the text of the whole page, from the tables below `root`."""
     results = tables(root)
     return render_page(
         "performance.md.j2",
@@ -52,23 +53,23 @@ def page(root: Path = ROOT) -> str:
 
 
 def tables(root: Path) -> dict[str, Any]:
-    """The committed benchmarks by name, those of GPUs first."""
+    """Read the committed benchmarks, and return them by name, those of GPUs first."""
     found = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results" / "bench").glob("*.json"))}
     return dict(sorted(found.items(), key=lambda item: item[1]["environment"]["device"] != "cuda"))
 
 
 def cell(value: float | None, how: str) -> str:
-    """A number by a format specification; a dash where there is none."""
+    """Format a number by a format specification; return a dash for None."""
     return "-" if value is None else format(value, how)
 
 
 def mebibytes(row: Row) -> str:
-    """The peak memory of a row."""
+    """Return the peak memory of a row in MiB as text; a dash if it is unknown."""
     return cell(None if row["peak_bytes"] is None else row["peak_bytes"] / 2**20, ",.0f")
 
 
 def compared(rows: Sequence[Row]) -> list[Row]:
-    """The rows of a case, each with the row of placecode it is compared with and the ratios to it."""
+    """Return the rows of a case, each with the row of placecode that it is compared with, and the ratios to it."""
     return [
         row
         | {
@@ -83,7 +84,10 @@ def compared(rows: Sequence[Row]) -> list[Row]:
 
 
 def lead(results: dict[str, Any]) -> dict[str, Any] | None:
-    """placecode and the strongest peer at equal numbers of models, on the first GPU where that was measured."""
+    """Compare placecode with the strongest peer at equal numbers of models, on the first GPU where both were measured.
+
+    Returns None if there is no such GPU.
+    """
     for result in results.values():
         rows = compared([row for row in result["rows"] if row["case"] == LEADING_CASE and row["device"] == "cuda"])
         peers = [row for row in rows if row["name"] == STRONGEST and row["ratio"] is not None]
@@ -109,7 +113,7 @@ def lead(results: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def machine(name: str, result: dict[str, Any]) -> dict[str, Any]:
-    """What the page shows of one machine."""
+    """Return what the page shows of one machine."""
     return {
         "name": name,
         "place": figures.place(result["environment"]),
@@ -121,14 +125,14 @@ def machine(name: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions(about: dict[str, Any]) -> str:
-    """The versions of the code, and the threads it used."""
+    """Return a sentence on the versions of the code and its libraries, and the number of threads."""
     made = f"placecode {about['placecode']}" + (f" ({about['git']})" if about["git"] else "")
     on = f"torch {about['packages']['torch']}, Python {about['python']}"
     return f"{made}, {on}; {about['threads']} threads on {about['cores']} cores"
 
 
 def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """What one call of the benchmark measured, and when."""
+    """Return the time of one call of the benchmark, its versions, and the cases and precisions that it measured."""
     measured: dict[str, list[str]] = {}
     for row in rows:
         if row["call"] == call["call"] and row["precision"] not in measured.setdefault(row["case"], []):
@@ -137,7 +141,7 @@ def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def cases(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows and comparisons of each case, with its sizes."""
+    """Yield, for each case, its sizes, rows, comparisons, growth, profiles and figures."""
     drawn = figures.draw(result)
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["case"] == case]
@@ -156,7 +160,11 @@ def cases(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """In each precision: stacked peers at their largest number of models, loops, and a single model of placecode."""
+    """Yield, for each precision, how other implementations compare with placecode.
+
+    These are stacked peers at their largest number of models and loops over single models. `single_share` is the time
+    of placecode for a single model, relative to that of a compiled loop; None if either is unknown.
+    """
     for precision in dict.fromkeys(row["precision"] for row in rows if row["name"] == "placecode"):
         here = [row for row in rows if row["precision"] == precision and row["ratio"] is not None]
         stacked = [row for row in here if row["name"] in STACKED]
@@ -173,7 +181,7 @@ def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def growth(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """How time and memory of placecode grow when the members double."""
+    """Yield how time and memory of placecode grow where the number of members doubles."""
     ours = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
     for row in ours:
         for half in [r for r in ours if r["precision"] == row["precision"] and 2 * r["members"] == row["members"]][:1]:
@@ -188,7 +196,7 @@ def growth(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """The time of a step in each precision, by kind of kernel."""
+    """Yield, for each precision, the time of a step by kind of kernel."""
     for precision in dict.fromkeys(row["precision"] for row in kernels):
         rows = [row for row in kernels if row["precision"] == precision]
         total = sum(row["us_per_model_step"] for row in rows)
@@ -214,7 +222,10 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def precision(root: Path, label: str, name: str) -> dict[str, Any]:
-    """Accuracy by sigma of the same seeds in another precision and in TF32; epochs is None where either was not run."""
+    """Compare accuracy by sigma of the same seeds in another precision and in TF32.
+
+    "epochs" is None if one of the two was not run.
+    """
     found = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
     folders = [root / "results" / each for each in (IN_TF32, name)]
     if not all((folder / "config.json").is_file() for folder in folders):
@@ -230,14 +241,14 @@ def precision(root: Path, label: str, name: str) -> dict[str, Any]:
 
 
 def ood_accuracy(run: Run) -> dict[Key, float]:
-    """Final OOD accuracy of the sweep by sigma and seed."""
+    """Return the final OOD accuracy of the members of the sweep, by sigma and seed."""
     rows = final_accuracy(run, swept(run))
     rows = rows[rows["split"] == "ood"]
     return {(float(s), int(n)): float(v) for s, n, v in zip(rows["sigma"], rows["seed"], rows["value"], strict=True)}
 
 
 def main() -> None:
-    """Write the page, and draw its figures anew."""
+    """Write the page, and replace its figures."""
     files.write_text(ROOT / "docs" / "performance.md", page())
     images = ROOT / "docs" / "images"
     for old in images.glob("bench-*.png"):

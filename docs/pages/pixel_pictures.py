@@ -1,9 +1,9 @@
-"""Draws docs/images/fit-photo.png and pixels-sigma.png: python docs/pages/pixel_pictures.py
+"""Draw docs/images/fit-photo.png and pixels-sigma.png: python docs/pages/pixel_pictures.py
 
-The first is of results/fits/photo, which is `python examples/shuffled_photo.py`, then `placecode fit shuffled.csv
---groups strip --positions positions.csv`: pixels of two photographs in random order, put together again. The second is
-the figure "picture" of results/pixels-sigma. Every pixel is drawn where a method has put it, with the piece of a
-picture that belongs to its true place.
+The first shows results/fits/photo: pixels of two photographs in random order, put together again. That fit was made by
+`python examples/shuffled_photo.py`, then `placecode fit shuffled.csv --groups strip --positions positions.csv`. The
+second is the figure "picture" of results/pixels-sigma. Every pixel is drawn where a method has put it, with the piece
+of a picture that belongs to its true place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SWEEP = ROOT / "results" / "pixels-sigma"
 
 
 def drawn() -> Figure:
-    """The map of the PEs beside those of two other methods, and the true grid."""
+    """Draw the maps of placecode and two other methods as pictures."""
     found = own_results.read(FIT)
     assert found.positions is not None
     grid = np.stack([-found.positions[:, 1], found.positions[:, 0]], axis=1)  # row and column

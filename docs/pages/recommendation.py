@@ -1,7 +1,7 @@
-"""Writes docs/recommend.md and its figure from the packaged evidence: python docs/pages/recommendation.py
+"""Write docs/recommend.md and its figure from the packaged evidence: python docs/pages/recommendation.py
 
-To be run after docs/pages/evidence.py. The words are in docs/pages/templates/recommend*.md.j2; the numbers come from
-here.
+Run docs/pages/evidence.py first. The words are in docs/pages/templates/recommend*.md.j2; this module computes the
+numbers.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from placecode.reports import figures
 
 ROOT = Path(__file__).parents[2]
 TOKENS, WIDTHS = (16, 64, 256, 1024), (32, 64, 160, 512, 1024)
-"""Sizes for which the page shows the recommended sigma."""
+"""Numbers of tokens and widths for which the page shows the recommended sigma."""
 EXAMPLE = "placecode recommend --tokens 196 --width 768 --optimizer adamw --learning-rate 0.001 --layers 12"
 FULL_SWEEP = 6
-"""Least number of sigmas of a full sweep."""
+"""Smallest number of sigmas of a full sweep."""
 SIZES = ((64, 64), (1024, 1024))
-"""Tokens and width between which the figure draws scales that depend on them."""
+"""The smallest and the largest (tokens, width) for which the figure draws a library's initial scale."""
 PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map"}
+"""Titles of the panels of the figure, by goal."""
 
 
 def page(settings: Sequence[Setting] | None = None) -> str:
-    """The whole page, from the packaged evidence or from these settings."""
+    """Return the text of the whole page, from the packaged evidence or from these settings."""
     known = evidence.settings() if settings is None else settings
     constants = {"grid": GRID, "least": LEAST, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": ENOUGH}
     return render_page(
@@ -57,7 +58,7 @@ def page(settings: Sequence[Setting] | None = None) -> str:
 
 
 def printed(command: str) -> str:
-    """What a command prints."""
+    """Run a placecode command, and return what it prints."""
     text = io.StringIO()
     with patch.dict(os.environ, {"COLUMNS": "160"}), contextlib.redirect_stdout(text):
         code = cli.main(shlex.split(command)[1:])
@@ -67,18 +68,18 @@ def printed(command: str) -> str:
 
 
 def learned(settings: Sequence[Setting], goal: str) -> dict[Setting, Curve]:
-    """The settings that have learned something, with their curves."""
+    """Return the settings in which something was learned, with their curves for a goal."""
     curves = {setting: setting.curve(goal) for setting in settings}
     return {setting: curve for setting, curve in curves.items() if curve is not None and curve.learned}
 
 
 def full(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings that were run at many sigmas."""
+    """Return the settings that were run at FULL_SWEEP sigmas or more."""
     return [setting for setting in settings if len(setting.outcome.points) >= FULL_SWEEP]
 
 
 def mean(values: Sequence[float | None]) -> float:
-    """The mean of the values that are known."""
+    """Return the mean of the values that are not None; NaN if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else math.nan
 
@@ -87,7 +88,7 @@ def mean(values: Sequence[float | None]) -> float:
 
 
 def recommended(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Recommended sigmas by size, for each goal and from parts of the evidence."""
+    """Compute the recommended sigmas by size, for each goal and from parts of the evidence."""
     by_size = {goal: answers(settings, "adam", goal) for goal in GOALS}
     by_sgd = [setting for setting in settings if FAMILIES[setting.optimizer] == "SGD"]
     sigmas = {goal: sigmas_of(answers) for goal, answers in by_size.items()}
@@ -100,7 +101,7 @@ def recommended(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def answers(settings: Sequence[Setting], optimizer: str, goal: str = "accuracy") -> dict[int, list[Recommendation]]:
-    """Recommendations by number of tokens, for each width."""
+    """Return the recommendations by number of tokens, with one for each width."""
     return {
         tokens: [recommend.recommend(Asked(tokens, width, optimizer, goal=goal), settings) for width in WIDTHS]
         for tokens in TOKENS
@@ -108,7 +109,7 @@ def answers(settings: Sequence[Setting], optimizer: str, goal: str = "accuracy")
 
 
 def sigmas_of(by_tokens: dict[int, list[Recommendation]]) -> list[float]:
-    """The sigmas that are recommended at any size, in order."""
+    """Return the sigmas that are recommended at any size, sorted."""
     return sorted({answer.sigma for row in by_tokens.values() for answer in row})
 
 
@@ -116,7 +117,7 @@ def sigmas_of(by_tokens: dict[int, list[Recommendation]]) -> list[float]:
 
 
 def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """What the settings are, which sigmas are best in them, and what the defaults lack."""
+    """Compute what the settings are, which sigmas are best in them, and how much the defaults of libraries lose."""
     outcomes, maps = (learned(settings, goal) for goal in GOALS)
     best = [(maps[setting].best.sigma, curve.best.sigma) for setting, curve in outcomes.items() if setting in maps]
     sparse = [setting for setting in outcomes if setting not in full(settings)]
@@ -147,7 +148,7 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def default_loss(outcomes: dict[Setting, Curve], name: str) -> tuple[float, int]:
-    """What a default lacks on average, over how many settings."""
+    """Return the mean share of the gain that a default loses, and the number of settings in the mean."""
     lacks = [
         curve.lacks(recommend.defaults(setting.tokens, setting.width)[name]) for setting, curve in outcomes.items()
     ]
@@ -159,7 +160,7 @@ def default_loss(outcomes: dict[Setting, Curve], name: str) -> tuple[float, int]
 
 
 def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """What is lost where a setting, or all settings of its task, are left out."""
+    """Compute how much the recommendation loses on a setting if that setting, or its whole task, is left out."""
     rows = {
         (name, left_out): list(recommend.held_out(known, goal, left_out == "task"))
         for name, goal, known in (
@@ -192,7 +193,7 @@ def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def losses(rows: Sequence[HeldOut]) -> dict[str, Any]:
-    """What is lost by the recommended sigma and by each default."""
+    """Return the losses of the recommended sigma and of each default, over these settings."""
     ways = []
     for name in ("recommended", *DEFAULTS):
         known = [(row.setting.task, lost) for row in rows if (lost := row.lost[name]) is not None]
@@ -213,7 +214,7 @@ def losses(rows: Sequence[HeldOut]) -> dict[str, Any]:
 
 
 def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
-    """Mean loss of the recommended sigma and of a default, over the settings in which both are known."""
+    """Return the mean losses of the recommended sigma and of a default, over the settings in which both are known."""
     both = [row.lost for row in rows if row.lost[name] is not None and row.lost["recommended"] is not None]
     return mean([lost["recommended"] for lost in both]), mean([lost[name] for lost in both])
 
@@ -222,7 +223,7 @@ def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
 
 
 def drawn() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables of the figure: our curves, and the scales of libraries."""
+    """Return the two tables of the figure: our curves, and the initial scales of libraries."""
     curves = [
         (PANELS[goal], setting.task, setting.name, point.sigma, 1 - point.behind.mean / curve.gain)
         for goal in GOALS

@@ -1,9 +1,9 @@
-"""Writes docs/reproduction.md and its figures from the committed runs: python docs/pages/reproduction.py
+"""Write docs/reproduction.md and its figures from the committed runs: python docs/pages/reproduction.py
 
 The prose is in templates/reproduction.md.j2 and templates/reproduction/, one file for each section. The numbers of a
-section come from the function of the same name, here or in a module beside this one. No result on the page is typed,
-those of the paper aside. A conclusion stands in the template together with its condition, and the script fails if that
-is false. A test compares the page with the tables.
+section come from the function of the same name, here or in a module beside this one. No result on the page is typed by
+hand, except those of the paper. A conclusion stands in the template together with its condition, and the script fails
+if the condition is false. A test compares the page with the tables.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+"""The runs of the page, from reproduction.toml."""
 RUNS = {**LISTED["latin"], **LISTED["channels"]}
 PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in run}
-"""Which figures of a run the page shows."""
+"""The figures of each run that the page shows."""
 
 
 def page(root: Path = ROOT) -> str:
-    """The whole page, from the runs below `root`."""
+    """Return the text of the whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS}
     findings = {name: tables.findings_of(run) for name, run in runs.items()}
     numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
@@ -44,12 +45,12 @@ def page(root: Path = ROOT) -> str:
 
 
 def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Statements of the paper beside ours, and accuracy under noise."""
+    """Compare statements of the paper with our results, and compute accuracy under noise."""
     noise = tables.noise_gaps(runs["lst-sigma"])
     strong = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
 
     def row(words: str, run: str, claim: str) -> tuple[str, ...]:
-        """A statement of the paper, its reviewers' discussion or the authors' logs beside our claim."""
+        """Return a table row: a statement of the paper, its reviewers or the authors' logs, and our result on it."""
         finding = findings[run][claim]
         effect = finding.found
         if math.isnan(effect.mean):
@@ -72,7 +73,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """All runs, and which of their members diverged."""
+    """Return tables of all runs, and which of their members diverged."""
     on_gpu = [run for name, run in runs.items() if RUNS[name].get("gpu", True)]
     finished = [run for name, run in runs.items() if not RUNS[name].get("diverged", False)]
     lost = runs["lst-encodings"].members.query("state == 'diverged'")
@@ -89,7 +90,10 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """The claims of every run that they are about, and how many of them do not apply to it."""
+    """Return the table of claims of every run, and how many of the claims the run cannot test.
+
+    Runs that none of the claims are about are left out.
+    """
     return {
         "tables": [
             {
@@ -104,7 +108,7 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Differences between members with the same settings in two runs."""
+    """Compute the differences between members with the same settings in two runs."""
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
     again = {
         sigma: (latin.of_kind(frozen, latin.LEARNED, sigma) - at_sigma(sweep, accuracy(sweep), sigma)).dropna()
@@ -136,11 +140,14 @@ SECTIONS = (
     all_claims,
     limits,
 )
-"""The functions that compute the numbers of a section, from all runs and what they say about the claims."""
+"""The function of each section.
+
+It takes all runs and the findings on their claims, and returns the section's numbers.
+"""
 
 
 def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:
-    """The figures that the page shows."""
+    """Draw the figures of the page into docs/images."""
     for name in names:
         run = Run(root / "results" / name)
         for shown in page_of(study_of(run), run).figures():

@@ -1,4 +1,7 @@
-"""Numbers and conditions for the sections of docs/reproduction.md on groups that correlations cannot detect."""
+"""Compute the numbers of the sections of docs/reproduction.md on synergy: groups that correlations cannot detect.
+
+Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
+"""
 
 from __future__ import annotations
 
@@ -21,37 +24,40 @@ from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
 NEAR_ENOUGH = 0.02
-"""How far above the least possible error counts as having reached it, as in the claim about it."""
+"""A model has reached the least possible error if its error is above it by less than this, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
+"""Claims that methods which compare channels pair by pair do not see the groups."""
 STRUCTURE: dict[Measure, str] = {
     NEIGHBOURS: "nearest channel in the same group",
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
 }
-"""Measures of structure in the tables. Methods are said to be at chance if they are so on all of these."""
+"""Measures of structure in the tables. A method is said to be at chance only if it is so on all of these."""
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
+"""Column headers of a table of tallies."""
 TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]
+"""What else was tried with 60 channels, from reproduction.toml."""
 
 
 class Tests(NamedTuple):
-    """Permutation tests of other methods against the true groups."""
+    """Results of permutation tests of other methods against the true groups: tests with p <= 0.05, and all tests."""
 
     low: int  # p <= 0.05
     total: int
 
     @property
     def expected(self) -> float:
-        """How many have p <= 0.05 on average if there is nothing to see."""
+        """Expected number of tests with p <= 0.05 if there is no structure."""
         return 0.05 * self.total
 
     @property
     def at_chance(self) -> bool:
-        """Whether independent tests of nothing have as many low p-values in at least 5% of cases."""
+        """Whether independent tests without any structure would have so many low p-values in at least 5% of cases."""
         return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
 
 
 def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
-    """The tests of all methods without a model, in every world, on each (analysis, target)."""
+    """Count the tests of all methods without a model, in every world, on these measures (analysis, target)."""
     rows = run.baselines
     rows = rows[rows["split"] == "analysis"]
     wanted = {(f"{metric}_p", target) for metric, target in measures}
@@ -62,9 +68,10 @@ def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
 class Tally(NamedTuple):
     """How many of some models reached the least possible error, and when.
 
-    `ready` of `total` are there in the end, and `ever` were at some evaluation, first at `step` (the median of those, 0
-    if none was). `error` and `near` are means of the error in the end and of the share of channels whose nearest one is
-    of the same group; `fewest` is the lowest such share of those at the least error.
+    `ready` of `total` models have the least error at the end of training. `ever` had it at some evaluation, the first
+    time at `step` (the median over these models; 0 if there are none). `error` is the mean error at the end. `near` is
+    the mean share of channels whose nearest channel is of the same group; `fewest` is the lowest such share among the
+    `ready` models.
     """
 
     ready: int
@@ -80,12 +87,15 @@ class Tally(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """A row of a table with the columns `HEADER`."""
+        """The cells of a table row with the columns `HEADER`."""
         return (str(self), f"{self.step:,}" if self.step else "", number(self.error), number(self.near))
 
 
 def models(run: Run) -> pd.DataFrame:
-    """Every finished model with its channels, samples, error, neighbours, and when it reached the least error."""
+    """Return a table of the finished models: channels, samples, error, neighbours, and when they had the least error.
+
+    `step` is NaN if a model never had the least error. `ready` says whether it has it at the end.
+    """
     parts = run.config["task"].get("parts", {"": run.config["task"]})
     rows = done(run)
     rows = rows.assign(
@@ -102,6 +112,7 @@ def models(run: Run) -> pd.DataFrame:
 
 
 def tally(rows: pd.DataFrame) -> Tally:
+    """Return the tally of these models."""
     step = rows["step"].median()
     return Tally(
         ready=int(rows["ready"].sum()),
@@ -115,19 +126,19 @@ def tally(rows: pd.DataFrame) -> Tally:
 
 
 def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
-    """Tallies by the values of some columns, in their order."""
+    """Return the tallies of models grouped by the values of these columns, sorted by the values."""
     return {tuple(key): tally(group) for key, group in rows.groupby(list(columns))}
 
 
 def tally_table(words: Sequence[str], tallies: dict[tuple[Any, ...], Tally]) -> str:
-    """What was varied, in these words, and how many models reached the least error."""
+    """Return tallies as a Markdown table; `words` are the headers of the columns that were varied."""
     keys = [[value if isinstance(value, str) else f"{value:,.10g}" for value in key] for key in tallies]
     rows = [(*key, *tallied.cells) for key, tallied in zip(keys, tallies.values(), strict=True)]
     return grid((*words, *HEADER), rows)
 
 
 def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """The sweep over sigma, with small and with large batches."""
+    """Compute the numbers of the section on the sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
     tallies, large_tallies = (
         {sigma: tallied for (sigma,), tallied in by(models(swept), "sigma").items()} for swept in (run, large)
@@ -162,7 +173,10 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def lost_again(run: Run, sigma: float) -> Numbers:
-    """The one model of a sigma that left the least error again: when it last was there, and what it ends with."""
+    """Return the step at which a model last had the least error, and its error and neighbours at the end.
+
+    The model is the only one of this sigma that reached the least error and left it again.
+    """
     rows = models(run).query("sigma == @sigma and not ready and step == step")
     assert len(rows) == 1
     model = rows.iloc[0]
@@ -172,8 +186,7 @@ def lost_again(run: Run, sigma: float) -> Numbers:
 
 
 def still_falling(run: Run, sigma: float) -> int:
-    """How many models of a sigma that are not at the least error had an error that still fell by 0.02 or more at the
-    last evaluation."""
+    """Count the models of a sigma that are above the least error and still improved by 0.02 at the last evaluation."""
     members = models(run).query("sigma == @sigma and not ready")["member"]
     rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
     curves = rows[rows["member"].isin(members)].pivot(index="member", columns="step", values="value")
@@ -181,14 +194,14 @@ def still_falling(run: Run, sigma: float) -> int:
 
 
 def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """15 to 120 channels, 10,000 to 250,000 samples."""
+    """Compute the numbers of the section on 15 to 120 channels and 10,000 to 250,000 samples."""
     run = runs["synergy-size"]
     rows, fields = models(run), run.config["fields"]
     assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
     found, sizes = by(rows, "channels", "samples"), {size: tallied for (size,), tallied in by(rows, "channels").items()}
     steps = [each.step for each in sizes.values()][:3]
     smaller = rows.query("channels < 120").groupby("channels")
-    all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # the others count as later
+    all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
     ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
     return {
         "fields": fields,
@@ -206,7 +219,7 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """60 channels: batch, step size, samples, and what was tried besides."""
+    """Compute the numbers of the section on 60 channels: batch, step size, samples, and what else was tried."""
     run = runs["synergy-size-60"]
     found = by(models(run), "batch", "learning_rate", "samples", "sigma")
     tried = {(each["what"],): tally(models(runs[each["run"]]).query(each["models"])) for each in TRIED}

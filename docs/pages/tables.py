@@ -1,4 +1,4 @@
-"""Tables of the generated pages and the numbers that several sections share, read from the runs."""
+"""Make the tables of docs/reproduction.md and docs/beyond.md from the runs, and numbers that several sections share."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 
 def findings_of(run: Run) -> Findings:
-    """All claims of a run's study, checked."""
+    """Check all claims of a run's study, and return the findings by claim."""
     return {claim.id: claim.check(run) for claim in study_of(run).claims}
 
 
 def made(run: Run) -> dict[str, str]:
-    """How a run was made: its members, and the command without the path of the puzzles."""
+    """Return how a run was made: its members, its puzzles, and the command without the path of the puzzles."""
     diverged = int((run.members["state"] == "diverged").sum())
     puzzles = run.config["fields"].get("puzzles")
     return {
@@ -48,7 +48,7 @@ def made(run: Run) -> dict[str, str]:
 
 
 def latin_runs_table(runs: Runs, about: dict[str, str]) -> str:
-    """The runs on Latin squares and how they were made."""
+    """Return a table of the runs on Latin squares and how they were made; `about` says what each is."""
     rows = []
     for name, what in about.items():
         how, epochs = made(runs[name]), f"{runs[name].config['fields']['epochs']:,}"
@@ -58,7 +58,7 @@ def latin_runs_table(runs: Runs, about: dict[str, str]) -> str:
 
 
 def channel_runs_table(runs: Runs, about: dict[str, str]) -> str:
-    """The runs on channels and how they were made."""
+    """Return a table of the runs on channels and how they were made; `about` says what each is."""
     rows = []
     for name, what in about.items():
         how, steps = made(runs[name]), f"{runs[name].config['fields']['steps']:,}"
@@ -70,11 +70,12 @@ def channel_runs_table(runs: Runs, about: dict[str, str]) -> str:
 
 
 def margin(claim: Claim) -> str:
-    """The side of the margin on which the whole interval must lie."""
+    """Return the condition that the whole interval must meet for a claim to hold, such as "> 0.1"."""
     return f"{ {'above': '>', 'below': '<', 'within': 'within'}[claim.way] } {claim.margin:g}"
 
 
 def claims_table(found: Findings) -> str:
+    """Return a table of the findings that have an effect."""
     rows = [
         (
             finding.claim.id,
@@ -95,12 +96,12 @@ def claims_table(found: Findings) -> str:
 
 
 def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
-    """Values at one sigma minus those at another, paired by seed."""
+    """Return the values at one sigma minus those at another, paired by seed, as a mean over seeds."""
     return mean(gap_by_seed(run, values, small, large))
 
 
 def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
-    """Accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
+    """Return accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
@@ -113,7 +114,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 
 
 def correlation_table(table: pd.DataFrame) -> str:
-    """Measures x questions, as `placecode.experiments.predictors` has them; bold if significant."""
+    """Return the table of `correlations` in Markdown, measures by questions, with significant values in bold."""
     questions = list(predictors.QUESTIONS)
     rows = []
     for measure, answers in table.groupby("measure", sort=False):
@@ -128,7 +129,7 @@ def correlation_table(table: pd.DataFrame) -> str:
 
 
 def movement_table(run: Run) -> str:
-    """How much training changed PEs and measures of them: after minus before training, paired by seed."""
+    """Return a table of how much training changed PEs and measures of them: after minus before, paired by seed."""
     measures = {
         "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
         "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
@@ -147,12 +148,12 @@ def movement_table(run: Run) -> str:
 
 
 def relative_change(run: Run, sigma: float) -> float:
-    """Norm of the change of the PEs of a sigma, relative to their norm."""
+    """Return the norm of the change of the PEs of a sigma, relative to their norm."""
     return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
 
 
 def gap_closed(run: Run, sigma: float, truth: Run) -> float:
-    """Share of the gap to 2d-fixed that training closed at a sigma, by RSA with same row or column."""
+    """Return the share of the gap to the 2d-fixed members of `truth` that training closed at a sigma, by RSA."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
     goal = with_and_without(truth, "2d-fixed", measured(truth, "rsa", "relation"))[0].mean()
     return float((end - start) / (goal - start))
@@ -160,33 +161,33 @@ def gap_closed(run: Run, sigma: float, truth: Run) -> float:
 
 @functools.cache
 def correlations(folder: Path) -> pd.DataFrame:
-    """Every measure of a run against accuracy, as `placecode.experiments.predictors` has them."""
+    """Return the correlation of every measure of a run with accuracy, from `placecode.experiments.predictors`."""
     table = predictors.correlations(Run(folder))
     assert table is not None
     return table
 
 
 def answer(run: Run, measure: str, question: str = AFTER) -> str:
-    """The rank correlation of a measure with accuracy at a fixed sigma."""
+    """Return the rank correlation of a measure with accuracy as text, with its interval and adjusted p."""
     table = correlations(run.path)
     row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
 
 
 def of_pe(run: Run) -> set[str]:
-    """The measures of the PE, without those of attention."""
+    """Return the names of the measures of the PE, without those of attention."""
     return {name for name in correlations(run.path)["measure"] if not name.startswith("attention")}
 
 
 def significant(run: Run, question: str, of_attention: bool = False) -> set[str]:
-    """The measures of the PE, or of attention, whose answer to a question has an adjusted p below 0.05."""
+    """Return the measures of the PE, or of attention, whose correlation in a question has an adjusted p below 0.05."""
     table = correlations(run.path)
     rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
     return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
 def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Values of an encoding's members by seed, without and with the dropout."""
+    """Return the values of an encoding's members by seed, first without dropout and then with a dropout of 0.1."""
     table = named(done(run))
     rows = table[table["name"] == name]
     without, with_it = (
@@ -196,7 +197,7 @@ def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series,
 
 
 def fixed_table(runs: dict[str, Run]) -> str:
-    """2d-fixed with and without the dropout, and the learned PE of sigma 0.2 without it, in every run that has both."""
+    """Return a table of 2d-fixed with and without dropout, and the learned PE of sigma 0.2 without it, for each run."""
     rows = []
     for name, run in runs.items():
         plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
@@ -217,11 +218,11 @@ def fixed_table(runs: dict[str, Run]) -> str:
 
 
 def dropout_table(run: Run) -> str:
-    """Every encoding without and with the dropout, and the difference, paired by seed; the most accurate first."""
+    """Return a table of every encoding without and with dropout, and their difference; the most accurate first."""
     right, train = accuracy(run), accuracy(run, "train")
     try:
         clean = measured(run, "accuracy_without_dropout", "ood")
-    except NotInRun:  # nothing was dropped
+    except NotInRun:  # the run has no dropout
         clean = pd.Series(dtype=float)
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):
@@ -238,78 +239,80 @@ def dropout_table(run: Run) -> str:
 
 
 def at(run: Run, values: pd.Series, sigma: float) -> Interval:
-    """Values by member at one sigma."""
+    """Return the mean over worlds of values by member, at one sigma."""
     return over(run, at_sigma(run, values, sigma))
 
 
 def gap_by_seed(run: Run, values: pd.Series, one: float, other: float) -> pd.Series:
-    """Values by member at one sigma minus those at another, by seed."""
+    """Return the values by member at one sigma minus those at another, by seed."""
     return at_sigma(run, values, one) - at_sigma(run, values, other)
 
 
 def gap(run: Run, values: pd.Series, one: float, other: float) -> Interval:
-    """The mean of `gap_by_seed`."""
+    """Return the mean of `gap_by_seed` over worlds."""
     return over(run, gap_by_seed(run, values, one, other))
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
-    """Values of a second run minus those of the sweep, at one sigma, by seed."""
+    """Return the values of the run `long` minus those of the run `short` at one sigma, as a mean over worlds."""
     return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
 def by_seed(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Values by member as values by the seeds of these members."""
+    """Return values that are indexed by member, indexed by the seeds of these members instead."""
     return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
 
 
 def best_sigma(run: Run, condition: str) -> float:
-    """The sigma with the lowest mean error."""
+    """Return the sigma with the lowest mean error."""
     return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
 
 
 def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
-    """Error at a sigma minus that of the linear predictor, by seed."""
+    """Return the error at a sigma minus that of the linear predictor, by seed."""
     return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
 
 
 def baseline_rows(run: Run, name: str, metric: str, condition: str) -> pd.DataFrame:
-    """What is known of a baseline on held-out data, or of its structure."""
+    """Return the rows of a baseline with a metric on held-out data, or with a measure of its structure."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
     return pd.DataFrame(rows[rows["split"].isin(["test", "analysis"])])
 
 
 def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
-    """The value of a baseline by the seeds of the run: that of the seed's world."""
+    """Return the value of a baseline for each seed of the run: its value in the world of the seed."""
     known = baseline_rows(run, name, metric, condition).set_index("world")["value"]
     seeds = sorted(run.members["seed"].unique())
     return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
 
 
 def baseline_errors(run: Run, name: str, condition: str) -> pd.Series:
-    """The held-out error of a baseline by world."""
+    """Return the held-out error of a baseline by world."""
     return pd.Series(baseline_rows(run, name, "mse", condition).set_index("world")["value"])
 
 
 def chance(run: Run, measure: Measure) -> float:
-    """The value of a measure by chance; of several data sets with as many channels, that of the first."""
+    """Return the chance level of a measure. Several data sets with equally many channels share that of the first."""
     task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
     return chance_in(task)[measure]
 
 
 def counted(p_values: pd.Series, unit: str = "") -> str:
-    """How many p-values are at most 0.05."""
+    """Return how many p-values are at most 0.05, such as "3 of 15"."""
     return f"{(p_values <= 0.05).sum()} of {len(p_values)}{unit}"
 
 
 def hidden(condition: str) -> str:
-    """The share in the name of a condition, as in headers of tables."""
+    """Return the share in the name of a condition as it stands in headers of tables, such as "50% hidden"."""
     return f"{100 * float(condition.split()[1]):g}% hidden"
 
 
 def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: Sequence[str]) -> str:
-    """By sigma, means over worlds: structure after training, in how many seeds it is significant, held-out errors, and
-    the differences from the linear predictor's errors."""
+    """Return a table by sigma: structure, seeds with p <= 0.05, held-out errors, and these minus linear errors.
+
+    Values are means over worlds. `p` is the measure that holds the p-values.
+    """
     rows = []
     for sigma in sorted(done(run)["sigma"].unique()):
         cells = [number(at(run, measured(run, *measure), sigma).mean) for measure in measures]
@@ -323,8 +326,10 @@ def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: 
 
 
 def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[str]) -> str:
-    """All baselines, means over the worlds in which they have a value, and in how many of these the first measure is
-    significant; the linear predictor also in the worlds of slower baselines."""
+    """Return a table of all baselines: means over worlds, and in how many worlds the first measure is significant.
+
+    The linear predictor has a second row with only the worlds of slower baselines, if these were run in fewer worlds.
+    """
     rows = run.baselines
     few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
     tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
@@ -348,6 +353,7 @@ def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[
 
 
 def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
+    """Return the mean of a metric in these rows as text; empty if there is none."""
     values = rows[(rows["metric"] == metric) & (rows["condition"] == condition)]["value"].dropna()
     return number(values.mean()) if len(values) else ""
 
@@ -355,7 +361,7 @@ def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
 def twins_table(
     sweep: Run, twin: Run, measures: dict[Measure, str], conditions: Sequence[str], field: str, words: str
 ) -> str:
-    """The sweep and a smaller run that differs from it in one field, the same seeds of both."""
+    """Return a table of a sweep and a smaller run that differs from it in `field`, with the same seeds of both."""
     rows, seeds = [], twin.members["seed"].unique()
     for sigma in sorted(done(twin)["sigma"].unique()):
         for run in (sweep, twin):
@@ -368,7 +374,7 @@ def twins_table(
 
 
 def networks_table(run: Run) -> str:
-    """Known networks in the PE by sigma, means over worlds, and in functional connectivity, as it is and centred."""
+    """Return a table of known networks in the PE by sigma, and in functional connectivity as it is and centred."""
     names = {"modularity": "Q", "segregation": "segregation", "neighbor_agreement": "nearest"}
     columns = [
         (name, target) for target in run.config["task"]["partitions"] for name in (*names, "modularity_smooth_p")

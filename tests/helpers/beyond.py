@@ -22,6 +22,7 @@ SMALLEST: dict[str, Any] = {
     "expansion": 1,
     "learning_rate": 1e-2,
 }
+"""Settings with which a study trains in less than a second."""
 OWN: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},
     "lst-optimizer": {"sigmas": (0.01, 0.2), "rates": (1e-3, 1e-2), "sgd_rates": (0.1,), "pe_rates": (0.1, 10.0)},
@@ -34,11 +35,11 @@ OWN: dict[str, dict[str, Any]] = {
     "lst-data": {"samples": (18, 54)},
     "lst-size": {},
 }
-"""The values that each study sweeps, in as few members as possible."""
+"""The values that each study sweeps, with as few members as possible."""
 
 
 def smallest(name: str, **changes: Any) -> KnobStudy:
-    """A study of this name at the smallest size."""
+    """Return the study of this name at the smallest size."""
     kind = experiments.STUDIES[name]
     assert issubclass(kind, KnobStudy)
     settings = {**SMALLEST, **OWN[name], **changes}

@@ -1,4 +1,4 @@
-"""A few people with recordings of the brain, for the tests of the brain task."""
+"""Small recordings of five made-up people, for the tests of the brain task."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PEOPLE = ("p0", "p1", "p2", "p3", "p4")
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """A mark for tests that need packages of the extra; they are looked for, not imported."""
+    """Return a mark that skips a test if these packages are not installed. They are looked up, not imported."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)}: {EXTRA}")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Five people as .npy, time x region, of different length."""
+    """Write the recordings of five people, of different length, as .npy (time, region), and return their folder."""
     where = tmp_path / "people"
     where.mkdir()
     for i, name in enumerate(PEOPLE):
@@ -34,17 +34,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, name: str, change: np.ndarray) -> None:
+    """Replace the recording of one person."""
     np.save(folder / f"{name}.npy", change)
 
 
 def values(person: int = 0, times: int = 80, regions: int = 5) -> np.ndarray:
-    """A smooth recording (T, n) that stays near its mean."""
+    """Return a smooth recording (T, n) that stays near its mean."""
     noise = np.random.default_rng(person).normal(size=(times + 20, regions))
     smooth = np.stack([noise[lag : lag + times] for lag in range(6)]).sum(axis=0)
     return 50 + (person + 1) * smooth
 
 
 def refusal(*positional: Any, **options: Any) -> str:
+    """Return the error message of a brain task with bad arguments."""
     with pytest.raises(BadInput) as error:
         Brain(*positional, **options)
     message = str(error.value)

@@ -1,7 +1,7 @@
-"""The effects that claims beyond the paper are about, by hand: which members, which sigmas, one by one.
+"""Compute the effects of the claims beyond the paper a second time, by explicit loops over members and sigmas.
 
-`KNOBS` are sums of means over members with certain columns, `BETWEEN`, `SIZES` and `EXCHANGED` are about what was done
-to the PE in lst-causal.
+Tests compare them with those of the package. `KNOBS` has effects that are weighted sums of mean accuracies of members
+with certain columns. `BETWEEN`, `SIZES` and `EXCHANGED` are about manipulations of the PE in lst-causal.
 """
 
 from __future__ import annotations
@@ -15,36 +15,43 @@ import pandas as pd
 from placecode.experiments.reading import members_of
 
 Term = tuple[float, Sequence[float] | None, dict[str, Any]]
-"""A weight, the sigmas whose mean is taken (None for all of the run), and the columns of the members."""
+"""A weight, the sigmas to average over (None for all of the run), and the columns that select the members."""
 TINY, ALL, SMALLS = (0.01, 0.05, 0.1), None, (0.1, 0.2, 0.5)
 
 
 def less(sigmas: Sequence[float] | None, one: dict[str, Any], other: dict[str, Any]) -> list[Term]:
+    """Return the terms of the accuracy of `one` minus that of `other`."""
     return [(1, sigmas, one), (-1, sigmas, other)]
 
 
 def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
+    """Return the terms of the accuracy at sigma 0.2 minus that at a large sigma."""
     return [(1, (0.2,), columns), (-1, (large,), columns)]
 
 
 def minus(terms: list[Term]) -> list[Term]:
+    """Return the terms with opposite signs."""
     return [(-weight, *rest) for weight, *rest in terms]  # type: ignore[misc]
 
 
 def decayed(rest: float, pe: float) -> dict[str, Any]:
+    """Return the columns of learned PEs with these weight decays of the other weights and of the PE."""
     return {"encoding": "learned", "weight_decay": rest, "pe_weight_decay": pe}
 
 
 def true(amount: float) -> Term:
+    """Return the term of 2d-fixed with this weight decay."""
     return 1, (), {"encoding": "sinusoid", "weight_decay": amount}
 
 
 def turned(**columns: Any) -> dict[str, Any]:
+    """Return the columns of the usual optimizer settings, with changes."""
     usual = {"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}
     return {**usual, **columns}
 
 
 def started(start: str) -> dict[str, Any]:
+    """Return the columns of learned PEs on grids of order 5 with this start."""
     return {"encoding": "learned", "data": "order=5", "start": start}
 
 
@@ -52,15 +59,17 @@ SGD = turned(optimizer="sgd", learning_rate=0.01)
 
 
 def dip(columns: dict[str, Any]) -> list[Term]:
+    """Return the terms of the accuracy at sigma 0.2 minus that at tiny sigmas."""
     return [(1, (0.2,), columns), (-1, TINY, columns)]
 
 
 def gap(amount: float) -> list[Term]:
+    """Return the terms of the accuracy of 2d-fixed minus that of the learned PE, with this weight decay."""
     return [true(amount), (-1, (0.2,), decayed(amount, amount))]
 
 
 def decay_terms(amount: float) -> dict[str, list[Term]]:
-    """The claims on a weight decay, with one of this amount."""
+    """Return the terms of each claim on weight decay, for this amount of decay."""
     every, rest, pe, none = (decayed(*each) for each in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
     return {
         "decay-matches-2d-fixed": gap(amount),
@@ -75,15 +84,16 @@ def decay_terms(amount: float) -> dict[str, list[Term]]:
 
 
 RATE = 1e-4
-"""The usual step size."""
+"""The usual learning rate."""
 
 
 def gained(gain: float) -> dict[str, Any]:
-    """A gain with the step size divided by it."""
+    """Return the columns of members with this gain and the learning rate divided by it."""
     return {"gain": gain, "learning_rate": RATE / gain}
 
 
 SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
+"""Columns of members with a small and a large gain and the same learning rate."""
 KNOBS: dict[str, dict[str, list[Term]]] = {
     "lst-heads": {
         "2-heads-hurt": less(ALL, {"heads": 1}, {"heads": 2}),
@@ -132,17 +142,18 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
         "epsilon-mends-adam": less(TINY, turned(epsilon=1e-4), turned()),
     },
 }
+"""The terms of each claim, by study."""
 
 
 def accuracies(run: Any, step: int) -> dict[int, float]:
-    """Held-out accuracy by member."""
+    """Return the OOD accuracy at a step by member."""
     rows = run.metrics[(run.metrics["step"] == step) & (run.metrics["split"] == "ood")]
     rows = rows[(rows["condition"] == "all") & (rows["metric"] == "accuracy")]
     return dict(zip(rows["member"], rows["value"], strict=True))
 
 
 def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
-    """The effect of each seed that has all of it."""
+    """Return the effect of each seed for which all members of the terms have finished."""
     right, records = accuracies(run, step), run.members[run.members["state"] == "done"].to_dict("records")
 
     def of(seed: int, sigma: float | None, columns: dict[str, Any]) -> list[float]:
@@ -167,7 +178,7 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
 
 
 def gaps(run: Any, amount: float, step: int) -> pd.Series:
-    """2d-fixed less the learned PE at sigma 0.2, by seed, where both finished."""
+    """Return the accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed, where both finished."""
     right, rows = accuracies(run, step), run.members[run.members["state"] == "done"]
     rows = rows[rows["weight_decay"] == amount]
     fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
@@ -176,7 +187,7 @@ def gaps(run: Any, amount: float, step: int) -> pd.Series:
 
 
 def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
-    """How far weights went, mean over the sigmas, by seed, where it finished at all of them."""
+    """Return how far the weights moved, averaged over sigmas, by seed; only for seeds that finished at all sigmas."""
     rows = run.analysis[(run.analysis["analysis"] == "weights_moved") & (run.analysis["target"] == "start")]
     rows = rows[(rows["block"] == -1) & (rows["step"] == step)].merge(run.members, on="member")
     rows = rows[rows["state"] == "done"]
@@ -188,8 +199,10 @@ def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
 
 
 def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.ndarray]:
-    """The effects of all claims of a study but those on every value of a setting; `early` is the step after a quarter
-    of the training."""
+    """Return the effects of the claims of a study, except those on every value of a setting.
+
+    `early` is the step after a quarter of the training.
+    """
     strongest = max(run.config["fields"].get("decays", [0.0]))
     asked = decay_terms(strongest) if name == "lst-decay" else KNOBS[name]
     found = {
@@ -226,13 +239,14 @@ BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
     "control-transplant-of-another": ("untrained donor's, frozen", "random, frozen", SMALLS),
     "control-rescaling-a-donor": ("donor's of 0.2 rescaled, frozen", "donor's, frozen", [0.2]),
 }
-"""Two kinds, and the sizes over which the mean is taken; none for kinds of a single size."""
+"""Two kinds of members to compare, and the sizes to average over; no sizes for kinds of a single size."""
 SIZES = {
     "size-spoils-a-learned-pe": "donor's of 0.2 rescaled, frozen",
     "size-mends-a-learned-pe": "donor's of 2.0 rescaled, frozen",
     "size-spoils-what-masters-learned": "master's, frozen",
     "sgd-minds-size": "learned, by SGD",
 }
+"""Kinds whose accuracy is compared between a small and a large size."""
 EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
     "a-trained-model-needs-what-its-pe-learned": ("learned", (0.1, 0.2), "its start"),
     "a-trained-model-needs-its-own-pe": ("learned", (0.2,), "another seed's"),
@@ -244,11 +258,11 @@ EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
     "control-putting-back": ("random, frozen", SMALLS, "its start"),
     "control-ablating": ("no PE", (), "nothing"),
 }
-"""The kind, its sizes, and what its PE is exchanged for."""
+"""A kind of member, its sizes, and what its PE is exchanged for after training."""
 
 
 def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
-    """By seed, the mean over sizes, of those who have all of them."""
+    """Return the mean over sizes by seed, for seeds that have all of them."""
     found: dict[int, list[float]] = {}
     for row in members_of(run).to_dict("records"):
         if row["label"] == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
@@ -257,7 +271,7 @@ def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, fl
 
 
 def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
-    """The effects of all claims of lst-causal, by seed; `early` is the step after a quarter of the training."""
+    """Return the effects of all claims of lst-causal, by seed; `early` is the step after a quarter of the training."""
     last, soon = accuracies(run, step), accuracies(run, early)
 
     def less(one: dict[int, float], other: dict[int, float]) -> np.ndarray:

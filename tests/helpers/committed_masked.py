@@ -1,4 +1,4 @@
-"""The committed runs of masked prediction, read with pandas, numpy and scipy alone.
+"""Read the committed runs of masked prediction with pandas, numpy and scipy alone, as a check of the package.
 
 A world is a network, a draw of channels or a split of people. The world of a member is its seed modulo the number of
 worlds, and intervals are over worlds.
@@ -22,83 +22,95 @@ CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROO
 PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith("pixels")]
 MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["study"]).claims]
+"""Runs of studies that have claims."""
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
+"""Runs with stored arrays."""
 SWEEPS = {
     name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
     for name in MASKED
     if CONFIGS[name]["study"].endswith("-sigma")
 }
+"""Runs of sweeps over sigma, with their test conditions."""
 SYNERGY = [name for name in MASKED if name.startswith("synergy")]
 BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
 Effect = tuple[float, float, float]
+"""Mean, lower and upper bound."""
 ALL_BLOCKS = -1
 NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
-"""Encodings without one vector per channel, so that there is no PE to measure; that of `none` is zero."""
+"""Encodings without one vector per channel, so that there is no PE to measure. (The PE of `none` is zero.)"""
 ONE_DRAW = 1.1e-3
-"""p-values of silhouettes may differ by one of 1,000 draws, if one is so near that rounding decides."""
+"""Tolerance of p-values of silhouettes: one of 1,000 draws may be so close that rounding decides."""
 
 
 @functools.cache
 def config(folder: Path) -> dict[str, Any]:
+    """Read the config of a run."""
     return dict(json.loads((folder / "config.json").read_text()))
 
 
 @functools.cache
 def table(folder: Path, name: str) -> pd.DataFrame:
+    """Read a table of a run."""
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
 def where(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """The rows with these values in the columns of these names."""
+    """Return the rows with these values in the columns of these names."""
     for name, value in wanted.items():
         rows = rows[rows[name] == value]
     return rows
 
 
 def finished(folder: Path) -> pd.DataFrame:
+    """Return the members that did not diverge."""
     return where(table(folder, "members"), state="done")
 
 
 def by_sigma(folder: Path, values: pd.Series) -> pd.DataFrame:
-    """Values by member as sigmas x seeds, of members that did not diverge."""
+    """Return values by member as a table (sigmas, seeds), without members that diverged."""
     rows = finished(folder)
     return rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
 
 
 def error_of_members(folder: Path, condition: str, split: str = "test") -> pd.Series:
+    """Return the error at the last step by member."""
     metrics = table(folder, "metrics")
     rows = where(metrics, metric="mse", condition=condition, split=split, step=metrics["step"].max())
     return rows.set_index("member")["value"]
 
 
 def error(folder: Path, condition: str) -> pd.DataFrame:
+    """Return the test error as a table (sigmas, seeds)."""
     return by_sigma(folder, error_of_members(folder, condition))
 
 
 def of_members(folder: Path, analysis: str, target: str, start: bool = False) -> pd.Series:
+    """Return an analysis by member, at the end or at the start of training."""
     step = 0 if start else config(folder)["fields"]["steps"]
     rows = where(table(folder, "analysis"), analysis=analysis, target=target, block=ALL_BLOCKS, step=step)
     return rows.set_index("member")["value"]
 
 
 def measure(folder: Path, analysis: str, target: str, start: bool = False) -> pd.DataFrame:
+    """Return an analysis as a table (sigmas, seeds)."""
     return by_sigma(folder, of_members(folder, analysis, target, start))
 
 
 def worlds_of(folder: Path) -> int:
+    """Return the number of worlds of a run."""
     return int(config(folder)["shape"]["worlds"])
 
 
 def of_baseline(folder: Path, name: str, metric: str, condition: str, seeds: pd.Index) -> pd.Series:
-    """A baseline in the world of each seed."""
+    """Return the value of a baseline in the world of each seed."""
     rows = where(table(folder, "baselines"), baseline=name, metric=metric, condition=condition)
     by_world = rows.set_index("world")["value"]
     return pd.Series([by_world.loc[seed % worlds_of(folder)] for seed in seeds], index=seeds)
 
 
 def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
-    """Mean and Student's interval: over worlds, seeds of one averaged first; over seeds where there is one world."""
+    """Return mean and Student's interval over worlds, with the seeds of a world averaged. One world: over seeds."""
     kept, worlds = by_seed.dropna(), worlds_of(folder)
     if worlds == 1:
         return student(kept.to_numpy())
@@ -106,25 +118,26 @@ def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
 
 
 def parts_of(run: str) -> dict[str, dict[str, Any]]:
-    """The records of a run's data sets by name."""
+    """Return the records of a run's data sets by name."""
     task = CONFIGS[run]["task"]
     return dict(task["parts"]) if "parts" in task else {"": task}
 
 
 def labelled(run: str) -> bool:
-    """Whether the true groups of its channels are known; if not, positions and mirror regions are."""
+    """Return whether the true groups of the run's channels are known. If not, positions and mirror regions are."""
     (known,) = {part["labels"] is not None for part in parts_of(run).values()}
     assert known == (run not in BRAINS)
     return known
 
 
 def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
+    """Return the error at a sigma minus that of the linear predictor."""
     own = error(folder, condition).loc[sigma]
     return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
 
 
 def cosines(pe: np.ndarray) -> np.ndarray:
-    """Of every two tokens, blocks side by side and centred over tokens; (l, n, d) -> (n, n)."""
+    """Return cosine similarities (n, n) of the tokens of a PE (l, n, d): blocks concatenated, centred over tokens."""
     tokens = np.hstack(list(pe.astype(np.float64)))  # (n, l * d)
     tokens -= tokens.mean(axis=0)
     tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
@@ -132,5 +145,5 @@ def cosines(pe: np.ndarray) -> np.ndarray:
 
 
 def nearest(similar: np.ndarray) -> np.ndarray:
-    """The most similar other token of each, (n, n) -> (n,)."""
+    """Return the most similar other token (n,) of each token, from similarities (n, n)."""
     return np.asarray((similar - 9 * np.eye(len(similar))).argmax(axis=1))

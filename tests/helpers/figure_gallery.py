@@ -1,4 +1,4 @@
-"""One example of every figure that is drawn from a table with a row per seed, for what must hold of all of them."""
+"""Draw one example of each figure, to test what must hold for all of them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ MOMENTS, SIGMAS = ("start", "end"), (0.1, 0.5, 2.0)
 
 
 class Example(NamedTuple):
-    """How to draw a table, its columns where things have a given name, and its columns of values."""
+    """How to draw a figure from a table, and the columns of the table.
+
+    `columns` takes a name and returns the labels in each column, some of which have that name. `values` are the columns
+    of numbers.
+    """
 
     draw: Callable[[pd.DataFrame, str], Figure]
     columns: Callable[[str], dict[str, Sequence[Any]]]
     values: tuple[str, ...] = ("value",)
 
     def table(self, seeds: int, name: str) -> pd.DataFrame:
+        """Return the table of the example, with this number of seeds."""
         return made_up(self.columns(name), seeds, self.values)
 
 
 def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
-    """The rows of effects: one that is known, one control, one that nobody could measure; none of them by one seed."""
+    """Return a table of effects: one that is known, one of a control, and one that is NaN.
+
+    With one seed, bounds are NaN.
+    """
     rows = [
         ("size", name, 0.3, 0.2, 0.4, False),
         (name, "b", 0.01, -0.1, 0.1, True),
@@ -38,6 +46,7 @@ def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
 
 
 def losses(name: str = "a", seeds: int = 3) -> pd.DataFrame:
+    """Return a table of accuracy lost by exchanges of the PE."""
     return made_up({"sigma": (0.2, 2.0), "name": [name, "itself"]}, seeds)
 
 
@@ -80,11 +89,11 @@ TABLES = {
     ),
     "causes": Example(_causes, lambda name: {"line": [name, "b"], "sigma": SIGMAS}),
 }
-"""Figures that are drawn from a table with a row per seed."""
+"""The figures that are drawn from a table with a row per seed."""
 
 
 def correlations(name: str = "a") -> pd.DataFrame:
-    """The table of a forest: two measures, two questions."""
+    """Return the table of a forest plot, with two measures and two questions."""
     rows = [
         (name, "over", -0.9, -1.0, -0.7, 0.001),
         ("b", "over", 0.2, -0.1, 0.5, 0.3),
@@ -95,7 +104,7 @@ def correlations(name: str = "a") -> pd.DataFrame:
 
 
 def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curves of two settings, and libraries."""
+    """Return the tables of the figure of initial scales: curves of two settings, and libraries."""
     rows = [("outcome", name, f"{name} {i}", sigma, 0.5) for i in range(2) for sigma in SIGMAS]
     marks = [("1", name, 1.0, 1.0), ("d^-1/2", "b", 0.03, 0.1)]
     return (
@@ -105,7 +114,7 @@ def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def all_figures(name: str) -> list[Figure]:
-    """Every figure, of a run of this name, and with this name for whatever else has one."""
+    """Draw all figures of this module, with this name for the run and for whatever else has a name."""
     grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])
     return [
         figures.accuracy_by_sigma(*tables(), name),

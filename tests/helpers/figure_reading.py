@@ -1,4 +1,4 @@
-"""Made-up runs to draw, and what was drawn, read back from the artists."""
+"""Make up runs to draw, and read back from a matplotlib figure what was drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def tables(
     encodings: Sequence[tuple[str, str]] = (("learned", "{}"),),
     diverged: Sequence[int] = (),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Members and metrics of a made-up run; encodings are (name, options), those other than learned have no sigma."""
+    """Return members and metrics of a made-up run.
+
+    `encodings` are (name, options); only "learned" has sigmas. `diverged` are numbers of members.
+    """
     rng = np.random.default_rng(0)
     members, metrics = [], []
     for encoding, options in encodings:
@@ -48,11 +51,12 @@ def tables(
 
 
 def words(figure: Figure) -> str:
+    """Return all texts of a figure."""
     return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
 def made_up(columns: dict[str, Sequence[Any]], seeds: int = 4, values: Sequence[str] = ("value",)) -> pd.DataFrame:
-    """A row for each combination of the columns and each seed; values between 0.3 and 0.7."""
+    """Return a table with a row for each combination of the columns and each seed, and values between 0.3 and 0.7."""
     rng = np.random.default_rng(len(columns))
     rows = list(itertools.product(*columns.values(), range(seeds)))
     table = pd.DataFrame(rows, columns=[*columns, "seed"])
@@ -60,19 +64,19 @@ def made_up(columns: dict[str, Sequence[Any]], seeds: int = 4, values: Sequence[
 
 
 def of(table: pd.DataFrame, value: str = "value", **wanted: Any) -> np.ndarray:
-    """The finite values of the rows that are as wanted, picked one by one."""
+    """Return the finite values of the rows with these columns, picked one by one."""
     rows = [row for row in table.to_dict("records") if all(row[name] == what for name, what in wanted.items())]
     return np.array([row[value] for row in rows if np.isfinite(row[value])])
 
 
 def mean_and_bounds(values: np.ndarray, clip: bool = True) -> tuple[float, float, float]:
-    """Mean and 95% t interval by scipy, clipped to what an accuracy can be."""
+    """Return mean and 95% t interval by scipy, clipped to 0 and 1 unless `clip` is False."""
     low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
     return float(values.mean()), *((max(float(low), 0.0), min(float(high), 1.0)) if clip else (float(low), float(high)))
 
 
 class Points(NamedTuple):
-    """Points with error bars: places, the ends of the bars along x and y (k, 2) if there are any, and the look."""
+    """Points with error bars: positions, ends of the bars along x and y (k, 2) or None, and look of the markers."""
 
     x: np.ndarray
     y: np.ndarray
@@ -84,7 +88,7 @@ class Points(NamedTuple):
 
 
 def points(axes: Axes) -> dict[str, Points]:
-    """All points with error bars in a panel, by their label."""
+    """Return all points with error bars in a panel, by their label."""
     found = {}
     for container in axes.containers:
         assert isinstance(container, ErrorbarContainer)
@@ -101,7 +105,7 @@ def points(axes: Axes) -> dict[str, Points]:
 
 
 def assert_means(marks: Points, values: Sequence[np.ndarray], clip: bool = True) -> None:
-    """Marks are the means of these values of seeds, one array per mark, and bars are their intervals."""
+    """Assert that marks are the means of these values of seeds, with one array per mark, and bars their intervals."""
     means, bars = (marks.x, marks.x_bars) if marks.y_bars is None else (marks.y, marks.y_bars)
     assert bars is not None
     for mean, bar, seeds in zip(means, bars, values, strict=True):
@@ -109,7 +113,7 @@ def assert_means(marks: Points, values: Sequence[np.ndarray], clip: bool = True)
 
 
 def assert_curve(line: Any, band: Any, values: dict[int, np.ndarray], clip: bool = True) -> None:
-    """A line goes through the means of these values by step, and a band is their interval."""
+    """Assert that a line goes through the means of these values by step, and that a band is their interval."""
     corners = band.get_paths()[0].vertices
     assert list(line.get_xdata()) == list(values)
     for mean, (step, seeds) in zip(line.get_ydata(), values.items(), strict=True):
@@ -118,12 +122,12 @@ def assert_curve(line: Any, band: Any, values: dict[int, np.ndarray], clip: bool
 
 
 def rows_of(axes: Axes) -> list[str]:
-    """The names of the rows of a panel, from the top."""
+    """Return the names of the rows of a panel, from the top."""
     return [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
 
 
 def assert_inside(figure: Figure) -> None:
-    """Everything lies on the sheet."""
+    """Assert that everything in a figure lies within its edges."""
     figure.draw_without_rendering()
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert box.x0 > -0.02 and box.y0 > -0.02, words(figure)
@@ -131,7 +135,7 @@ def assert_inside(figure: Figure) -> None:
 
 
 def contrasts(axes: Axes) -> list[float]:
-    """WCAG's contrast between every text on an image and its cell."""
+    """Return WCAG's contrast between every text on an image and the cell behind it."""
 
     def light(color: Any) -> float:
         rgb = np.asarray(color[:3], dtype=float)

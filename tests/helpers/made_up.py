@@ -1,6 +1,6 @@
-"""Made-up runs on Latin squares whose truth is known, and the statistics of claims once more, by hand.
+"""Make up runs on Latin squares with known values, and compute the statistics of claims a second time.
 
-Nothing here uses the package's own reading or statistics: what is computed here is held against them.
+Nothing here uses the package's reading or statistics, since tests compare them with these results.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from placecode.models.member import Member
 from placecode.runs.read import End, member_table
 
 STEPS_PER_EPOCH = 2
+"""Steps per epoch of the made-up runs."""
 STRANGE = 0.123
-"""What must never be read: other steps, other metrics, other blocks, single conditions."""
+"""The value of rows that must never be read: other steps, other metrics, other blocks, single conditions."""
 Value = Callable[[Member], float]
 
 
@@ -36,8 +37,11 @@ def made_up(
     analyses: Mapping[tuple[str, str], tuple[Value | None, Value]] | None = None,
     diverged: Callable[[Member], bool] = lambda member: False,
 ) -> Any:
-    """A run with the members of a study and these values of each: `early` ones are of an `epoch` before the last,
-    `analyses` of the start (or None) and the end."""
+    """Return a run with the members of a study and the values that these functions give for each member.
+
+    `early` is the accuracy at an `epoch` before the last. `analyses` have a function for the start (or None) and for
+    the end.
+    """
     members, epochs = study.members(), int(study.fields()["epochs"])
     last = epochs * STEPS_PER_EPOCH
     metrics, rows = [], []
@@ -70,7 +74,7 @@ def made_up(
 
 
 def save(run: Any, path: Path) -> Path:
-    """A made-up run as a folder."""
+    """Write a made-up run to a folder, and return its path."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(run.config))
     (path / "environment.json").write_text("{}")
@@ -80,24 +84,30 @@ def save(run: Any, path: Path) -> Path:
     return path
 
 
-# By hand
+# Statistics of claims, computed without the package
 
 
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Mean and 95% interval of Student's t, by scipy."""
+    """Return mean and 95% interval of Student's t, by scipy."""
     found = stats.ttest_1samp(values, 0.0)
     bounds = found.confidence_interval(0.95)
     return float(np.mean(values)), float(bounds.low), float(bounds.high)
 
 
 def over_sigmas(x: np.ndarray, y: np.ndarray) -> float:
-    """Tables sigmas x seeds: Spearman's correlation of the means, which tie where only rounding tells them apart."""
+    """Return Spearman's correlation of the means by sigma of two tables (sigmas, seeds).
+
+    Means are rounded to float32, so that those which differ only by rounding are ties.
+    """
     means = [values.mean(axis=1).astype(np.float32) for values in (x, y)]
     return math.nan if min(map(np.ptp, means)) == 0 else float(stats.spearmanr(*means).statistic)
 
 
 def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) -> float:
-    """Correlation of all members' ranks among the seeds of their sigma; less a line in the ranks of `given`."""
+    """Return the correlation of the ranks of members among the seeds of their sigma, from tables (sigmas, seeds).
+
+    If `given` is set, a linear fit to its ranks is subtracted first.
+    """
     a, b, *rest = (
         (ranks := stats.rankdata(values, axis=1)) - ranks.mean(axis=1, keepdims=True)
         for values in ([x, y] if given is None else [x, y, given])
@@ -109,7 +119,7 @@ def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) 
 
 
 def direction(low: float | None, high: float | None, margin: float, way: str) -> str:
-    """The direction of an interval."""
+    """Return the direction of a claim whose interval has these bounds."""
     if low is None or high is None:
         return "undecided"
     sides = {"above": (low > margin, high < margin), "below": (high < margin, low > margin)}

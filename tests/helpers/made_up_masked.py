@@ -1,4 +1,4 @@
-"""Made-up runs of masked prediction whose truth is known."""
+"""Make up runs of masked prediction with known values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from placecode.runs.read import End, member_table, no_baselines
 
 LAST = 10
 STRANGE = 0.123
-"""What must never be read: other steps, other splits, other blocks."""
+"""The value of rows that must never be read: other steps, other splits, other blocks."""
 LABELS = [0, 0, 0, 1, 1, 1]
 Value = Callable[[Member], float]
 
@@ -29,8 +29,11 @@ def made_up(
     diverged: Callable[[Member], bool] = lambda member: False,
     **task: Any,
 ) -> Any:
-    """A run with the members of a study: held-out errors by condition, analyses before and after training, and
-    baselines (name, split, condition, metric) by world."""
+    """Return a run with the members of a study and the values that these functions give for each member.
+
+    These are test errors by condition, and analyses before and after training. `baselines` are values by world for each
+    (name, split, condition, metric); `task` are further entries of the record of the data.
+    """
     members = study.members()
     metrics, rows, others = [], [], []
     for number, member in enumerate(members):

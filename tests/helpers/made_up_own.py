@@ -1,4 +1,4 @@
-"""A fit that nobody made, to compare words, tables and figures with; and small tables and estimators for real fits."""
+"""Make up the result of a fit, to test its sentences, tables and figures; and small tables for real fits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from placecode.experiments.channels.own_results import Found, Method
 
 
 def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Method:
+    """Return a made-up method with n channels in groups."""
     rng = np.random.default_rng(seed)
     pe = rng.normal(size=(n, 4)) + 3 * np.eye(4)[np.arange(n) % groups % 4]
     maps = {axes: rng.normal(size=(n, axes)) for axes in (2, 3)}
@@ -21,11 +22,11 @@ def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Metho
 
 
 def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
-    """Structure that is found, surely, and by others less well; `given` are other fields of it."""
+    """Return a made-up fit that found structure with confidence, better than other methods; `given` replaces fields."""
     rng = np.random.default_rng(1)
     half = rng.random((n, n)) * 0.8
     pairs = np.triu(half, k=1)
-    pairs[0, 1] = 0.9  # sure by a hair
+    pairs[0, 1] = 0.9  # just enough to count as sure
     usual: dict[str, Any] = {
         "names": tuple(f"c{i + 1}" for i in range(n)),
         "sigma": 0.05,
@@ -64,7 +65,7 @@ def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
 
 
 def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Found:
-    """The same with these scores beside its own."""
+    """Return the fit with these scores added to ours and to those of the others."""
     return replace(
         found,
         ours=replace(found.ours, scores={**found.ours.scores, **ours}),
@@ -78,15 +79,17 @@ TINY: dict[str, Any] = {"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_s
 
 
 def tiny(**given: Any) -> LearnedPositions:
+    """Return an estimator that fits in a moment."""
     return LearnedPositions(**{**TINY, "device": "cpu", **given})
 
 
 def table(samples: int = 150, channels: int = 6, seed: int = 0) -> np.ndarray:
+    """Return a table of noise."""
     return np.random.default_rng(seed).normal(size=(samples, channels))
 
 
 def frame(samples: int = 150) -> pd.DataFrame:
-    """Numbers, a category, truth values and people."""
+    """Return a table with columns of numbers, a category, true or false, and people."""
     rng = np.random.default_rng(0)
     found = pd.DataFrame(table(samples, 5), columns=list("abcde"))
     found.insert(2, "wind", rng.choice(np.array(["west", "east", " north ", None], dtype=object), samples))
@@ -96,6 +99,7 @@ def frame(samples: int = 150) -> pd.DataFrame:
 
 
 def same(one: LearnedPositions, two: LearnedPositions) -> None:
+    """Assert that two fits have the same results."""
     np.testing.assert_array_equal(one.embedding_, two.embedding_)
     np.testing.assert_array_equal(one.map_, two.map_)
     assert one.p_value_ == two.p_value_ and one.scores_ == two.scores_

@@ -1,4 +1,4 @@
-"""Similarities with and without groups, and random rotations."""
+"""Make up similarity matrices with and without groups, and random rotations."""
 
 import numpy as np
 
@@ -8,17 +8,18 @@ GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
 
 
 def noise(rng, *lead: int, n: int = 24) -> np.ndarray:
-    """Symmetric matrices of both signs, whose diagonal must not matter."""
+    """Return random symmetric matrices (..., n, n) of both signs. Their diagonal is random too, and must not matter."""
     half = rng.normal(size=(*lead, n, n))
     return (half + np.swapaxes(half, -1, -2)) / 2
 
 
 def planted(rng, strength: float, members: int = 3) -> np.ndarray:
+    """Return the similarity of PEs (members, n, n) in which GROUPS have been planted with this strength."""
     pe = rng.normal(size=(members, 2, 24, 6))
     pe[..., :4] += strength * np.eye(4)[GROUPS]
     return similarities(pe)[-1]
 
 
 def rotation(rng, d: int) -> np.ndarray:
-    """A random orthogonal matrix, (d, d)."""
+    """Return a random orthogonal matrix (d, d)."""
     return np.linalg.qr(rng.normal(size=(d, d)))[0]

@@ -1,4 +1,4 @@
-"""Made-up reports: a run, a dial and a map of channels whose truth is known, and what a page says, read back."""
+"""Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse a report's HTML."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from placecode.reports.pages.base import Shown
 from placecode.reports.pages.dials import Channels, Dial, Stop
 
 EVIL = "<img src=x onerror=alert(1)>"
-"""A name that must stay a name."""
+"""A name of a channel that would run as code if the report did not escape it."""
 SIGMAS = (0.01, 0.1, 1.0)
 
 
 def names(count: int) -> list[str]:
-    """The second is evil, and one is a part of others."""
+    """Return names of channels. The second one is EVIL; "channel 2" is a part of "channel 20"."""
     return [f"channel {i}" if i != 1 else EVIL for i in range(count)]
 
 
@@ -32,7 +32,10 @@ FORMULA = "$x^2$ and more"
 
 
 def crowded() -> tuple[Dial, Channels]:
-    """Channels in three heaps, whose names would hide each other; one name is long, and one looks like a formula."""
+    """Return a slider and a map with channels in three clusters, so close that their names would hide each other.
+
+    One name is long, and one looks like a formula.
+    """
     said = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
     heaps = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
     places = heaps + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
@@ -42,7 +45,7 @@ def crowded() -> tuple[Dial, Channels]:
 
 
 def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention: bool = False) -> Dial:
-    """Blocks that fade as sigma grows; the error grows by what is easy to read."""
+    """Return a slider in which blocks of similar channels fade as sigma grows, and the error is 0.5 + sigma."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, groups, count)
     stops = []
@@ -61,6 +64,7 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
+    """Return a map of channels with modules, neighbours, columns and edges, and with a third dimension if `space`."""
     rng = np.random.default_rng(1)
     codes = rng.integers(-1, modules, count)
     centres = rng.normal(size=(modules + 1, 3)) * 2
@@ -89,7 +93,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
 def make(
     folder: Path, sigmas: tuple[float, ...] = (0.2, 2.0), seeds: int = 3, diverged: tuple[int, ...] = ()
 ) -> SimpleNamespace:
-    """A made-up run, with the fields of a real one."""
+    """Return a made-up run with the fields of a real one."""
     rng = np.random.default_rng(0)
     members, metrics, analysis = [], [], []
     for number, (sigma, seed) in enumerate(itertools.product(sigmas, range(seeds))):
@@ -101,7 +105,7 @@ def make(
         for step, name in itertools.product((0, 9), ("procrustes", "procrustes_raw", "rsa")):
             value = rng.normal(60, 5) if name == "procrustes_raw" else rng.uniform(-1, 1)
             analysis.append((number, step, -1, name, "2d-fixed", value))
-            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block: not for the page
+            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block; a page must not show it
     fields = {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True}
     config = {"format": 1, "study": "lst-sigma", "scale": "quick", "fields": fields, "precision": "high"}
     config |= {"device": "cpu", "members": f"0:{len(members)}", "total": len(members)}
@@ -126,16 +130,21 @@ def make(
 
 
 def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> Shown:
+    """Return a figure with this name, title and caption."""
     return Shown(name, title, caption, accuracy_by_sigma(run.members, run.metrics, run.path.name))
 
 
 def page_of(run: SimpleNamespace, **more: Any) -> str:
+    """Return the HTML of a report with made-up texts."""
     given = {"title": "A title", "lead": ["One.", "Two."], "figures": [], "command": "placecode run lst-sigma"}
     return report.render(run, **{**given, **more})  # type: ignore[arg-type]
 
 
 class Page(HTMLParser):
-    """Parses a page: every tag closed in order; tables as lists of rows of text; ids; links; text outside of tables."""
+    """Parser of a page, which asserts that tags are closed in order.
+
+    It collects tags, tables (as lists of rows of text) and the text of the page.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -170,11 +179,13 @@ class Page(HTMLParser):
             self.tables[-1]["rows"][-1][-1] += data
 
     def table(self, start: str) -> list[list[str]]:
+        """Return the rows of the only table whose caption begins with `start`."""
         (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
         rows: list[list[str]] = found
         return rows
 
 
 def plus_minus(values: np.ndarray, decimals: int = 3) -> str:
+    """Return the mean and half the width of its 95% interval as a report writes them."""
     half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
     return f"{values.mean():.{decimals}f} ± {half:.{decimals}f}".replace("-", "\N{MINUS SIGN}")

@@ -1,4 +1,4 @@
-"""Scripts that are no part of the package, loaded as modules for their tests."""
+"""Load scripts that are not part of the package as modules, to test them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def load(path: Path) -> Any:
-    """The script as a module; what it does only when it is run is not done. It may import the scripts beside it."""
+    """Load a script as a module without running its `__main__` part. It may import the scripts beside it."""
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,4 +1,4 @@
-"""Small runs that were really made, once for all tests that read one."""
+"""Fixtures with small runs that are really trained, once for all tests that read them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ SMALL: dict[str, Any] = {
     **{"train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 4, "evaluations": 2},
     "against": ("linear", "fc", "partial correlation"),
 }
+"""Settings with which studies of channels train in a moment."""
 
 
 TINY_DATA = ["--per-class", "20", "--heldout", "9", "--distance", "0.5"]
 TINY_RUN = ["run", "lst-sigma", *TINY_DATA, "--epochs", "2", "--evaluations", "2", "--width", "8", "--heads", "2"]
 TINY_RUN += ["--layers", "1", "--batch", "16", "--sigmas", "0.1,2.0", "--seeds", "2", "--references", ""]
 TINY_RUN += ["--device", "cpu", "--stack", "2"]
-"""Words of a command that trains four members in two stacks, in less than a second."""
+"""The arguments of a command that trains four members in two stacks, in less than a second."""
 
 
 def made(study: Study, folder: Path) -> Run:
-    """The run of a study; with few permutations, since nobody here asks what chance gives."""
+    """Execute a study and return the run, with few permutations, since no test here depends on the p-values."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DRAWS", "SLOW_DRAWS"):
             patch.setattr(structure, name, 9, raising=False)
@@ -40,7 +41,7 @@ def made(study: Study, folder: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Three step sizes with two seeds each, the largest of which no member survives."""
+    """Return a run with three learning rates and two seeds each; with the largest rate all members diverge."""
     given = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
     study = SynergyOptimizer.at("quick", **SMALL, **given)
     return made(study, tmp_path_factory.mktemp("rates") / "run")
@@ -48,7 +49,7 @@ def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """All sigmas that claims about networks are about, two seeds each."""
+    """Return a run with all sigmas that the claims on networks use, and two seeds each."""
     given = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
     study = NetworkSigma.at("quick", **SMALL, **given)
     return made(study, tmp_path_factory.mktemp("sigmas") / "run")
@@ -56,5 +57,5 @@ def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def beyond(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """The smallest run of a study beyond the paper, by its name."""
+    """Return a function that trains the smallest run of a study beyond the paper, by its name, and caches it."""
     return functools.cache(lambda name: local.execute(smallest(name), tmp_path_factory.mktemp("beyond") / name))

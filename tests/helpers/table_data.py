@@ -1,4 +1,4 @@
-"""Tables for the tests of readers, and a writer for each format."""
+"""Make up tables, and write them in each file format, for the tests of readers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from placecode.data.tables.files import Sheet
 from placecode.errors import BadInput
 
 FLAT = ("t.npy", "t.npz", "t.mat", "v73.mat", "t.h5", "t.hdf5", "bare.csv", "bare.tsv")
-"""Files that hold numbers and no names; `bare` are texts without a header."""
+"""Files that hold numbers and no names of channels. The texts "bare" have no header."""
 KINDS = (*FLAT, "t.csv", "semicolons.csv", "tabs.csv", "index.csv", "t.tsv", "t.parquet")
+"""Names of files in all formats; `write` takes the format from the name."""
 
 
 def numbers(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Seven channels of numbers of every size, some of them missing, one of them whole."""
+    """Return seven channels of numbers of every magnitude, some of them missing; the last channel has integers."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(rows, 7)) * 10.0 ** rng.integers(-9, 9, size=(rows, 7))
     values[rng.random(values.shape) < 0.1] = np.nan
@@ -30,7 +31,7 @@ def numbers(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def frame(rows: int, seed: int = 0) -> pd.DataFrame:
-    """The same with a category, truth values, a column of people and one of days."""
+    """Return the table of `numbers` with a category, a column of true or false, a column of people and one of days."""
     rng = np.random.default_rng(seed)
     table = numbers(rows, seed)
     table.insert(2, "wind", rng.choice(np.array(["west", "east", " north", None], dtype=object), rows))
@@ -41,7 +42,7 @@ def frame(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def write(path: Path, table: pd.DataFrame) -> Path:
-    """A table in the format that the file's name tells."""
+    """Write a table in the format that the file's name stands for, and return its path."""
     name, values = path.name, table.to_numpy()
     if path.suffix in (".csv", ".tsv"):
         sign = ";" if "semicolons" in name else "\t" if "tabs" in name or path.suffix == ".tsv" else ","
@@ -65,7 +66,7 @@ def write(path: Path, table: pd.DataFrame) -> Path:
 
 
 def same(a: Sheet, b: Sheet) -> bool:
-    """Whether two sheets are the same to the bit, whatever they were read from."""
+    """Return whether two sheets are equal bit for bit, whatever they were read from."""
     if (a.groups is None) != (b.groups is None) or (a.groups is not None and not np.array_equal(a.groups, b.groups)):
         return False
     facts = [(sheet.names, dict(sheet.categories), sheet.group_names, sheet.values.shape) for sheet in (a, b)]
@@ -74,7 +75,7 @@ def same(a: Sheet, b: Sheet) -> bool:
 
 
 def refusal(act: Callable[[], object], folder: Path | None = None) -> str:
-    """The sentence of a refusal, one line, without the folder of its files."""
+    """Return the error message of an action that must fail, without the folder of its files; it must be one line."""
     with pytest.raises(BadInput) as error:
         act()
     message = str(error.value)

@@ -1,4 +1,4 @@
-"""Small stacks with the fast or the plain implementation, and their errors against float64."""
+"""Build small stacks with the fast or the plain implementation, and compute their errors against float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stack_of(
     device: str, tokens: int = 5, features: int = 3, readout: str = "last", members: int = 2, fast: bool = True,
     dtype: torch.dtype = torch.float32, gains: tuple[float, ...] = (1.0,), **fields: Any,
 ) -> Stack:  # fmt: skip
-    """A stack with changed initial weights, so that biases and norms matter too."""
+    """Return a stack whose initial weights are changed, so that biases and norms matter too."""
     shape = {"width": 6, "layers": 2, "expansion": 2, "sigma": 0.5}
     specs = [Member(**{**shape, "seed": seed, "gain": gains[seed % len(gains)], **fields}) for seed in range(members)]
     positions = np.stack(np.divmod(np.arange(tokens), 3), axis=1).astype(float)
@@ -28,19 +28,20 @@ def stack_of(
 
 
 def inputs_of(stack: Stack, batch: int = 2, seed: int = 0) -> Tensor:
+    """Return random inputs for a stack."""
     shape = (len(stack.members), batch, stack.shape["tokens"], stack.shape["features"])
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(stack.flat)
 
 
 def losses_of(stack: Stack, x: Tensor, **call: int) -> Tensor:
-    """A loss for every output, (e, b, ...)."""
+    """Return a loss for every output (e, b, ...)."""
     outputs = stack(x, **call).to(stack.flat.dtype)
     weights = torch.linspace(-1, 1, outputs[0, 0].numel()).view(outputs[0, 0].shape).to(outputs)
     return (outputs * weights + 0.5).square()
 
 
 def outcome(stack: Stack, x: Tensor, **call: int) -> dict[str, Tensor]:
-    """Losses, and the gradient of every parameter by its name."""
+    """Return the losses, and the gradient of every parameter by its name."""
     gradient = torch.full_like(stack.flat, torch.nan)
     stack.sink = gradient if stack.fast else None
     losses = losses_of(stack, x, **call)
@@ -51,6 +52,6 @@ def outcome(stack: Stack, x: Tensor, **call: int) -> dict[str, Tensor]:
 
 
 def errors_of(found: dict[str, Tensor], true: dict[str, Tensor]) -> dict[str, float]:
-    """Relative errors of the norms."""
+    """Return, for each tensor, the norm of its error relative to the norm of the true tensor."""
     sizes = {name: value.norm().clamp_min(1e-30) for name, value in true.items()}
     return {name: ((found[name].double() - true[name]).norm() / sizes[name]).item() for name in true}

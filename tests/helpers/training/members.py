@@ -9,19 +9,22 @@ from placecode.models.member import Member
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same dtype and the same bits, NaN included."""
+    """Return whether two tensors have the same dtype and the same bits, NaN included."""
     integers = {8: torch.int64, 4: torch.int32, 1: torch.uint8}[one.element_size()]
     return one.dtype == other.dtype and torch.equal(one.contiguous().view(integers), other.contiguous().view(integers))
 
 
 def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Return whether two state dictionaries have the same names and the same bits."""
     return one.keys() == other.keys() and all(same_bits(one[name], other[name]) for name in one)
 
 
 def small(**fields: object) -> Member:
+    """Return a small member with these fields changed."""
     defaults = {"width": 8, "layers": 2, "heads": 2, "batch": 4, "sigma": 0.5, "learning_rate": 1e-3}
     return Member(**{**defaults, **fields})
 
 
 def draw(*shape: int, device: str = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Return a random tensor of this shape."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)

@@ -1,4 +1,4 @@
-"""A study of Latin squares that trains in a second, runs of it that are stopped, and comparison of runs."""
+"""A study of Latin squares that trains in a second, interrupted runs of it, and comparison of run folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placecode.experiments import Study
 from placecode.runs.read import TENSORS
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
-"""Files with numbers. The same study gives the same bytes."""
+"""Files with numbers, which are equal byte for byte if a study is run again."""
 SETTINGS: dict[str, Any] = {
     "sigmas": (0.1, 2.0),
     "seeds": (0, 1),
@@ -32,12 +32,12 @@ SETTINGS: dict[str, Any] = {
 
 
 def tiny(**settings: Any) -> Study:
-    """lst-sigma with 4 members of 1 small block on 54 puzzles, 4 steps per epoch."""
+    """Return lst-sigma with 4 members of 1 small block on 54 puzzles, 4 steps per epoch."""
     return experiments.lookup("lst-sigma").at("quick", **{**SETTINGS, **settings})
 
 
 def stop_run(study: Study, out: Path, where: local.Where, events: int) -> list[Event]:
-    """Execute a study, stop it after so many events, and return them."""
+    """Execute a study, stop it after so many events, and return the events."""
     seen: list[Event] = []
     with pytest.raises(Interrupted):
         local.execute(study, out, where=where, resume=True, notify=seen.append, stop=lambda: len(seen) >= events)
@@ -45,7 +45,7 @@ def stop_run(study: Study, out: Path, where: local.Where, events: int) -> list[E
 
 
 def assert_same(run: Path, expected: Path) -> None:
-    """Two finished runs have the same bytes, and no checkpoints or temporary files are left."""
+    """Assert that two finished runs have the same bytes, and that no checkpoints or temporary files are left."""
     names = {path.name for path in expected.iterdir()}
     assert {path.name for path in run.iterdir()} == names and "checkpoints" not in names
     for name in names - {"environment.json", "log.txt"}:

@@ -1,4 +1,4 @@
-"""A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE from another member."""
+"""A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE taken from another member."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ HEIRS = (
     (FIVE, "resized-shuffled", 0.7),
     (FIVE, "resized", 0.1),
 )
-"""Data, start and sigma of the members that start from members 0 and 1, with the seeds 0 and 1 of these."""
+"""Data, start and sigma of the members whose PE comes from member 0 or 1, with the seed of that member."""
 
 
 @dataclass(frozen=True)
 class TwoOrders(LatinStudy):
-    """Two learned PEs on order 4, one per start from the true positions on order 5, the heirs, and 2d-fixed PEs."""
+    """A study with learned PEs on order 4, true initial positions on order 5, HEIRS of the learned PEs, and 2d-fixed
+    PEs."""
 
     name = "two-orders"
     about = "for tests"

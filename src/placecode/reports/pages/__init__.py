@@ -1,1 +1,1 @@
-"""What the report of each experiment shows: its figures, sentences, dial and map."""
+"""Choose what the report of each study shows: its figures, sentences, sigma slider (the "dial") and map of channels."""

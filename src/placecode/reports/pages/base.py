@@ -1,4 +1,7 @@
-"""The contract of a page: what the report of one experiment shows."""
+"""The base class `Page`: what the report of one study shows, as figures, sentences, tables, a sigma slider and a map.
+
+`registry.py` has a subclass for each study; `reports/html` turns a page into one HTML file.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from placecode.runs.read import Run
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure with its name (of the file), its title, and a caption that says what to look for."""
+    """A figure with its file name, its title, and a caption that says what to look for."""
 
     name: str
     title: str
@@ -26,25 +29,28 @@ class Shown:
 
 
 def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
-    """A figure with the title and the caption of an entry of captions.toml, and the name of that entry."""
+    """Return a figure with the title and caption of the entry `key` of captions.toml, such as "latin.accuracy".
+
+    `values` fill in the placeholders of the entry. The file name is `name`, or the part of `key` after the dot.
+    """
     title, caption = wording.caption(key, **values)
     return Shown(name or key.partition(".")[2], title, caption, figure)
 
 
 def run_name(run: Run) -> str:
-    """Name of a run at the bottom of a figure: the study and its scale, after the folder if that is named otherwise."""
+    """Return the name of a run for the bottom of a figure: study and scale, after the folder's name if that differs."""
     folder = run.path.resolve().name
     kind = f"{run.study}, {run.config['scale']} scale"
     return kind if folder == run.study else f"{folder} ({kind})"
 
 
 def counts(run: Run) -> dict[str, int]:
-    """How many members diverged, and the total."""
+    """Return the number of members that diverged, and the number of all members."""
     return {"diverged": int((run.members["state"] == "diverged").sum()), "total": len(run.members)}
 
 
 class Page:
-    """What the report of a finished run shows. Subclasses add what is special to an experiment.
+    """What the report of a finished run shows. Subclasses add what is special to a study.
 
     Parameters
     ----------
@@ -55,38 +61,41 @@ class Page:
     """
 
     measures: ClassVar[Sequence[tuple[str, str]] | None] = None
-    """The (analysis, target) pairs in the report's table of measures; all if None."""
+    """The (analysis, target) pairs that the report's table of measures lists; None means all of them."""
 
     map_first: ClassVar[bool] = False
-    """Whether the map of channels comes before the dial."""
+    """Whether the report shows the map of channels before the sigma slider."""
 
     def __init__(self, study: Study, run: Run) -> None:
         self.study, self.run = study, run
 
     def figures(self) -> list[Shown]:
-        """All figures, in the order of the report."""
+        """Return all figures, in the order of the report."""
         raise NotImplementedError
 
     def words(self) -> list[str]:
-        """The findings in plain sentences, read from the run."""
+        """Return the findings of the run as plain sentences."""
         raise NotImplementedError
 
     def summary(self) -> list[str]:
-        """The few sentences at the top of the report; the rest of `words` is folded below them."""
+        """Return the few sentences at the top of the report. The report folds the rest of `words` away below them."""
         return self.words()
 
     def verdicts(self) -> list[Verdict]:
-        """Findings with a badge at the top of the report, besides those on claims."""
+        """Return the findings that stand under a badge at the top of the report, besides the claims.
+
+        By default none do.
+        """
         return []
 
     def listings(self) -> list[Listing]:
-        """Further tables."""
+        """Return further tables of the report; by default none."""
         return []
 
     def dial(self) -> Dial | None:
-        """What changes with sigma; None if the run has fewer than two sigmas of learned PEs."""
+        """Return the contents of the sigma slider, or None if the run has fewer than two sigmas of learned PEs."""
         return dials.dial_of(self.run, self.study.metric)
 
     def channels(self) -> Channels | None:
-        """The searchable map of channels; None if tokens have no names, or no PE was stored."""
+        """Return the searchable map of channels, or None if the tokens have no names or no PE was stored."""
         return dials.channels_of(self.run)

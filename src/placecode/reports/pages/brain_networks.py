@@ -1,6 +1,6 @@
-"""Known networks in PEs of brain regions, and the effect of preprocessing.
+"""Figures and sentences on known brain networks in the PEs of brain regions, and on the effect of preprocessing.
 
-Sentences: templates/brain-networks.j2 and templates/brain-variants.j2.
+The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from placecode.reports.pages.masked_figures import tables
 from placecode.runs.read import Run
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
+"""The null hypotheses of the p-values, as sentences name them, by the ending of the analysis that holds the p-value."""
 BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same, centred"}
+"""The baselines that sentences compare PEs with, and how sentences name them."""
 
 
 def over_sigma(run: Run) -> list[Shown]:
-    """Modularity and segregation of known networks against sigma; nothing if no networks are known."""
+    """Draw modularity and segregation of known networks against sigma. Return no figure if the run measured none."""
     known = partitions_in(run)
     if not known or not set(run.analysis["target"]) & set(known):
         return []
@@ -52,7 +54,10 @@ def over_sigma(run: Run) -> list[Shown]:
 
 
 def over_variants(run: Run) -> list[Shown]:
-    """Measures by variant of the preprocessing and sigma."""
+    """Draw the measures of each variant of the preprocessing against sigma.
+
+    Return no figure if the run has no measure.
+    """
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in DRAWN if _has(run, measure)]
@@ -81,6 +86,7 @@ def over_variants(run: Run) -> list[Shown]:
 
 
 def _has(run: Run, measure: Measure) -> bool:
+    """Return whether the run has values of a measure."""
     try:
         return bool(len(measured(run, *measure)))
     except NotInRun:
@@ -88,7 +94,10 @@ def _has(run: Run, measure: Measure) -> bool:
 
 
 def sentences_on_networks(run: Run) -> list[str]:
-    """Known networks in the PEs of the smallest and the largest sigma, and in functional connectivity."""
+    """Return sentences on known networks in the PEs of the smallest and largest sigma, and in functional connectivity.
+
+    The list is empty if the run has no known networks or no sigma.
+    """
     known = partitions_in(run)
     sigmas = sorted(done(run)["sigma"].dropna().unique())
     if not known or not sigmas:
@@ -109,7 +118,7 @@ def sentences_on_networks(run: Run) -> list[str]:
 
 
 def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
-    """A measure at a sigma, and in how many models it is above chance, by null."""
+    """Return the interval of a measure at a sigma and, for each null hypothesis, how many models have p <= ALPHA."""
     variant = variants(run)[0]
     rows = done(run)
     members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
@@ -123,7 +132,7 @@ def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
 
 
 def sentences_on_variants(run: Run) -> list[str]:
-    """By how much each measure is higher at the small sigma than at the large one, variant by variant."""
+    """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
     measures = []
     for measure, name in BY_VARIANT.items():
         found = {}

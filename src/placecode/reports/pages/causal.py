@@ -1,4 +1,7 @@
-"""The page of lst-causal: whether the PE is a cause or a by-product; sentences: templates/lst-causal.j2."""
+"""Figures and sentences of lst-causal, which tests whether the PE is a cause of generalization or a by-product.
+
+The sentences are in templates/lst-causal.j2.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ LINES = (
     "true, frozen",
     "master's, frozen",
 )
-"""Kinds that are drawn against size; each other kind differs from one of them in one thing, and has a row."""
+"""Kinds of PE drawn as lines against size. Every other kind differs from one of these in one thing, and has a row."""
 ROWS = {
     "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small minus large"),
     "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small minus large"),
@@ -51,8 +54,9 @@ ROWS = {
     "control-transplant-of-another": ("must do nothing", "another's untrained PE transplanted"),
     "control-rescaling-a-donor": ("must do nothing", "rescaled to its own size"),
 }
-"""Effects on models that are trained with a manipulated PE: their group, and their name in the figure."""
+"""Effects on models that are trained with a manipulated PE, by claim: their group and their name in the figure."""
 CONTROLS = (interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS)
+"""Exchanges of the PE that must not change the accuracy."""
 EXCHANGES = (
     interventions.NOTHING,
     interventions.MEAN,
@@ -65,7 +69,9 @@ EXCHANGES = (
     *(interventions.times(factor) for factor in interventions.FACTORS if factor != 1),
     *CONTROLS,
 )
+"""Exchanges of the PE after training, in the order of the figure."""
 SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
+"""Claims on the size of the PE that the sentences report."""
 ARRANGEMENT = (
     "transplant-helps",
     "arrangement-of-the-transplant-helps",
@@ -76,6 +82,7 @@ ARRANGEMENT = (
     "centring-helps-2d-fixed",
     "starting-at-the-truth-helps",
 )
+"""Claims on the arrangement of the PE that the sentences report."""
 PANELS = {
     "own": ("learned", "random, frozen"),
     "the truth": (
@@ -89,22 +96,23 @@ PANELS = {
     "a master's, rescaled": ("master's, frozen", "master's shuffled, frozen"),
     "by SGD": ("learned, by SGD", "random, frozen, by SGD"),
 }
-"""The lines of each panel of accuracy against sigma; all others are in the panel "a donor's"."""
+"""The lines of each panel of accuracy against sigma. Lines that are not listed are in the panel "a donor's"."""
 
 
 def _findings(run: Run) -> dict[str, Finding]:
+    """Check all claims of lst-causal on the run, and return the findings by claim."""
     return {claim.id: claim.check(run) for claim in CLAIMS}
 
 
 def figures_of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    """The effects of all interventions, then all kinds of PE against sigma."""
+    """Draw the effects of all interventions, then accuracy and learning curves of all kinds of PE by sigma."""
     panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
     in_panels = lines.assign(panel=[panel_of.get(line, "a donor's") for line in lines["line"]])
     return [causes_figure(run, lines), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
 
 
 def causes_figure(run: Run, lines: pd.DataFrame) -> Shown:
-    """Accuracy against size, and the effects of all interventions."""
+    """Draw accuracy against the size of the PE, and the effects of all interventions."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     drawn, effects = final[final["line"].isin(LINES)], _effects(_findings(run))
     figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
@@ -112,21 +120,22 @@ def causes_figure(run: Run, lines: pd.DataFrame) -> Shown:
 
 
 def _effects(findings: dict[str, Finding]) -> pd.DataFrame:
+    """Return a table with the interval of each effect in ROWS; effects that the run cannot measure are left out."""
     rows = [
         (group, name, *findings[id].found, findings[id].claim.remark == CONTROL)
         for id, (group, name) in ROWS.items()
-        if math.isfinite(findings[id].found.mean)  # else the run does not have it
+        if math.isfinite(findings[id].found.mean)  # NaN: not in this run
     ]
     return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 
 
 def _losses(run: Run) -> pd.DataFrame:
-    """Accuracy that learned models lose, by sigma, exchange and seed."""
+    """Return how much accuracy learned models lose by each exchange of their PE, by sigma, exchange and seed."""
     members = done(run)
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []
     for name in EXCHANGES:
-        with contextlib.suppress(NotInRun):  # a piece of the study need not have it
+        with contextlib.suppress(NotInRun):  # a part of the study may lack it
             values = before - measured(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())
@@ -134,7 +143,7 @@ def _losses(run: Run) -> pd.DataFrame:
 
 
 def sentences_on_causes(run: Run, lines: pd.DataFrame) -> list[str]:
-    """Whether the controls did nothing, then the claims on size and arrangement."""
+    """Return sentences on whether the controls did nothing, then on the claims about size and arrangement."""
     findings = _findings(run)
     controls = [finding for finding in findings.values() if finding.claim.remark == CONTROL]
     return wording.sentences(

@@ -1,6 +1,8 @@
-"""The interactive parts of the report of a sweep over sigma: a dial through the sigmas, and a map of the channels.
+"""The interactive parts of a report: the slider over sigma (called the "dial") and the searchable map of channels.
 
-Both are read from a finished run: measures of all members, matrices and maps of those whose PEs were stored.
+A `Dial` has one `Stop` (slider position) for each sigma of a sweep. reports/html/dial.js turns the stops into the
+slider, which changes numbers, similarity matrix, map and attention together. `Channels` is the content of the map. Both
+are read from a finished run: measures from all members, matrices and maps from the members whose PEs were stored.
 """
 
 from __future__ import annotations
@@ -23,19 +25,24 @@ from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
+"""Axes of measures that are shares, from 0 to 1."""
 MEASURED = {
     ("neighbor_agreement", "labels"): ("nearest channel in the PE is of the same group", CHANNELS),
     ("neighbor_agreement", "positions"): ("nearest channel in the PE is next to it in space", CHANNELS),
     ("mirror_agreement", "partner"): ("nearest region in the PE is the mirror region", REGIONS),
     ("neighbor_agreement", "relation"): ("nearest cell in the PE shares a row or column", CELLS),
 }
-"""Analyses that a dial shows besides the metric: name and axis."""
+"""Analyses (analysis, target) that the slider shows besides the metric: their name and their axis."""
 NEIGHBORS = 5
-"""Nearest channels that are listed for each channel."""
+"""Number of nearest channels listed for each channel."""
 
 
 def dial_of(run: Run, metric: str) -> Dial | None:
-    """The sigmas of a run with learned PEs; None if there are fewer than two."""
+    """Return the contents of the sigma slider, with one stop for each sigma of `turned_members`.
+
+    Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the study's measure of success,
+    such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
+    """
     members = turned_members(run)
     sigmas = sorted(members["sigma"].unique())
     if len(sigmas) < 2:
@@ -59,9 +66,9 @@ def dial_of(run: Run, metric: str) -> Dial | None:
 
 
 def channels_of(run: Run) -> Channels | None:
-    """The channels of a run on the map of its smallest sigma, with those that are nearest in most seeds.
+    """Return the map of the channels at the smallest sigma, and each channel's nearest ones in the mean over seeds.
 
-    None if no PE was stored, or if tokens have no names.
+    Returns None if no PE was stored or the tokens have no names.
     """
     members = turned_members(run)
     stored = _stored(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
@@ -91,9 +98,10 @@ def channels_of(run: Run) -> Channels | None:
 
 
 def turned_members(run: Run) -> pd.DataFrame:
-    """The finished members of the sweep that differ only in sigma and seed: of the first setting with most sigmas.
+    """Return the finished members that the slider shows, which differ only in sigma and seed.
 
-    PEs that were taken from other members or frozen learn nothing, and are left out if there are others.
+    If the run varies other settings too, these are the members of the setting with the most sigmas, or of the first of
+    several such settings. Members whose PE was taken from another member or frozen are left out if there are others.
     """
     rows = swept(run)
     if "start" in rows:
@@ -106,7 +114,10 @@ def turned_members(run: Run) -> pd.DataFrame:
 
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
-    """Cosine similarity of the channels' centred PEs, all blocks concatenated, mean over the seeds with stored PEs."""
+    """Return the cosine similarity of the channels' centred PEs (n, n), or None if none of the PEs was stored.
+
+    The PEs of all blocks are concatenated, and the similarity is averaged over the seeds with stored PEs.
+    """
     stored = _stored(run, members)["member"]
     if stored.empty:
         return None
@@ -115,7 +126,10 @@ def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
-    """Names of the tokens, their true groups (for Latin squares, rows), and the names of the groups."""
+    """Return the names of the tokens, their true groups (n,), and the names of the groups.
+
+    On Latin squares the groups are the rows of the grid. Where no groups are known, they are None and an empty list.
+    """
     task = _task(run, members)
     if task.get("names"):
         names = [str(name) for name in task["names"]]
@@ -135,43 +149,47 @@ def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarr
 
 
 def _task(run: Run, members: pd.DataFrame) -> dict[str, Any]:
-    """The record of the data set of these members."""
+    """Return the run's record of the data set on which these members were trained."""
     task = dict(run.config["task"])
     parts = task.get("parts", {})
     return dict(parts[members["data"].iloc[0]]) if parts and len(members) else task
 
 
 def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
-    """The shape of the data set of these members."""
+    """Return the run's record of the shape (tokens, outputs, positions) of the data set of these members."""
     return shape_of(run.config, members["data"].iloc[0] if "data" in members and len(members) else "")
 
 
 def _data(members: pd.DataFrame) -> str:
-    """The data set of these members in words; empty if the run has only one."""
+    """Return a description of the data set of these members; empty if the run has only one data set."""
     data = members["data"].iloc[0] if "data" in members else ""
     return data_in_words(data) if data else ""
 
 
 def _stored(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """The members whose PEs were stored."""
+    """Return the members whose PEs were stored."""
     stored = [run.has_array(f"pe_end/{number}") for number in members["member"]]
     rows: pd.DataFrame = members[np.array(stored, dtype=bool)]
     return rows
 
 
 def _pe(run: Run, number: int) -> Array:
+    """Return the PE of a member after training."""
     return run.array(f"pe_end/{number}").astype(np.float64)
 
 
 def _attention(run: Run, members: pd.DataFrame) -> Array | None:
-    """Mean over blocks, heads and the seeds that were stored."""
+    """Return the attention map averaged over blocks, heads and seeds, or None if no attention was stored."""
     names = [f"attention_end/{number}" for number in members["member"]]
     maps = [run.array(name).astype(np.float64).mean((0, 1)) for name in names if run.has_array(name)]
     return np.asarray(np.mean(maps, axis=0)) if maps else None
 
 
 def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
-    """Maps of the similarities, each turned onto the previous one, so that only what changed moves."""
+    """Yield a map (n, 2) for each similarity matrix, or None for None.
+
+    Each map is rotated onto the previous one, so that channels move only if their similarities changed.
+    """
     previous: Array | None = None
     for mean in means:
         if mean is None:
@@ -183,9 +201,10 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
 
 
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
-    """By name: the axis, and values by member. First the metric, then measures of the PEs.
+    """Return the measures of the slider by name, each with its axis and its values by member.
 
-    The metric is shown on all splits; if conditions must not be pooled, by condition on the splits not trained on.
+    The study's metric comes first, then measures of the PEs. The metric is shown on all splits. If its conditions must
+    not be pooled, it is shown for each condition, on the splits that were not trained on.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
     rows = rows[rows["member"].isin(members["member"])]
@@ -207,14 +226,14 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
 
 
 def _by_chance(shape: Mapping[str, Any]) -> float:
-    """Share of the other cells that are in the same row or column of a Latin square."""
+    """Return the share of the other cells of a Latin square that are in the same row or column as a cell."""
     places = np.asarray(shape["positions"])
     shares = (places[:, None] == places).any(-1).sum(-1) - 1
     return float(shares.mean() / (len(places) - 1))
 
 
 def _bounded(found: Interval, axis: str) -> Interval:
-    """The interval of a share, clipped to 0 and 1."""
+    """Return the interval, clipped to 0 and 1 if the axis is a share or an accuracy."""
     if axis not in (CHANNELS, REGIONS, CELLS, "accuracy"):
         return found
     mean, low, high = found
@@ -222,6 +241,7 @@ def _bounded(found: Interval, axis: str) -> Interval:
 
 
 def _note(run: Run, members: pd.DataFrame) -> str:
+    """Return the caption of the slider, which says how many seeds and which data it shows."""
     seeds = members.groupby("sigma").size()
     stored = _stored(run, members).groupby("sigma").size()
     task = _task(run, members)
@@ -238,9 +258,9 @@ def _note(run: Run, members: pd.DataFrame) -> str:
 
 
 def _nearest(similar: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
-    """The nearest channels of each by the mean similarity, with the share of seeds in which they are among the nearest.
+    """Return, for each channel, its nearest channels by mean similarity, each with the share of seeds that agree.
 
-    The share is NaN if there is only one seed.
+    A seed agrees if it has that channel among its nearest ones too. The share is NaN if there is only one seed.
     """
     count = min(NEIGHBORS, len(mean) - 1)
     nearest, by_seed = _top(mean, count), np.stack([_top(one, count) for one in similar])  # (n, k), (seeds, n, k)
@@ -251,73 +271,77 @@ def _nearest(similar: list[Array], mean: Array) -> list[list[tuple[int, float]]]
 
 
 def _top(similar: Array, count: int) -> np.ndarray:
+    """Return the `count` most similar other channels of each channel, the most similar first, (n, count)."""
     others = np.where(np.eye(len(similar), dtype=bool), -np.inf, similar)
     return np.argsort(-others, axis=1, kind="stable")[:, :count]
 
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float, float]
-"""Mean, low and high; NaN if there is no bound."""
+"""Mean, lower and upper bound; a bound is NaN if there are too few values."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """What is shown at one sigma; None for what was not stored."""
+    """One position of the sigma slider: what the report shows at this sigma.
+
+    Fields are None if they were not stored.
+    """
 
     label: str
     sigma: float
     measures: Mapping[str, Interval]
     similarity: Array | None = None
-    """Of every two channels, (n, n), from -1 to 1."""
+    """Similarity of every pair of channels (n, n), from -1 to 1."""
     places: Array | None = None
-    """Positions of the channels on a map, (n, 2), turned onto those of the previous stop."""
+    """Positions of the channels on a map (n, 2), rotated onto those of the previous stop."""
     attention: Array | None = None
-    """Mean attention, (n, n): from the row's channel to the column's."""
+    """Mean attention (n, n) from the channel of the row to the channel of the column."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """The stops in order of sigma, and what they share."""
+    """The contents of the sigma slider: its stops in order of sigma, and what all stops share."""
 
     names: Sequence[str]
     groups: npt.NDArray[np.int64] | None
-    """The group of each channel, (n,), by its index in `group_names`; -1 for none; None if no groups are known."""
+    """The group of each channel (n,), as an index into `group_names`; -1 for no group. None if no groups are known."""
     group_names: Sequence[str]
     stops: Sequence[Stop]
     measure_names: Mapping[str, str]
-    """Every measure of the stops, in the order shown, with its axis."""
+    """The axis of every measure of the stops, in the order in which the measures are shown."""
     first: int = 0
-    """Index of the first stop shown."""
+    """Index of the stop that the report shows when it is opened."""
     note: str = ""
     order: npt.NDArray[np.int64] | None = None
-    """Order of the channels in matrices, (n,); None: group by group."""
+    """Order of the channels in matrices (n,); None sorts them by group."""
 
 
 @dataclass(frozen=True)
 class Channels:
-    """All channels with their positions on a map, and what is known about each."""
+    """The contents of the searchable map: the position of each channel, and what is known about it."""
 
     names: Sequence[str]
     places: Array
-    """(n, 2)"""
+    """Positions on the flat map (n, 2)."""
     places3: Array | None = None
-    """(n, 3)"""
+    """Positions on the map in three dimensions (n, 3)."""
     modules: npt.NDArray[np.int64] | None = None
-    """The module of each channel, (n,), from 0 on; -1 for none."""
+    """The module of each channel (n,), counted from 0; -1 for no module."""
     module_names: Sequence[str] = ()
-    """Names of the modules if they are known groups; modules that were found have only numbers."""
+    """Names of the modules if they are known groups. Modules that a fit has found have numbers only."""
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Numbers or texts about each channel, by the name of the column."""
+    """Further numbers or texts about each channel, by the name of their column."""
     neighbors: Sequence[Sequence[tuple[int, float]]] = ()
-    """Neighbours of each channel, the nearest first: index and confidence from 0 to 1, NaN if unknown."""
+    """Neighbours of each channel, the nearest first, as index and confidence (0 to 1; NaN if unknown)."""
     edges: Sequence[tuple[int, int, float]] | None = None
-    """Pairs of channels joined by a line, with a weight from 0 to 1."""
+    """Pairs of channels that are joined by a line, with a weight from 0 to 1; None if there are no lines."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A finding in a sentence under a badge of a word or two: found, not found, unsure, ..."""
+    """A finding: a sentence, and the word or two on its badge ("found", "not found", "unsure", ...)."""
 
     kind: str
     sentence: str
@@ -325,7 +349,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Listing:
-    """A further table: rows of numbers and texts under named columns, and a caption."""
+    """A further table of a report, with a title, a caption, column names and rows of numbers and texts."""
 
     title: str
     caption: str

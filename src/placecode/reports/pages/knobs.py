@@ -1,4 +1,8 @@
-"""The page of studies on Latin squares that vary another setting besides sigma; sentences: templates/knob.j2."""
+"""Figures and sentences of the studies on Latin squares that vary another setting (a "knob") besides sigma.
+
+The sentences are in templates/knob.j2. `lines`, an argument of most functions, is a table of the members with the
+`panel` and the `line` of the figure in which each is drawn; `Study.lines` makes it.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,21 @@ from placecode.reports.pages.base import Shown, counts, run_name, shown
 from placecode.runs.read import Run, shape_of
 
 Levels = Mapping[str, Mapping[str, Interval]]
+"""Intervals of accuracy by panel and by line."""
 MOST = 6
-"""Number of unsettled settings that a report names."""
+"""Largest number of unsettled settings that a report names."""
 
 
 def figures_of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
-    """Accuracy and learning curves; `lines` are the members with the panel and the line in which each is drawn."""
+    """Draw accuracy against sigma, and learning curves.
+
+    `knob` names the varied setting. `beside` are the accuracies of references, drawn next to the lines.
+    """
     return [accuracy_figure(run, lines, knob, beside), curves_figure(run, lines)]
 
 
 def accuracy_figure(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> Shown:
-    """Accuracy against sigma, a line for each setting."""
+    """Draw accuracy against sigma, with a line for each setting; the arguments are those of `figures_of_knob`."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     gained = worth(once(final))
     figure = figures.accuracy_by_setting(final, run_name(run), knob, chance_by_panel(run, lines), gained, beside)
@@ -34,7 +42,7 @@ def accuracy_figure(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | N
 
 
 def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
-    """OOD accuracy over training, a line for each setting."""
+    """Draw OOD accuracy during training, with a line for each setting."""
     single = once(lines)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "ood"][["member", "step", "value"]].merge(single, on="member")
@@ -42,13 +50,20 @@ def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
-    """Accuracy of guessing in each panel: grids of different sizes have different numbers of symbols."""
+    """Return the accuracy of guessing in each panel.
+
+    It differs between grid sizes, which have different numbers of symbols.
+    """
     pairs = zip(lines["panel"], lines["data"], strict=True)
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
 
 def worth(final: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy at the small sigma minus that at the largest, by panel, line and seed; empty if either is missing."""
+    """Return by how much accuracy is higher at the small sigma than at the large one: panel, line, seed, value, large.
+
+    `large` is the large sigma: the usual one, or the largest of the line if that was not run. Lines without both sigmas
+    have no rows.
+    """
     found = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
         table = by_seed(rows)
@@ -60,7 +75,7 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
 
 
 def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
-    """Accuracy of the references by panel and line, to be drawn beside the lines over sigma."""
+    """Return the accuracy of the reference members, by panel and line."""
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}
     for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
@@ -69,7 +84,10 @@ def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interva
 
 
 def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
-    """A sentence for every line: accuracy at both ends of sigma and where it is highest."""
+    """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
+
+    Further sentences say which settings have not settled, and how many members diverged.
+    """
     table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
     told = []
     for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
@@ -81,13 +99,14 @@ def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
 
 
 def _name(panel: str, line: str) -> str:
+    """Return the name of a line, after that of its panel if the panel has one."""
     return f"{panel}, {line}" if panel else line
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Change of the mean accuracy of each setting (a line, at a sigma) over the last quarter of training.
+    """Return how much the mean accuracy of each setting (a line at a sigma) changed over the last quarter of training.
 
-    2d-fixed models, which have no sigma, are settings too if no line shows them.
+    2d-fixed models, which have no sigma, are added as further settings.
     """
     drawn, finished = once(lines), done(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
@@ -97,7 +116,12 @@ def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
-    """The settings whose mean accuracy has changed by more than STILL, the largest change first."""
+    """Return the settings that have not settled, the largest change first, and the other values of
+    templates/settled.j2.
+
+    A setting has not settled if its mean accuracy changed by more than STILL over the last quarter of training.
+    Sentences name at most `most` of them.
+    """
     changes = late_changes(run, lines)
     found = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)
     ordered = found.reindex(found["value"].abs().sort_values(ascending=False).index)
@@ -107,5 +131,5 @@ def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
 
 
 def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
-    """Whether all curves have settled; names at most this number of settings that have not."""
+    """Return sentences on whether all curves have settled; they name at most `most` settings that have not."""
     return wording.sentences("settled", **settling(run, lines, most))

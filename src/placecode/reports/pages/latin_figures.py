@@ -1,4 +1,4 @@
-"""The figures of the studies on Latin squares."""
+"""Figures in the reports of lst-sigma and lst-encodings, the main studies on Latin squares."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ PUBLISHED = {
     f"learned, {figures.SIGMA} 0.2": (0.956, 0.0),
     "relative, causal": (0.92, 0.0),
 }
-"""OOD accuracy in the paper, and the dropout it was reached with."""
+"""The paper's OOD accuracy of each encoding, and the dropout it was reached with."""
 GEOMETRY = {
     "norm": "root mean square of the PE",
     "effective_dimension": "effective dimension",
     "moved_relative": "distance moved / size at the start",
 }
+"""Measures of the PE drawn before and after training, with their axis labels."""
 USUAL_SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Sigmas with curves under noise."""
+"""Sigmas for which the figure of noise draws curves."""
 
 
 def chance_of(run: Run) -> float:
-    """Accuracy of guessing."""
+    """Return the accuracy of guessing."""
     return 1 / float(run.config["shape"]["outputs"])
 
 
@@ -43,7 +44,11 @@ def chance_of(run: Run) -> float:
 
 
 def of_sigmas(run: Run) -> list[Shown]:
-    """Accuracy and curves; then relations to accuracy, PEs, attention and behaviour of the members of the sweep."""
+    """Return the figures of lst-sigma.
+
+    The first are accuracy and learning curves. If the run has members of the sweep, further ones show relations to
+    accuracy, PEs, attention and behaviour.
+    """
     name, chance, members = run_name(run), chance_of(run), members_of(run)
     labels = members["label"].where(~in_sweep(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
@@ -51,7 +56,7 @@ def of_sigmas(run: Run) -> list[Shown]:
         shown("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
         shown("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
-    if not in_sweep(run).any():  # a piece that has only references
+    if not in_sweep(run).any():  # a part of the study with references only
         return drawn
     drawn += _published(run)
     if len(swept(run)["sigma"].unique()) > 2:
@@ -60,7 +65,11 @@ def of_sigmas(run: Run) -> list[Shown]:
 
 
 def _published(run: Run) -> list[Shown]:
-    """Our curve and the authors', if the run follows their protocol: learned PEs on their puzzles."""
+    """Draw our accuracies beside the authors' if the run follows their protocol.
+
+    That is the paper's scale, with learned PEs on their puzzles. Return no figure if the run does not, or has fewer
+    than three of their sigmas.
+    """
     fields, rows = run.config["fields"], swept(run)
     theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not theirs or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
@@ -70,7 +79,10 @@ def _published(run: Run) -> list[Shown]:
 
 
 def _relations(run: Run) -> list[Shown]:
-    """Which measures correlate with accuracy: across sigmas, and at a fixed sigma."""
+    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma.
+
+    Return no figure if the run does not have the measures.
+    """
     table = predictors.relations(run)
     if table is None:
         return []
@@ -81,7 +93,7 @@ def _relations(run: Run) -> list[Shown]:
 
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
-    """The first member of a sigma that finished, and its title."""
+    """Return the first finished member of a sigma and its title. If all diverged, the first member is returned."""
     rows = run.members[in_sweep(run) & (run.members["sigma"] == sigma)]
     finished = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(finished) else ", diverged")
@@ -89,14 +101,14 @@ def _example(run: Run, sigma: float) -> tuple[int, str]:
 
 
 def _pictures(run: Run) -> list[Shown]:
-    """PEs and attention of example members; nothing if the run was stored without its arrays."""
+    """Draw the PEs and attention of example members. Return no figures if the run did not store its arrays."""
     positions = np.array(run.config["shape"]["positions"])
     names = [f"r{int(r) + 1}c{int(c) + 1}" for r, c in positions]
     rule = int(positions.max()) + 1
     examples = [_example(run, sigma) for sigma in dials(run)]
     first = examples[0][0]
     drawn = []
-    if run.has_array(f"pe_end/{first}"):  # encodings without one vector per cell, such as rotary, have none
+    if run.has_array(f"pe_end/{first}"):  # not for rotary and others without a vector per cell
         titles = [title for _, title in examples]
         pes = [[run.array(f"pe_{when}/{number}") for when in ("start", "end")] for number, _ in examples]
         truth = alignment.similarity(sinusoid(positions, int(run.members["width"].iloc[0])))
@@ -114,6 +126,7 @@ def _pictures(run: Run) -> list[Shown]:
 def _token_maps(
     run: Run, pes: Sequence[Sequence[np.ndarray]], titles: Sequence[str], positions: np.ndarray, names: Sequence[str]
 ) -> Shown:
+    """Draw maps of the cells by their PEs, before and after training, beside the map of the true arrangement."""
     grid = np.stack([positions[:, 1], -positions[:, 0]], axis=1)  # columns to the right, rows down
     panels = []
     for title, start_and_end in zip(titles, pes, strict=True):
@@ -130,6 +143,10 @@ def _token_maps(
 
 
 def _geometry(run: Run) -> list[Shown]:
+    """Draw size, effective dimension and movement of the PEs by sigma.
+
+    Return no figure if the run measured none of them.
+    """
     parts = []
     rows = swept(run)[["member", "sigma", "seed"]]
     for analysis in GEOMETRY:
@@ -146,6 +163,7 @@ def _geometry(run: Run) -> list[Shown]:
 
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> Shown:
+    """Draw attention maps of the examples and of the reference members beside the ideal map (same row or column)."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
         kept = [number for number in numbers if run.has_array(f"attention_end/{number}")]
@@ -158,7 +176,7 @@ def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndar
 
 
 def _behaviour(run: Run) -> list[Shown]:
-    """Accuracy under noise, by class of puzzle and by cell."""
+    """Draw accuracy under noise, by class of puzzle and by cell, as far as the run measured them."""
     levels = [0.0, *run.config["fields"].get("noise", [])]
     drawn = []
     rows = swept(run)[["member", "sigma", "seed"]]
@@ -183,13 +201,14 @@ def _behaviour(run: Run) -> list[Shown]:
 
 
 def _few_sigmas(run: Run) -> list[float]:
-    """The usual sigmas if the run has at least three of them, else all."""
+    """Return the usual sigmas in the run if there are at least three, else all sigmas of the run."""
     sigmas = [float(sigma) for sigma in np.sort(swept(run)["sigma"].unique())]
     usual = [sigma for sigma in sigmas if sigma in USUAL_SIGMAS]
     return usual if len(usual) > 2 else sigmas
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return final OOD accuracy and confidence of each member on one class of puzzles."""
     final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
     sure = measured(run, "confidence", name)
@@ -197,6 +216,7 @@ def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _errors(run: Run) -> Shown:
+    """Draw the error rate of each cell at the small and the large sigma."""
     positions = np.array(run.config["shape"]["positions"]).astype(int)
     members = swept(run)
     panels = []
@@ -214,7 +234,7 @@ def _errors(run: Run) -> Shown:
 
 
 def of_encodings(run: Run) -> list[Shown]:
-    """Accuracy of all encodings, with and without dropout, and their learning curves."""
+    """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
     name, chance, members = run_name(run), chance_of(run), done(run)
     members = members.assign(name=members["label"])
     final = final_accuracy(run, members)

@@ -1,4 +1,7 @@
-"""What runs on Latin squares show; the sentences are in templates/lst-sigma.j2 and templates/lst-encodings.j2."""
+"""Sentences in the reports of lst-sigma and lst-encodings: do models generalize, memorize or fail to fit?
+
+This module computes the numbers; the sentences are in templates/lst-sigma.j2 and templates/lst-encodings.j2.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,15 @@ from placecode.reports.pages.base import counts
 from placecode.runs.read import Run
 
 FITTED = 0.95
-"""A model that has not reached this accuracy on its training puzzles has not learned them yet."""
+"""Accuracy on training puzzles from which on a model counts as having learned them."""
 GENERALIZES, MEMORIZES = 0.85, 0.5
-"""OOD accuracy of a fitted model from which on it generalizes, and up to which it only memorizes."""
+"""OOD accuracies of a fitted model: it generalizes from the first on, and only memorizes up to the second."""
 KINDS = ("generalizes", "partly", "memorizes", "not fitted", "diverged")
+"""What models have learned, from best to worst."""
 
 
 def of_sigmas(run: Run) -> list[str]:
-    """Accuracy at the small and the large sigma, what it means, and the difference between them."""
+    """Return sentences on accuracy at the small and the large sigma, what it means, and the difference between them."""
     settings: list[dict[str, Any]] = []
     small = large = difference = None
     if in_sweep(run).any():
@@ -41,14 +45,17 @@ def of_sigmas(run: Run) -> list[str]:
 
 
 def kind_of(train: float, ood: float) -> str:
-    """What a pair of accuracies means. Only a model that has fitted its training data can be said to memorize."""
+    """Return which of KINDS a pair of accuracies means.
+
+    Only a model that has fitted its training puzzles can be said to generalize or to memorize.
+    """
     if train < FITTED:
         return "not fitted"
     return "generalizes" if ood >= GENERALIZES else "memorizes" if ood <= MEMORIZES else "partly"
 
 
 def of_encodings(run: Run) -> list[str]:
-    """Encodings by dropout and by what they learned, the most accurate first."""
+    """Return sentences that list the encodings by dropout and by what they learned, the most accurate first."""
     members = members_of(run)
     table = final_accuracy(run, members[members["state"] == "done"])
     means = table.groupby(["dropout", "label", "split"])["value"].mean()

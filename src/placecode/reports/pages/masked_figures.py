@@ -1,4 +1,4 @@
-"""The figures of a run of masked prediction."""
+"""Figures in the reports of masked prediction: studies that predict hidden channels from the others."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ SHOWN: dict[Measure, str] = {
     ("modularity", "best"): "Q of the best partition",
     ("fc_correlation", "fc"): "correlation with connectivity",
 }
-"""Measures of structure, the preferred ones first."""
+"""Axis labels of the measures of structure in a PE, by (analysis, target).
+
+Figures use the first ones that a run has.
+"""
 MOST = 3
-"""Panels of measures side by side."""
+"""Largest number of measures drawn side by side."""
 
 
 def of_run(run: Run) -> list[Shown]:
-    """Figures by what the run varies: sigma alone, the encoding, or several settings."""
+    """Return the figures of a run, chosen by what it varies: sigma alone, the encoding, or several settings."""
     seen = tables(run)
     if seen.members["setting"].any():
         return _settings(run, seen)
@@ -47,7 +50,7 @@ def of_run(run: Run) -> list[Shown]:
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that are drawn, and the name of the run."""
+    """The tables of a run from which figures are drawn, and the name of the run."""
 
     members: pd.DataFrame
     metrics: pd.DataFrame
@@ -56,9 +59,9 @@ class Tables:
 
 
 def tables(run: Run) -> Tables:
-    """The tables of a run; if seeds share worlds (splits of a few people), with worlds in place of seeds.
+    """Return the tables of a run. If several seeds share a world (a split of the people), rows are averaged per world.
 
-    Seeds of a world are then averaged, so that an interval is over worlds. A seed that diverged is left out of its
+    An interval is then over worlds, and the column `seed` holds the world. A seed that diverged is left out of its
     world; a world counts as diverged if all of its seeds did.
     """
     members, worlds = differing(run.members, swept_fields(run)), run.config["shape"]["worlds"]
@@ -72,6 +75,7 @@ def tables(run: Run) -> Tables:
     gone = set(members.loc[~done & any_done, "member"])
 
     def averaged(table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with one member for each world, whose values are means over the seeds of the world."""
         kept = table[~table["member"].isin(gone)]
         by = [name for name in table.columns if name != "value"]
         means = kept.assign(member=kept["member"].map(place)).groupby(by, sort=False)["value"].mean()
@@ -83,17 +87,18 @@ def tables(run: Run) -> Tables:
 
 
 def measures_in(run: Run) -> list[Measure]:
-    """The first measures of structure that the run has."""
+    """Return at most MOST measures of structure that the run has, in the order of SHOWN."""
     known = set(zip(run.analysis["analysis"], run.analysis["target"], strict=True))
     return [measure for measure in SHOWN if measure in known][:MOST]
 
 
 def chance_of(run: Run) -> dict[Measure, float]:
-    """The value of each measure by chance, if that is known."""
+    """Return the chance level of each measure for which it is known."""
     return chance_in(run.config["task"])
 
 
 def _sigmas(run: Run, seen: Tables) -> list[Shown]:
+    """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = seen.members, seen.name, measures_in(run)
     drawn = []
     if measures:
@@ -108,7 +113,11 @@ def _sigmas(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _similarities(run: Run) -> list[Shown]:
-    """PEs of one seed at several sigmas, sorted by group, with the correlation of the channels; then on a brain."""
+    """Draw the similarity matrices of the PEs of one seed at several sigmas, and the regions on a brain.
+
+    Channels are sorted by group, and the correlation matrix of the channels is shown beside the PEs if it was stored.
+    Return no figures if no PE was stored.
+    """
     rows = run.members[(run.members["state"] == "done") & run.members["sigma"].notna()]
     rows = rows[rows["seed"] == rows["seed"].min()].sort_values("sigma")
     rows = rows[[run.has_array(f"pe_end/{number}") for number in rows["member"]]]
@@ -136,7 +145,11 @@ def _similarities(run: Run) -> list[Shown]:
 
 
 def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown]:
-    """Regions at their positions, coloured by groups of their PEs; nothing without positions or without nilearn."""
+    """Draw the regions at their positions in a brain, coloured by the groups that their PEs form.
+
+    `maps` are similarity matrices by title. Return no figure if positions or mirror regions are unknown, or nilearn is
+    not installed.
+    """
     places, partner = run.config["shape"]["positions"], run.config["task"].get("partner")
     if places is None or partner is None or find_spec("nilearn") is None:
         return []
@@ -153,6 +166,7 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
 
 
 def _encodings(run: Run, seen: Tables) -> list[Shown]:
+    """Draw structure and held-out error of each encoding."""
     figure = figures.measure_by_name(
         seen.members,
         seen.analysis,
@@ -167,7 +181,10 @@ def _encodings(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _settings(run: Run, seen: Tables) -> list[Shown]:
-    """Sigma against the other settings; with a single sigma, the last of these against the rest."""
+    """Draw heat maps of held-out error and structure, with sigma across and the other settings down.
+
+    If the run has a single sigma, the last of the other settings is across.
+    """
     members, across = _laid_out(seen.members)
     labels = {"across": across, "down": "", "condition": ""}
     last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
@@ -188,7 +205,7 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Members with the columns `down` and `across`, the rows and columns of a map, and what `across` is."""
+    """Return the members with the columns `down` and `across` (row and column of a heat map), and what `across` is."""
     first = members["parts"].iloc[0]
     if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
         return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
@@ -197,5 +214,8 @@ def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _finished(table: pd.DataFrame) -> pd.DataFrame:
-    """The table without the values of members that diverged; their rows stay, so that the map shows what is missing."""
+    """Return the table with the values of diverged members set to NaN.
+
+    Their rows stay, so that heat maps show the gaps.
+    """
     return table.assign(value=table["value"].where(table["state"] == "done"))

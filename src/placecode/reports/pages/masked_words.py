@@ -1,4 +1,7 @@
-"""What runs of masked prediction show; the sentences are in templates/masked.j2 and templates/masked-verdicts.j2."""
+"""Sentences in the reports of masked prediction: does training bring related channels together, how large are errors?
+
+This module computes the numbers; the sentences are in templates/masked.j2 and templates/masked-verdicts.j2.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,25 @@ MEASURES: tuple[Measure, ...] = (
     ("mirror_agreement", "partner"),
     ("neighbor_agreement", "positions"),
 )
-"""Shares of channels whose nearest one in the PE is related to them."""
+"""Measures (analysis, target) that are shares of channels whose nearest channel in the PE is related to them."""
 FEW = 5
-"""Sentences that fit at the top of a report."""
+"""Largest number of sentences at the top of a report."""
 PAIRWISE = {
     "fc": "correlation",
     "mutual information": "mutual information",
     "partial correlation": "partial correlation",
 }
+"""Baselines that compare channels pair by pair, and how sentences name them."""
 
 
 def of_settings(run: Run) -> list[str]:
-    """Setting by setting: the structure of the PE before and after training, and errors; then other methods."""
+    """Return all sentences: for each setting, the structure of the PE and the errors; then the results of baselines."""
     words = _words(run)
     return [*words["in_settings"], *words["linear"], *words["pairwise"], *words["shared_worlds"], *words["lost"]]
 
 
 def in_short(run: Run) -> list[str]:
-    """All sentences if they are few; else the lowest and the highest of every number."""
+    """Return at most FEW sentences: all if there are no more, else those on the lowest and highest of each number."""
     words, every = _words(run), of_settings(run)
     if len(every) <= FEW:
         return every
@@ -49,7 +53,12 @@ def in_short(run: Run) -> list[str]:
 
 
 def verdicts(run: Run) -> list[Verdict]:
-    """In how many settings training brought related channels together: the 95% interval of the gain is above 0."""
+    """Return, for each measure that the run has, a verdict on whether training brought related channels together.
+
+    The sentence says in how many settings the 95% interval of the gain (after minus before training) is above 0. The
+    badge is "found" if that holds in all settings, "found in part" if in some, "not found" if in none, and "unsure" if
+    no setting has an interval.
+    """
     gains, kinds = [], []
     for measure, before, after, members in _measured(run, _settings(run)):
         gained = members.assign(value=after - before).dropna(subset=["value"])
@@ -66,6 +75,7 @@ def verdicts(run: Run) -> list[Verdict]:
 
 
 def _words(run: Run) -> dict[str, list[str]]:
+    """Return the sentences of templates/masked.j2 by the name of their section."""
     members = _settings(run)
     return wording.sections(
         "masked",
@@ -79,14 +89,14 @@ def _words(run: Run) -> dict[str, list[str]]:
 
 
 def _settings(run: Run) -> pd.DataFrame:
-    """The members with a column that names what distinguishes them, apart from seeds."""
+    """Return the members with a column `setting` that names what distinguishes them, apart from seeds."""
     members = differing(run.members, swept_fields(run))
     rows = zip(members["name"], members["setting"], strict=True)
     return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
 
 
 def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Series, pd.Series, pd.DataFrame]]:
-    """Each measure of the run: its values before and after training, of the finished members."""
+    """Yield each measure that the run has, its values before and after training, and the finished members."""
     done = members[members["state"] == "done"]
     for measure in MEASURES:
         try:
@@ -97,6 +107,7 @@ def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Ser
 
 
 def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
+    """Return the template's entry for one setting: its name, structure before and after training, and errors."""
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
@@ -110,13 +121,14 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
 
 
 def _final_errors(run: Run) -> pd.DataFrame:
+    """Return the rows of the metrics with the test errors of the last step."""
     last = (run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")
     rows: pd.DataFrame = run.metrics[last & (run.metrics["split"] == "test")]
     return rows
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
-    """The best linear predictor and pairwise measures on a data set."""
+    """Return the template's entry for the baselines on a data set: linear errors, and shares of pairwise measures."""
     rows = run.baselines[run.baselines["data"] == data]
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
     pairwise = {}
@@ -134,16 +146,18 @@ def _others(run: Run, data: str) -> dict[str, Any]:
 
 
 def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The lowest and the highest mean over the seeds of a setting, of every measure and error."""
+    """Return, for every measure and error, the lowest and the highest mean of a setting over its seeds."""
     shared = f"{members['name'].iloc[0]}, "
     if members["setting"].str.startswith(shared).all():  # do not repeat what all settings have in common
         members = members.assign(setting=members["setting"].str.removeprefix(shared))
 
     def means(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
+        """Return the mean of the values of each setting."""
         kept = rows.assign(value=values).dropna(subset=["value"])
         return pd.Series(kept.groupby("setting", sort=False)["value"].mean())
 
     def ends(values: pd.Series) -> dict[str, Any]:
+        """Return the lowest and the highest value, and the settings that have them."""
         return {"low": values.min(), "lowest": values.idxmin(), "high": values.max(), "highest": values.idxmax()}
 
     structure = []

@@ -1,4 +1,4 @@
-"""The figures of a fit, and the interactive parts of its report."""
+"""Figures, tables, map and slider settings in the report of `placecode fit` on a user's table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from placecode.reports.pages.dials import Channels, Listing
 from placecode.reports.pages.own_words import SAID, SURE, by_name
 
 MOST_EDGES = 2_000
-"""Largest number of lines on a map."""
+"""Largest number of lines between channels on a map."""
 MORE_MODULES = 5
-"""Numbers of modules listed beyond the chosen one."""
+"""The table of modules lists numbers of modules up to this many beyond the chosen one."""
 COLUMNS = {
     "heldout_mse": "held-out error",
     "procrustes_r2": "Procrustes R2",
@@ -25,13 +25,13 @@ COLUMNS = {
     "ari": "ARI of modules",
     "ari_p": "p of the ARI",
 }
-"""Scores in the table of methods."""
+"""Column names of the scores in the table of methods."""
 IN_TITLES = {"heldout_mse": "error", "procrustes_r2": "R2", "neighbor_agreement": "neighbours", "ari": "ARI"}
-"""Scores in the titles of panels."""
+"""Short names of the scores in the titles of panels."""
 
 
 def of_fit(found: Found, run_name: str) -> list[Shown]:
-    """The map, the maps of other methods, and the choice of sigma."""
+    """Return the figures of a fit: its map, the maps of other methods and, if it tried several sigmas, their errors."""
     ours = figures.channel_map(
         found.ours.maps[2], found.names, found.ours.labels, found.confidence, run_name, edges(found)
     )
@@ -52,7 +52,10 @@ def of_fit(found: Found, run_name: str) -> list[Shown]:
 
 
 def sorting(found: Found) -> dict[str, Any]:
-    """The order of channels in a dial: by modules, or with similar neighbours if fits agree on no modules."""
+    """Return the fields of the `Dial` that sort and colour the channels, and its caption.
+
+    Channels are sorted by module. If the fits agree on no modules, similar channels are put next to each other.
+    """
     modules = found.count > 1
     _, note = wording.caption("fit.dial", modules=modules)
     if not modules:
@@ -62,7 +65,7 @@ def sorting(found: Found) -> dict[str, Any]:
 
 
 def channels(found: Found) -> Channels:
-    """The searchable map: every channel with its module, the confidence of its position, and its neighbours."""
+    """Return the searchable map: every channel with its module, the confidence of its position, and its neighbours."""
     sure, pairs = found.surely()
     columns: dict[str, list[object]] = {"confidence": [float(value) for value in sure]}
     if found.labels is not None:
@@ -84,7 +87,7 @@ def channels(found: Found) -> Channels:
 
 
 def listings(found: Found) -> list[Listing]:
-    """Every method with every score, the sigmas that could have been chosen, and the numbers of modules."""
+    """Return the tables of the report: scores of every method, sigmas that were tried, and numbers of modules."""
     methods = by_name(found)
     scores = [name for name in COLUMNS if any(name in method.scores for method in methods.values())]
     rows = [
@@ -114,7 +117,7 @@ def listings(found: Found) -> list[Listing]:
 
 
 def edges(found: Found) -> list[tuple[int, int, float]]:
-    """The pairs of channels with a confidence of at least SURE, the highest first, at most MOST_EDGES."""
+    """Return the pairs of channels with a confidence of at least SURE, the highest first; at most MOST_EDGES."""
     one, two = np.nonzero(np.triu(found.pairs >= SURE, k=1))
     sure = found.pairs[one, two]
     order = np.argsort(-sure, kind="stable")[:MOST_EDGES]
@@ -122,7 +125,7 @@ def edges(found: Found) -> list[tuple[int, int, float]]:
 
 
 def _scored(method: Method) -> str:
-    """The scores of a method for the title of its panel."""
+    """Return the scores of a method as text for the title of its panel."""
     known = {name: value for name in IN_TITLES if (value := method.scores.get(name)) is not None}
     return ", ".join(
         f"{IN_TITLES[name]} {value:.{3 if name == 'heldout_mse' else 2}f}" for name, value in known.items()

@@ -1,4 +1,7 @@
-"""What is true of a fit; the sentences are in templates/fit.j2."""
+"""Sentences in the report of `placecode fit`: is there structure in the table, how certain is it, which method is best?
+
+This module computes the numbers and conditions; the sentences are in templates/fit.j2.
+"""
 
 from __future__ import annotations
 
@@ -12,47 +15,50 @@ from placecode.reports.pages.dials import Verdict
 from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3
-"""Confidence from which on two channels are called neighbours; mean confidence below which a map is not reliable."""
+"""Two channels are called neighbours if their confidence is at least the first number.
+
+A map is called unreliable if its mean confidence is below the second.
+"""
 STABLE = 0.5
-"""ARI, between fits or with known groups, below which modules are not reliable."""
+"""Modules are unreliable if their ARI, between fits or with known groups, is below this."""
 BLIND = 0.9
-"""Linear predictors miss the structure if they explain at least this share less of the variance than our models."""
+"""Linear predictors miss the structure if they explain less than 1 - BLIND of the variance that our models explain."""
 MISSED = 0.1
-"""Share of the variance that another method must explain beyond our models before a sentence says so."""
+"""A sentence names another method if it explains more of the variance than our models by at least this share."""
 SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
-"""Names of the other methods."""
+"""Names of the other methods in reports."""
 RANKED = {
     "heldout_mse": (min, ".3f"),
     "procrustes_r2": (max, ".2f"),
     "neighbor_agreement": (max, ".2f"),
     "ari": (max, ".2f"),
 }
-"""Scores by which methods are ranked: which end is best, and the format."""
+"""Scores by which methods are ranked: whether the lowest or the highest is best, and the number format."""
 
 
 def sentences(found: Found) -> list[str]:
-    """All sentences: the verdict, how certain it is, which method did best, and what to look at."""
+    """Return all sentences: the verdict, how certain it is, which method did best, and what to look at."""
     words = _words(found)
     order = ("headline", "unlearned", "certainty", "unplaced_channels", "best", "left_out", "sigma", "care", "data")
     return [sentence for name in order for sentence in words[name]]
 
 
 def in_short(found: Found) -> list[str]:
-    """The sentences below the verdict at the top of a report."""
+    """Return the sentences that stand below the verdict at the top of a report."""
     words = _words(found)
     compared = [*words["best"], *words["left_out"]][:2]
     return [*words["unlearned"], *words["certainty"], *words["unplaced_channels"], *compared, *words["care"]]
 
 
 def verdict(found: Found) -> Verdict:
-    """The first sentence under a badge."""
+    """Return the headline under a badge: "found", "unsure" or "not found"."""
     unsure = np.isfinite(found.confidence).any() and found.mean_confidence < UNSURE
     kind = "not found" if not found.found else "unsure" if unsure else "found"
     return Verdict(kind, headline(found))
 
 
 def headline(found: Found) -> str:
-    """The first sentence: whether there is structure, how strong it is, and whether other methods see it.
+    """Return the first sentence: whether there is structure, how strong it is, and whether other methods see it.
 
     It says that no pairwise method sees the structure only if all of this holds:
 
@@ -67,6 +73,7 @@ def headline(found: Found) -> str:
 
 
 def _words(found: Found) -> dict[str, list[str]]:
+    """Return the sentences of templates/fit.j2 by the name of their section."""
     seen, tests = _seen_by_others(found)
     stability = found.stability.get(found.count, float("nan"))
     by_confidence = np.argsort(found.confidence, kind="stable")
@@ -97,16 +104,20 @@ def _words(found: Found) -> dict[str, list[str]]:
 
 
 def by_name(found: Found) -> dict[str, Method]:
-    """All methods by the names that reports show, ours first."""
+    """Return all methods by the names that reports show, ours first."""
     return {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
 
 
 def _has(method: Method, score: str) -> bool:
+    """Return whether a method has a finite value of a score."""
     return score in method.scores and method.scores[score] is not None and np.isfinite(method.scores[score])
 
 
 def _seen_by_others(found: Found) -> tuple[list[dict[str, Any]], int]:
-    """What other methods see with p <= LEVEL, and the number of tests, over both measures of structure."""
+    """Return the tests in which other methods see structure (p <= LEVEL), and the number of all tests.
+
+    Both measures of structure are tested: the ARI of the modules, and the nearest neighbours.
+    """
     tests: list[dict[str, Any]] = [
         {"method": SAID[name], "score": score, "value": method.scores[score], "p": method.scores[f"{score}_p"]}
         for name, method in found.others.items()
@@ -117,9 +128,9 @@ def _seen_by_others(found: Found) -> tuple[list[dict[str, Any]], int]:
 
 
 def _groups_of_ours_alone(found: Found) -> dict[str, Any] | None:
-    """Our modules match the known groups and those of no other method do; None if that is not so.
+    """Return the scores for the sentence that only our modules match the known groups; None if that is not so.
 
-    Used only if no other method has p <= LEVEL on any measure.
+    It is used only if no other method has p <= LEVEL on any measure.
     """
     ours = found.ours
     aris = {SAID[name]: method.scores["ari"] for name, method in found.others.items() if _has(method, "ari")}
@@ -132,7 +143,7 @@ def _groups_of_ours_alone(found: Found) -> dict[str, Any] | None:
 
 
 def _missed(found: Found) -> dict[str, Any] | None:
-    """The method that explains what our models do not; None if there is none."""
+    """Return the method that explains at least MISSED more of the variance than our models; None if there is none."""
     errors = _errors(found)
     if not errors:
         return None
@@ -142,20 +153,26 @@ def _missed(found: Found) -> dict[str, Any] | None:
 
 
 def _linear_predictors_miss(found: Found) -> bool:
-    """Whether no linear predictor explains more than 1 - BLIND of the variance that our models explain."""
+    """Return whether no linear predictor explains more than 1 - BLIND of the variance that our models explain.
+
+    It is False if our models explain 10% of the variance or less.
+    """
     others = 1 - min([found.linear_mse, *_errors(found).values()]) / found.mean_mse
     return found.explained > 0.1 and others < (1 - BLIND) * found.explained
 
 
 def _errors(found: Found) -> dict[str, float]:
-    """The held-out error of every other method that has one."""
+    """Return the held-out error of every other method that has one."""
     return {
         SAID[name]: method.scores["heldout_mse"] for name, method in found.others.items() if _has(method, "heldout_mse")
     }
 
 
 def _ranking(found: Found) -> list[dict[str, Any]]:
-    """For each score, the best methods (equal as they are shown) and the rest; only where ours can be compared."""
+    """Return, for each score that our method and another one have, the best methods and the values of the rest.
+
+    Several methods are best if their values are equal as they are shown.
+    """
     ranking = []
     for score, (best_of, shape) in RANKED.items():
         known = {name: method.scores[score] for name, method in by_name(found).items() if _has(method, score)}

@@ -1,4 +1,4 @@
-"""The figure of pixels-sigma: a learned map, drawn as the picture whose pixels were shuffled."""
+"""The figure of the pixels-sigma report: each learned map of shuffled pixels, drawn as the picture it puts together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
 MOST_SIGMAS = 4
-"""Maps of PEs that are shown as pictures."""
+"""Largest number of sigmas whose maps are shown."""
 
 
 def as_pictures(run: Run) -> list[Shown]:
-    """The learned maps with a picture on them, by sigma from the largest, and that of plain correlation."""
+    """Draw a picture on the learned map of each sigma, the largest first, and on the map of plain correlation.
+
+    Return no figure if no PE was stored.
+    """
     members = swept(run)
     members = members[[run.has_array(f"pe_end/{number}") for number in members["member"]]]
     if members.empty:
@@ -48,11 +51,12 @@ def as_pictures(run: Run) -> list[Shown]:
 
 
 def _stored(run: Run, name: str) -> np.ndarray:
+    """Return a stored array in float64."""
     return run.array(name).astype(np.float64)
 
 
 def _consensus(similar: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean of similarity matrices (cosines of centred PEs, or correlations), with ones on the diagonal."""
+    """Return the mean of similarity matrices (cosines of centred PEs, or correlations), with ones on the diagonal."""
     mean = np.mean(similar, axis=0)
     np.fill_diagonal(mean, 1.0)
     return np.asarray(mean)

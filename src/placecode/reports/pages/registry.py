@@ -1,4 +1,4 @@
-"""Which page belongs to which experiment.
+"""Find the page of a study: the class that says which figures, sentences and tables its report shows.
 
 >>> page = page_of(study, run)
 >>> page.summary(), page.figures()
@@ -50,10 +50,11 @@ LATIN_MEASURES = (
     ("neighbor_agreement", "relation"),
     ("attention_cosine", "2d-fixed"),
 )
+"""The (analysis, target) pairs in the table of measures of lst-sigma and lst-encodings."""
 
 
 class SigmaPage(Page):
-    """lst-sigma."""
+    """The page of lst-sigma."""
 
     measures = LATIN_MEASURES
 
@@ -65,7 +66,7 @@ class SigmaPage(Page):
 
 
 class EncodingsPage(Page):
-    """lst-encodings."""
+    """The page of lst-encodings."""
 
     measures = LATIN_MEASURES
 
@@ -77,7 +78,7 @@ class EncodingsPage(Page):
 
 
 class KnobPage(Page):
-    """Studies on Latin squares that sweep another setting besides sigma."""
+    """The page of studies on Latin squares that vary another setting besides sigma."""
 
     study: KnobStudy
     measures = (
@@ -90,7 +91,7 @@ class KnobPage(Page):
     )
 
     def dial(self) -> Dial | None:
-        return None  # it would show one of the settings, and not say which
+        return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[Shown]:
         levels = knobs.levels_of(self.run, self.study.reference_lines(self.run))
@@ -101,7 +102,10 @@ class KnobPage(Page):
 
 
 class SweptPage(KnobPage):
-    """A study on Latin squares with further axes, by `--sweep`: accuracy over sigma, a line for each combination."""
+    """The page of a study on Latin squares with further settings varied by `--sweep`.
+
+    It shows accuracy against sigma, with a line for each combination of the settings.
+    """
 
     study: LatinStudy  # type: ignore[assignment]
 
@@ -111,7 +115,7 @@ class SweptPage(KnobPage):
 
 
 class CausalPage(KnobPage):
-    """lst-causal."""
+    """The page of lst-causal."""
 
     def figures(self) -> list[Shown]:
         return causal.figures_of_causes(self.run, self.study.lines(self.run))
@@ -121,14 +125,14 @@ class CausalPage(KnobPage):
 
 
 class FrozenPage(KnobPage):
-    """lst-frozen."""
+    """The page of lst-frozen."""
 
     def figures(self) -> list[Shown]:
         return training.of_frozen(self.run, self.study.lines(self.run))
 
 
 class SlingshotPage(KnobPage):
-    """lst-slingshot."""
+    """The page of lst-slingshot."""
 
     def figures(self) -> list[Shown]:
         return training.figures_of_slingshots(self.run, self.study.lines(self.run))
@@ -138,7 +142,7 @@ class SlingshotPage(KnobPage):
 
 
 class MaskedPage(Page):
-    """Masked prediction of channels."""
+    """The page of studies with masked prediction of channels."""
 
     measures: ClassVar[Sequence[tuple[str, str]]] = (
         ("neighbor_agreement", "labels"),
@@ -163,7 +167,7 @@ class MaskedPage(Page):
 
 
 class PixelsPage(MaskedPage):
-    """Shuffled pixels."""
+    """The page of studies on shuffled pixels, which adds the maps drawn as pictures."""
 
     measures = (
         NEXT_TO,
@@ -179,7 +183,7 @@ class PixelsPage(MaskedPage):
 
 
 class BrainPage(MaskedPage):
-    """Human fMRI."""
+    """The page of studies on human fMRI."""
 
     measures = (
         ("mirror_agreement", "partner"),
@@ -199,7 +203,7 @@ class BrainPage(MaskedPage):
 
 
 class BrainSigmaPage(BrainPage):
-    """brain-sigma, with known networks."""
+    """The page of brain-sigma, which adds known networks of the brain."""
 
     def figures(self) -> list[Shown]:
         first, *others = super().figures()
@@ -210,7 +214,7 @@ class BrainSigmaPage(BrainPage):
 
 
 class BrainPreprocessingPage(BrainPage):
-    """brain-preprocessing: the same measures for each variant."""
+    """The page of brain-preprocessing, which adds the same measures for each variant of the preprocessing."""
 
     def figures(self) -> list[Shown]:
         return [*brain_networks.over_variants(self.run), *super().figures()]
@@ -223,7 +227,7 @@ class BrainPreprocessingPage(BrainPage):
 
 
 class BrainTransferPage(BrainPage):
-    """brain-transfer."""
+    """The page of brain-transfer."""
 
     measures = (
         ("mirror_agreement", "partner"),
@@ -235,13 +239,14 @@ class BrainTransferPage(BrainPage):
 
 
 class FitPage(Page):
-    """A fit of a user's own table."""
+    """The page of `placecode fit` on a user's table."""
 
     measures = (("moved_relative", "start"), ("stability", "other seeds"), ("stability", "other data"))
     map_first = True
 
     @cached_property
     def found(self) -> own_results.Found:
+        """The result of the fit, read from the folder of the run."""
         return own_results.read(self.run.path)
 
     def figures(self) -> list[Shown]:
@@ -285,11 +290,11 @@ PAGES: dict[type[Study], type[Page]] = {
     BrainTransfer: BrainTransferPage,
     OwnData: FitPage,
 }
-"""The page of each experiment, or of the nearest class that it derives from."""
+"""The page of each study. A study that is not listed has the page of its nearest base class."""
 
 
 def page_of(study: Study, run: Run) -> Page:
-    """The page of a run of this experiment."""
+    """Return the page of a run of this study; `SweptPage` if `--sweep` was used on Latin squares."""
     if study.sweep and isinstance(study, LatinStudy):
         return SweptPage(study, run)
     return next(PAGES[kind] for kind in type(study).__mro__ if kind in PAGES)(study, run)

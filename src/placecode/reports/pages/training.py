@@ -1,4 +1,7 @@
-"""The pages of lst-frozen and lst-slingshot; sentences: templates/lst-slingshot.j2."""
+"""Figures and sentences of lst-frozen (learned and frozen PEs) and lst-slingshot (training losses that rise again).
+
+The sentences are in templates/lst-slingshot.j2. `lines` is the table of members that `Study.lines` makes.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,20 @@ PANELS = {
     "mean logit": ("train", "mean_logit"),
     "OOD accuracy": ("ood", "accuracy"),
 }
-"""Panels of the figure of slingshots: split and metric."""
+"""Panels of the figure of slingshots, each with its split and its metric."""
 SPIKE = 1e-4
-"""A mean training loss above this, after one below a tenth of it, counts as a spike."""
+"""The training loss has a spike when it rises above this after it was below a tenth of this."""
 
 
 def of_frozen(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    """Accuracy of learned and frozen PEs, and learning curves."""
+    """Draw the accuracy of learned and frozen PEs against sigma, and learning curves."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     figure = figures.accuracy_by_setting(final, run_name(run), "the PE", chance_of(run))
     return [shown("frozen.accuracy", figure), knobs.curves_figure(run, lines)]
 
 
 def figures_of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    """A figure for each sigma."""
+    """Draw training loss, mean logit and OOD accuracy by epoch, with a figure for each sigma."""
     rows = run.metrics[run.metrics["condition"] == "all"]
     table = rows.merge(lines[["member", "line", "sigma", "seed"]], on="member")
     epochs = run.config["fields"]["epochs"] / max(int(run.metrics["step"].max()), 1)
@@ -50,7 +53,7 @@ def figures_of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
 
 
 def sentences_on_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
-    """For every loss and sigma: in how many models the loss rose again, and the change of accuracy after EARLY."""
+    """Return a sentence for every loss and sigma: how many models had a spike, and how accuracy changed after EARLY."""
     try:
         late = late_gain(run)
     except NotInRun:  # the run is shorter, or was not evaluated at that epoch
@@ -73,9 +76,10 @@ def sentences_on_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
 
 
 def spikes(run: Run) -> pd.Series:
-    """Number of times that the mean training loss of each member rose above SPIKE after it was below a tenth of that.
+    """Return the number of spikes of each member: how often its mean training loss rose above SPIKE.
 
-    Only losses at evaluations count, so shorter spikes are not seen.
+    A rise counts only after the loss was below a tenth of SPIKE. Only losses at evaluations are known, so spikes
+    between two evaluations are missed.
     """
     rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["metric"] == "loss")]
     table = rows[rows["condition"] == "all"].pivot(index="step", columns="member", values="value").sort_index()
