@@ -95,7 +95,7 @@ class _Group:
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
-        self.gain = None if stack.gain is None else stack.gain[part]  # a reference to the stack would keep it alive
+        self.gain = None if stack.gain is None else stack.gain[part]  # no reference to the stack, to let it be freed
         self.readout = stack.readout
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
@@ -125,7 +125,7 @@ class _Group:
         losses, gradient = self._answer(targets, loss)
         for name, dparameter in self.dw.items():
             if self.encoding is not None and name.startswith("encoding."):
-                dparameter.zero_()  # blocks accumulate into it
+                dparameter.zero_()  # blocks add their gradients to it
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
             if block.projects and not (i == 0 and self.shortcut):
@@ -385,11 +385,11 @@ class _Block:
         x, mixed = self.graph
         parameters = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
         leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *parameters.values()]
-        # an encoding may not use a parameter in a block: its gradient there is zero
+        # if an encoding does not use a parameter in this block, the gradient of the parameter is zero
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
         self.dw["attention.projection.bias"].copy_(dbias)
-        if "keys" not in self.encoding.rotated:  # rotated keys have a gradient of their bias
+        if "keys" not in self.encoding.rotated:  # otherwise the key bias has no effect
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(parameters, rest, strict=True):
             self.group.dw[name] += dparameter

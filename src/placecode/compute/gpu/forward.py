@@ -202,10 +202,10 @@ def _attention_half(
 def _attention_by_pieces(
     block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
 ) -> Halved:
-    """Return LN(x + attention(x)), (e, b, m, d), for an encoding that changes queries, keys or scores in block i.
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any encoding in block i.
 
-    The methods of the encoding are called between projection and softmax, and autograd differentiates them. If
-    `halved` is true, the result is also returned in float16.
+    The methods of the encoding, which may change queries, keys and scores, are called between projection and softmax,
+    and autograd differentiates them. If `halved` is true, the result is also returned in float16.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
