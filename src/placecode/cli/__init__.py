@@ -120,7 +120,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command.add_argument("run", type=Path, metavar="RUN", help="run folder")
     command.add_argument("--out", type=Path, required=True, help="folder of the copy")
     command.add_argument("--seeds", metavar="A,B", help="copy the arrays of these seeds only (default: all seeds)")
-    command.add_argument("--arrays", metavar="A,B", help="copy arrays of these kinds only, such as pe_end,attention_end")
+    command.add_argument("--arrays", metavar="A,B", help="copy arrays of these kinds only, such as pe_end")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
     command = add("report", "draw the figures and write the reports of finished runs again", _report)

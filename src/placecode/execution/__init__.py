@@ -1,1 +1,2 @@
-"""Run an experiment on this machine: device, memory, stacks of models, worker processes, checkpoints and progress."""
+"""Run a study on this machine: choose the device, split members into stacks that fit into memory, start worker
+processes, save checkpoints and report progress."""

@@ -1,8 +1,9 @@
-"""Save and load checkpoints of a stack. Saving is atomic; loading verifies hashes and rejects damaged files.
+"""Save and load the state of a stack during training (a checkpoint), so that an interrupted run can be resumed.
 
-A checkpoint consists of two files named after the step, with the arrays and the metrics so far, and a small `NAME.json`
-with the step and the hashes of both. `NAME.json` is replaced last, so a process that is killed at any moment leaves the
-previous checkpoint intact.
+The checkpoint of the stack NAME after STEP steps consists of three files in the folder `checkpoints/` of the run:
+`NAME-STEP.safetensors` has the arrays, `NAME-STEP.parquet` the metrics so far, and `NAME.json` the step and the hashes
+of the other two. `NAME.json` is replaced last, so a process that is killed at any moment leaves the previous checkpoint
+intact. Loading verifies the hashes and rejects damaged files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
     """Write the checkpoint of stack `name` after `step` training steps, then delete the previous one.
 
-    `metrics` are those of all evaluations so far. `step` must be larger than that of the previous checkpoint.
+    `state` has the arrays of the trainer, by name. `metrics` has the rows of all evaluations so far. `step` must be
+    larger than the step of the previous checkpoint.
     """
     arrays, table = folder / f"{name}-{step}.safetensors", folder / f"{name}-{step}.parquet"
     try:
@@ -43,7 +45,10 @@ def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metric
 
 
 def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame] | None:
-    """Return step, state and metrics of the last checkpoint of a stack, or None; BadInput if it is damaged."""
+    """Return step, state and metrics of the last checkpoint of stack `name`, or None if it has no checkpoint.
+
+    Raise BadInput if the checkpoint is damaged.
+    """
     step = verify(folder, name)
     if step is None:
         return None
@@ -51,7 +56,10 @@ def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame]
 
 
 def verify(folder: Path, name: str) -> int | None:
-    """Return the step of the last checkpoint of a stack, or None; BadInput if its files do not match their hashes."""
+    """Return the step of the last checkpoint of stack `name`, or None if it has no checkpoint.
+
+    Raise BadInput if a file of the checkpoint is missing or does not match its hash.
+    """
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
         return None
@@ -72,9 +80,10 @@ def verify(folder: Path, name: str) -> int | None:
 
 
 def _damaged(file: Path, reason: str) -> BadInput:
+    """Return the error for a damaged file of a checkpoint."""
     return BadInput(f"the checkpoint {file} is damaged, {reason}; start the run again with --force.")
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Hash the content of `NAME.json`."""
+    """Return the SHA-256 hash of the content of `NAME.json`, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

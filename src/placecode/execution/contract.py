@@ -1,6 +1,12 @@
-"""The interface of an experiment, as used by execution: members to train, their task, and analyses to run.
+"""The interface of a study that `execution` relies on: which members to train, on which task, and what to analyse.
 
-`placecode.experiments.base.Study` documents every method.
+The implementation is `placecode.experiments.base.Study`, the base class of all studies, which documents every method.
+Imports go from experiments to execution and not back, so execution cannot import `Study`. This protocol lists the
+attributes and methods of `Study` that execution uses. Studies need not inherit from it: any object that has them can be
+executed. What `Study` has in addition (scales, claims, figures) is not needed to execute it.
+
+Execution writes the rows of `analyse`, `exchange` and `compare` to analysis.parquet, those of `baselines` to
+baselines.parquet, and the arrays of `arrays` and `data_arrays` to arrays.safetensors.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from placecode.tasks.base import Task
 
 
 class Experiment(Protocol):
-    """Interface of an object that can be executed. See `placecode.experiments.base.Study`."""
+    """Interface of an object that can be executed. `placecode.experiments.base.Study` implements and documents it."""
 
     name: ClassVar[str]
     passing: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""Describe the machine and the code that produced a run."""
+"""Describe the machine, the package versions and the code that produce a run, for the file environment.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from placecode.version import VERSION
 
 
 def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
-    """Return the content of environment.json: what is needed to reproduce a run to the last digit."""
+    """Return the content of environment.json: code, package versions, device, precision and number of threads.
+
+    They are needed to reproduce a run to the last digit.
+    """
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
     gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
@@ -42,7 +45,10 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
 
 
 def _git_state() -> str | None:
-    """Return the commit of the code, marked if there are uncommitted changes; None outside a git checkout."""
+    """Return the commit of the code, with "-dirty" appended if there are uncommitted changes.
+
+    Return None if this file is not tracked by git.
+    """
     here = Path(__file__)
     if git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
         return None  # an installed copy may be inside a checkout of another project

@@ -1,4 +1,4 @@
-"""Estimate the time and memory of a run on this machine from a few training steps."""
+"""Estimate the time and memory of a run on this machine by training its largest stack for a few steps."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer, portions, stack_for
 
 TIMED_STEPS = 3
+"""Number of training steps that are timed."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,20 @@ class Estimate:
     """Training steps per member."""
     processes: int
     seconds: float
-    """Time for training and all evaluations."""
+    """Time for training and all evaluations of the whole run."""
     answer: float
     """Seconds for the prediction of one member on one example during evaluation."""
     bytes: int
     """On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train concurrently."""
     bytes_per_member: int | None
-    """Additional memory per member of a stack; None if it was not measured."""
+    """Memory that each member adds to a stack. None on a CPU, where it is not measured."""
 
 
 def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
-    """Estimate the time and memory of a run of the `chosen` members by training its largest stack for a few steps."""
+    """Train the largest stack of a run for a few steps and return the estimated time and memory of the whole run.
+
+    `chosen` selects the members of the run, in the syntax of `--members` (":" for all).
+    """
     where = where.resolved()
     members, numbers, task = prepare(study, chosen)
     with where.arithmetic():
@@ -90,7 +94,10 @@ def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
 
 @torch.no_grad()
 def _seconds_per_answer(stack: Stack, task: Task, where: Where) -> float:
-    """Time one prediction during evaluation, on one portion of the training examples."""
+    """Return the time in seconds of the prediction of one member on one example.
+
+    It is measured on as many training examples as one batch of an evaluation has.
+    """
     device_task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     rows = torch.arange(len(portions(stack, task, task.rows("train"))[0]), device=stack.flat.device)
     inputs, _ = device_task.batch("train", rows.expand(len(stack.members), -1))
@@ -101,7 +108,7 @@ def _seconds_per_answer(stack: Stack, task: Task, where: Where) -> float:
 
 
 def _clock(where: Where) -> float:
-    """Wait for the device to finish its work and return the time in seconds."""
+    """Wait for the device to finish its work and return the reading of a clock in seconds."""
     if where.device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()

@@ -1,7 +1,8 @@
 """Execute a study on this machine and write a run folder.
 
-Models that train together form a stack. Stacks train in this process or in worker processes, and save checkpoints.
-Nothing is printed here: progress is reported through the `notify` callback and the file log.txt.
+Members (models) that train together form a stack. Stacks train in this process or in worker processes, and save
+checkpoints. Nothing is printed here: progress is reported through the `notify` callback and the file log.txt. Start
+reading at `execute`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ __all__ = [
 
 
 def prepare(study: Experiment, chosen: str) -> tuple[list[Member], list[int], Task]:
-    """Return all members, the numbers of the chosen ones and the task; BadInput if these members cannot be trained."""
+    """Return all members of a study, the numbers of the chosen members, and the task.
+
+    `chosen` has the syntax of `--members`. Raise BadInput if one of the chosen members cannot be trained.
+    """
     members = study.members()
     numbers = numbers_in(chosen, len(members))
     task = study.data()
@@ -165,7 +169,10 @@ def execute(
 
 
 def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
-    """Build and analyse one member of every kind on two examples, so that invalid members fail before training."""
+    """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
+
+    Members are of one kind if they have the same shape, encoding and initial PE.
+    """
     two_examples = task.first(2)
     kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
     for member in kinds.values():
@@ -176,7 +183,10 @@ def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
 def _config(
     study: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the content of config.json, everything that determines the results. A resumed run must have the same."""
+    """Return the content of config.json: everything that determines the results.
+
+    `members` are all members of the study, and `numbers` those to train. A run is resumed only with an equal config.
+    """
     shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
         "format": FORMAT,
@@ -196,7 +206,10 @@ def _config(
 
 
 def _shape(task: Task) -> dict[str, Any]:
-    """Describe the inputs and outputs of a task, as needed to rebuild its models from a run folder."""
+    """Return the sizes of inputs and outputs of a task and the positions of its tokens, as entries of config.json.
+
+    `Run.load` needs them to rebuild a model.
+    """
     shape = {name: getattr(task, name) for name in ("tokens", "features", "outputs", "readout", "worlds")}
     return {**shape, "positions": None if task.positions is None else task.positions.tolist()}
 
@@ -210,7 +223,11 @@ def _split(
     folder: Folder,
     previous: Mapping[str, Any] | None,
 ) -> memory.Split:
-    """Return the recorded split of a resumed run, or compute a new one; remove the new folder if no member fits."""
+    """Return which members train together: the recorded split if a run is resumed, otherwise a new one.
+
+    `previous` is the content of environment.json of a resumed run, otherwise None. If the GPU has no room for a single
+    member, the new run folder is deleted and BadInput is raised.
+    """
     if previous is not None and "split" in previous:  # earlier versions did not record it
         return memory.Split([numbers_in(part, len(members)) for part in previous["split"]])
     try:
@@ -221,11 +238,14 @@ def _split(
 
 
 def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew, stop: Stop) -> None:
-    """Train all stacks in this process, one per job. When one fails, the others save a checkpoint and stop."""
+    """Train all stacks in threads of this process. When one fails, the others save a checkpoint and stop.
+
+    Each job trains one stack. It is called with a function that returns True when the job must stop.
+    """
     failed, threads_before = threading.Event(), torch.get_num_threads()
 
     def work(job: Callable[[Stop], None]) -> None:
-        torch.set_num_threads(crew.threads)  # this and the precision below are settings of the current thread
+        torch.set_num_threads(crew.threads)  # the number of threads and the precision are settings of each thread
         if failed.is_set():
             raise Interrupted
         try:
@@ -245,6 +265,6 @@ def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew,
             if not all(future.done() for future in futures):
                 failed.set()
     errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
-    # raise the cause, not the Interrupted of a stack that stopped because of it
+    # other stacks raise Interrupted when one fails, so raise the first other error if there is one
     for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):
         raise error

@@ -1,9 +1,9 @@
 """Plan which members train together: find the largest stack that fits into the GPU's memory.
 
-The memory of a stack is modelled as linear in its number of members: a constant part (data, library workspaces) plus a
-part per member. Both are estimated by training and evaluating two small stacks of the same shape for a few steps. So no
-table of models and GPUs is needed, and new encodings or kernels need no change here. Rounding depends on the split of
-members into stacks, so the split is recorded in environment.json, and a resumed run keeps it.
+The memory of a stack is modelled as linear in its number of members: a constant amount (data, library workspaces) plus
+an amount per member. Both are estimated by training and evaluating two small stacks (probes) of the same shape for a
+few steps. So no table of models and GPUs is needed, and new encodings or kernels need no change here. Rounding depends
+on the split of members into stacks, so the split is recorded in environment.json, and a resumed run uses it again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer, stack_for
 
 PROBE_SIZES = (2, 4)
-"""Members of the two stacks that are measured. A stack of one member may use other kernels, so it is not measured."""
+"""Numbers of members of the two probes. A stack of one member may use other kernels, so it is not a probe."""
 PROBE_STEPS = 5
-"""Training steps of a measured stack. The first steps allocate buffers that later steps reuse."""
+"""Number of training steps of a probe. The first steps allocate buffers that later steps reuse."""
 SAFETY_FACTOR = 1.25
-"""Factor on the measured memory, which counts tensors only. The allocator rounds up and fragments, and a CUDA graph
-keeps private memory."""
+"""Factor by which the measured memory is multiplied. Only tensors are measured, but torch's allocator rounds sizes up
+and leaves gaps, and a CUDA graph keeps memory of its own."""
 RESERVED_BYTES = 1 << 30
-"""Bytes of free memory that are never used: each process needs some for its CUDA context and kernels."""
+"""Number of bytes of free GPU memory left unused, because each process needs some for its CUDA context and kernels."""
 
 
 class Gpus:
-    """Memory in bytes of the first `count` GPUs, one per worker.
+    """Measure the memory in bytes of the first `count` GPUs, one per worker process.
 
-    Totals are those of the GPU with the least memory, since any stack may be trained on any GPU. Peaks are those of the
-    current GPU.
+    `total` and `available` are the minimum over these GPUs, since any stack may be trained on any of them. Peaks are
+    those of the current GPU.
     """
 
     def __init__(self, count: int) -> None:
@@ -48,10 +48,11 @@ class Gpus:
 
     @property
     def total(self) -> int:
+        """Memory of the GPU with the least memory."""
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
     def available(self) -> int:
-        """Memory that this process holds or could allocate now. Other processes hold the rest."""
+        """Return the memory that this process has reserved or could reserve now. Other processes use the rest."""
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
@@ -63,16 +64,16 @@ class Gpus:
         torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> int:
-        """Peak memory of this process's tensors since the reset."""
+        """Return the peak memory of this process's tensors since the last `reset`."""
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
-        """Peak memory that this process reserved on the device since the reset, including caches."""
+        """Return the peak memory that this process has reserved since the last `reset`, including unused caches."""
         return torch.cuda.max_memory_reserved()
 
 
 def meter_for(where: Where) -> Gpus | None:
-    """Return the memory meter of a device, or None on a CPU, where memory is known per process and not per stack."""
+    """Return an object that measures GPU memory, or None on a CPU, where only the memory of a process is known."""
     return Gpus(where.workers or 1) if where.device == "cuda" else None
 
 
@@ -81,11 +82,12 @@ class Cost:
     """Memory in bytes of stacks of one shape, linear in the number of members."""
 
     base: float
+    """Memory that does not depend on the number of members."""
     per_member: float
 
     @classmethod
     def from_probes(cls, small: float, large: float) -> Cost:
-        """Fit the line through the bytes of the smaller and the larger probe."""
+        """Return the line through the memory (bytes) of the smaller and of the larger probe."""
         per_member = max(0.0, (large - small) / (PROBE_SIZES[1] - PROBE_SIZES[0]))
         return cls(large - PROBE_SIZES[1] * per_member, per_member)
 
@@ -93,29 +95,29 @@ class Cost:
         return Cost(self.base + other.base, self.per_member + other.per_member)
 
     def total(self, members: int) -> int:
-        """Bytes of a stack of so many members."""
+        """Return the memory in bytes of a stack with this number of members."""
         return round(self.base + members * self.per_member)
 
     def max_members(self, budget: float) -> int:
-        """Largest number of members whose stack fits into `budget` bytes."""
+        """Return the largest number of members whose stack fits into `budget` bytes; 0 if not even one fits."""
         return max(0, int((budget - self.base) // max(1.0, self.per_member)))
 
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Peak memory of a stack in bytes."""
+    """Peak memory of a stack in bytes, in each phase of a run."""
 
     training: int
     evaluation: int
-    """Above the memory of the parameters and optimizer."""
+    """Peak during evaluation, minus the memory of the parameters and the optimizer."""
     closing: int
-    """During the final analyses."""
+    """Peak during the analyses after training."""
 
 
 def probe(
     study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Gpus, updates: int = PROBE_STEPS
 ) -> PeakMemory:
-    """Measure the peak memory of a stack while it is trained for a few steps, evaluated and analysed."""
+    """Train a stack for `updates` steps, evaluate and analyse it, and return its peak memory in each phase."""
     meter.reset()
     task = task.part(members[0].data).bind(members)
     steps, moments = study.training_steps(task), study.evaluate_at(task)
@@ -139,10 +141,10 @@ def probe(
 
 
 def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) -> tuple[int, Cost]:
-    """Return the largest number of members, at most `most`, whose stack fits into `budget` bytes, and its memory.
+    """Return how many members a stack may have to fit into `budget` bytes, at most `most`, and the `Cost` of stacks.
 
-    `measure(count)` returns the `PeakMemory` of a stack of `count` members, and `measure(count, updates=0)` without
-    training. It may raise torch.OutOfMemoryError. The number is 0 if not even one member fits.
+    The number is 0 if not even one member fits. `measure(count)` must return the `PeakMemory` of a stack of `count`
+    members, and `measure(count, updates=0)` its peak memory without training. It may raise torch.OutOfMemoryError.
     """
     budget /= SAFETY_FACTOR
     with contextlib.suppress(torch.OutOfMemoryError):
@@ -153,7 +155,7 @@ def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) 
         # a captured training step keeps its memory during evaluation, so the two costs add up
         cost = training + Cost.from_probes(small.evaluation, large.evaluation)
         if PROBE_SIZES[1] < most and cost.max_members(budget) < most:
-            # evaluation runs in portions of limited size, so a large stack may need less than the line predicts
+            # evaluation uses batches of limited size, so a large stack may need less memory than the line predicts
             with contextlib.suppress(torch.OutOfMemoryError):
                 flat = training + Cost(measure(most, updates=0).evaluation, 0.0)
                 cost = max(cost, flat, key=lambda cost: cost.max_members(budget))
@@ -167,15 +169,15 @@ def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) 
 
 @dataclass(frozen=True)
 class Split:
-    """Which members train together."""
+    """A split of members into stacks, which train together."""
 
     parts: list[list[int]]
     """Member numbers of each stack."""
     costs: list[Cost] | None = None
-    """Memory of each stack, if it was measured."""
+    """Memory of each stack. None if it was not measured."""
 
     def record(self, where: Where) -> dict[str, Any]:
-        """Return the entries for environment.json: the split and, if measured, the memory needed."""
+        """Return the entries for environment.json: "split" and, if memory was measured, "memory"."""
         record: dict[str, Any] = {"split": [ranges(part) for part in self.parts]}
         if self.costs is None:
             return record
@@ -185,7 +187,10 @@ class Split:
 
 
 def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
-    """Split members into stacks of equal shape, as large as memory allows; BadInput if a GPU has room for none."""
+    """Split the members with these `numbers` into stacks of equal shape, as large as memory allows.
+
+    Raise BadInput if a GPU has no room for a single member.
+    """
     meter = meter_for(where)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
@@ -206,7 +211,10 @@ def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Seq
 def _measured_size(
     study: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, most: int
 ) -> tuple[int, Cost]:
-    """Measure how many members of one shape fit into a stack, and their memory; BadInput if not even one fits."""
+    """Measure and return how many members of one shape fit into a stack, at most `most`, and the `Cost` of stacks.
+
+    Raise BadInput if not even one member fits.
+    """
     available, total = meter.available(), meter.total
     budget = min(where.memory * total, available - RESERVED_BYTES)
 
@@ -226,7 +234,10 @@ def _measured_size(
 
 
 def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int], where: Where) -> None:
-    """Raise BadInput if the unfinished stacks of a resumed run no longer fit into the free memory."""
+    """Raise BadInput if an unfinished stack of a resumed run no longer fits into the free GPU memory.
+
+    `environment` is the content of the run's environment.json, and `unfinished` has the indices of the stacks.
+    """
     needed = environment.get("memory", {}).get("bytes needed")
     meter = meter_for(where)
     if needed is None or meter is None:
@@ -241,7 +252,10 @@ def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int],
 
 @contextlib.contextmanager
 def explain_out_of_memory(members: int) -> Iterator[None]:
-    """Context manager that turns an out-of-memory error of a stack of `members` members into a BadInput with advice."""
+    """Return a context manager that turns an out-of-memory error into a BadInput with advice for the user.
+
+    `members` is the number of members of the stack that is trained or analysed.
+    """
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -253,7 +267,7 @@ def explain_out_of_memory(members: int) -> Iterator[None]:
 
 
 def describe_peak(peak: float, members: int) -> str:
-    """Format the peak memory of a stack, in total and per member.
+    """Return a text with the peak memory of a stack, in total and per member.
 
     >>> describe_peak(3 << 29, 128)
     'peak GPU memory 1.5 GiB, 12 MiB per member'
@@ -262,7 +276,7 @@ def describe_peak(peak: float, members: int) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Format a number of bytes in GiB or MiB.
+    """Return a number of bytes as text in GiB, or in MiB below 1 GiB.
 
     >>> format_bytes(3 << 29), format_bytes(3 << 22)
     ('1.5 GiB', '12 MiB')

@@ -1,8 +1,9 @@
-"""Members whose PE is initialized from the PE of another member of the study, their origin.
+"""Initialize the PE of a member from the PE of another member of the study (transfer of a learned PE).
 
-Members train in two generations: first those with their own initialization, then those that start from a member of the
-first generation. The PE is read from the origin's checkpoint. If the origin diverged, the member is recorded as
-diverged at step 0, unless it starts from the origin's PE before training.
+`Member.origin` is the number of the other member, the origin, and `Member.start` says how its PE is changed. Members
+train in two generations: first those without an origin, then those that start from a member of the first generation.
+The PE is read from the origin's checkpoint. If the origin diverged, the member is recorded in members.parquet as
+diverged at step 0, with "origin" in the column diverged_by, unless it starts from the origin's PE before training.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ SHARED_FIELDS = ("width", "layers", "placement")
 
 
 def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None:
-    """Raise BadInput unless the origin of every member exists, is trained too and has a PE of a suitable shape."""
+    """Raise BadInput unless the origin of every member exists, is trained too and has a PE of a suitable shape.
+
+    Only the members to train, `numbers`, are checked, and of these only members that have an origin.
+    """
     missing = set()
     for number in numbers:
         origin = members[number].origin
@@ -49,7 +53,10 @@ def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None
 
 
 def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
-    """Raise BadInput if the origin's PE has another shape and cannot be resized to the tokens of this member."""
+    """Raise BadInput if the PE of the origin cannot be used for a member, because it has another shape.
+
+    The number of tokens may differ if the member's `start` resizes the PE from one full grid of tokens to another.
+    """
     member_task, origin_task = task.part(member.data), task.part(origin.data)
     sizes = [(name, getattr(member, name), getattr(origin, name)) for name in SHARED_FIELDS]
     if member.start in RESIZED:
@@ -70,7 +77,10 @@ def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
 
 
 def generations(members: Sequence[Member], parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the indices of the stacks (`parts`) without origins, and of those that start from them."""
+    """Return two lists of stack indices: stacks whose members have no origin, and stacks whose members have one.
+
+    `parts` has the member numbers of each stack.
+    """
     heirs = [members[part[0]].origin is not None for part in parts]
     return [[index for index, is_heir in enumerate(heirs) if is_heir is later] for later in (False, True)]
 
@@ -82,9 +92,9 @@ def resolve_starts(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, list[Member]]:
-    """Return the members of the stacks at `indices`, with the PE of their origin filled in as their initial PE.
+    """Return the members of each stack in `indices`, by stack index. A member with an origin gets its initial PE.
 
-    `weights(index)` returns the weights (e, p) of a trained stack.
+    `parts` has the member numbers of each stack. `weights(index)` must return the weights (e, P) of a trained stack.
     """
     stacks = {index: [members[number] for number in parts[index]] for index in indices}
     numbers = {member.origin for stack in stacks.values() for member in stack if member.origin is not None}
@@ -106,8 +116,12 @@ def _with_initial_pe(
     origin_positions: np.ndarray | None,
     positions: np.ndarray | None,
 ) -> Member:
-    """Return the member with its initial PE computed from the origin's (l, n, d), as its field `start` says."""
-    # only an origin that diverged has other than finite values; its heirs are recorded as diverged too
+    """Return a copy of the member whose field `start` is the initial PE, instead of the name of a way to compute it.
+
+    `before` and `learned` are the PEs (l, n, d) of the origin before and after training. The positions are those of the
+    tokens of both members, or None if the tokens have no positions.
+    """
+    # only an origin that diverged has values that are not finite; members that start from it are recorded as diverged
     pe = np.nan_to_num(learned, posinf=0.0, neginf=0.0)
     if member.start == "before":
         pe = before
@@ -131,7 +145,7 @@ def _origin_pes(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the PEs (l, n, d) of these members before and after training."""
+    """Return the PEs (l, n, d) before and after training of the members with these `numbers`, by number."""
     pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for index, part in enumerate(parts):
         places = [place for place, number in enumerate(part) if number in numbers]
@@ -146,7 +160,7 @@ def _origin_pes(
 
 
 def _vectors(stack: Stack) -> np.ndarray:
-    """Copy the current PEs (e, l, n, d) of a stack."""
+    """Return a copy of the current PEs (e, l, n, d) of a stack."""
     vectors = stack.encoding.vectors()
     assert vectors is not None  # guaranteed by check()
     return vectors.detach().double().numpy()

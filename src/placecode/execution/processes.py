@@ -1,10 +1,10 @@
 """Train stacks in worker processes, one per GPU. The parent process distributes the stacks.
 
 Each worker has its own pipe to the parent, so that a worker that crashes cannot corrupt the messages of another. The
-parent sends the study, then one stack after the other, and finally None, which means: save a checkpoint and stop. A
-worker sends progress, the peak memory of a finished stack, or an error. A broken pipe means the same as None: a worker
-whose parent is gone saves a checkpoint and exits. The study is sent as an object, so a new process must be able to
-import its class.
+parent sends the study, then one stack after the other, and finally None, which tells the worker to save a checkpoint
+and exit. A worker sends progress, the peak memory of a finished stack, or an error. If the parent has exited, the pipe
+breaks, and the worker also saves a checkpoint and exits. The study is sent as a pickled object, so a new process must
+be able to import its class.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from placecode.training.trainer import Progress
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that a terminal or a batch system sends to all processes. Workers ignore them; the parent handles them."""
 SECONDS_BETWEEN_POLLS = 0.1
+"""Maximum time for which the parent waits for messages before it calls `stop` again."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Message of a worker that waits for its next stack; `peak` is the peak GPU memory of the previous one in bytes."""
+    """Message of a worker that waits for its next stack."""
 
     peak: int | None = None
+    """Peak GPU memory in bytes of the stack that it has just trained. None before the first stack and on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,16 @@ class Failure:
 
 @dataclass
 class Worker:
-    """The parent's view of a worker process, called `name` in messages."""
+    """A worker process, as the parent sees it."""
 
     name: str
+    """Name in log lines and error messages, such as "worker 1 of 2"."""
     process: BaseProcess
     pipe: Connection
     stack: int | None = None
-    """Index of the stack that the worker is training."""
+    """Index of the stack that the worker is training. None if it is not training."""
     has_replied: bool = False
+    """Whether the worker has sent any message."""
 
     def receive(self) -> Any:
         """Return the next message, or None if the worker has exited."""
@@ -74,7 +78,7 @@ class Worker:
         return message
 
     def send(self, message: Any) -> None:
-        """Send a message. A worker that has exited is noticed by `receive`."""
+        """Send a message. If the worker has exited, do nothing: `receive` will return None."""
         with contextlib.suppress(ConnectionError):
             self.pipe.send(message)
 
@@ -85,7 +89,7 @@ class Worker:
         return WorkerFailed(f"{self.name} has failed{place} ({reason}); {advice}.")
 
     def describe_exit(self) -> str:
-        """Describe how the process ended."""
+        """Return a text that says how the process ended: its signal or exit code, and a hint if it sent no message."""
         code = self.process.exitcode or 0
         if code < 0:
             return f"killed by signal {-code}"
@@ -106,16 +110,21 @@ def train_all(
 ) -> None:
     """Train stacks in worker processes, the largest first. When one fails, the others save a checkpoint and stop.
 
-    `queue` has the members of each stack by its index. `report(index, progress)` is called when a stack makes progress,
-    and `done(index, peak)` when it is finished, with its peak GPU memory in bytes or None. `stop` is polled: if it
-    returns True, all workers save a checkpoint, and Interrupted is raised. If a worker fails, WorkerFailed is raised.
+    `queue` maps the index of each stack to its members. `report(index, progress)` is called when a stack makes
+    progress, and `done(index, peak)` when it is finished, with its peak GPU memory in bytes (None on a CPU). `log`
+    appends a line to log.txt. `stop` is called regularly: when it returns True, all workers save a checkpoint, and
+    Interrupted is raised. If a worker fails, its BadInput or OSError is raised here, or WorkerFailed for any other
+    error.
     """
     waiting = sorted(queue, key=lambda index: -len(queue[index]))
     unfinished, stopping = set(queue), False
     error: Exception | None = None
 
     def handle(worker: Worker, message: Any) -> None:
-        """Process a message of a worker and send it the next stack; raise an error that the worker reports."""
+        """Act on a message of a worker: report its progress, send it the next stack or raise its error.
+
+        The message is None if the worker has exited.
+        """
         if isinstance(message, Progress):
             assert worker.stack is not None
             report(worker.stack, message)
@@ -134,7 +143,7 @@ def train_all(
             raise worker.failure(worker.describe_exit())
 
     with _started(study, where, folder, crew) as workers:
-        while workers and unfinished:  # workers that are idle or still starting need not be waited for
+        while workers and unfinished:  # once all stacks are trained, do not wait for idle workers
             pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
             for worker in [worker for worker in workers if worker.pipe in pipes]:
                 message = worker.receive()
@@ -156,7 +165,10 @@ def train_all(
 
 @contextlib.contextmanager
 def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Iterator[list[Worker]]:
-    """Context manager that starts workers and sends them the study; at the end, remaining workers are killed."""
+    """Return a context manager that starts the workers, sends them the study and returns them.
+
+    At the end of the `with` block, workers that are still running are killed.
+    """
     workers: list[Worker] = []
     context = get_context("spawn")
     try:
@@ -185,7 +197,7 @@ def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Ite
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Context manager that blocks `SIGNALS`, so that new processes cannot receive them before they ignore them."""
+    """Return a context manager that blocks `SIGNALS`. So new processes cannot receive them before they ignore them."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows, workers ignore the signals once they have started
         yield
         return
@@ -206,16 +218,17 @@ def _not_importable(study: str, error: Exception) -> BadInput:
 
 
 def work(pipe: Connection, number: int, locked: bool) -> None:
-    """Run a worker process: train stacks on GPU `number` until the parent sends None or is gone.
+    """Run a worker process: train stacks on GPU `number` (or on the CPU) until the parent sends None or has exited.
 
-    With `locked`, the parent first sends the handle of the run folder's lock.
+    If `locked` is true, the first message of the parent is the handle of the run folder's lock. Errors are sent to the
+    parent.
     """
     for signal_number in SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)
     warnings.simplefilter("ignore", UserWarning)  # the parent has already issued warnings about the data
 
     def send(message: Any) -> None:
-        with contextlib.suppress(ConnectionError):  # that the parent is gone is noticed when receiving
+        with contextlib.suppress(ConnectionError):  # if the parent has exited, the next attempt to receive fails
             pipe.send(message)
 
     try:
@@ -229,7 +242,7 @@ def work(pipe: Connection, number: int, locked: bool) -> None:
 
 
 def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], None]) -> None:
-    """Receive the study and train the stacks that the parent sends."""
+    """Receive the study, then train the stacks that the parent sends, and report to it with `send`."""
     if locked:
         reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
     name, where, folder, threads = pipe.recv()

@@ -1,4 +1,4 @@
-"""Progress of a run, for the display and for the file log.txt."""
+"""Report the progress of a run to a callback (such as a progress bar) and to the file log.txt."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from placecode.training.trainer import Progress
 
 
 class Interrupted(Exception):
-    """The run was stopped by the user. Its state is saved and it can be resumed."""
+    """Raised when the user has stopped a run. Its state is saved, and it can be resumed."""
 
 
 class WorkerFailed(Exception):
-    """A worker process ended unexpectedly. The state of the others is saved and the run can be resumed."""
+    """Raised when a worker process ended unexpectedly. The state of the others is saved, and the run can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,18 @@ class Event:
     """Number of members of the stack."""
     progress: Progress
     steps: int
-    """Total number of training steps."""
+    """Number of training steps of every member."""
 
     def stopped(self) -> str:
-        """Describe how many members have stopped early; empty if none has."""
+        """Return a text that says how many members have stopped early, or an empty text if none has."""
         count = self.progress.stopped
         return f"{count} of {self.members} stopped; " if count else ""
 
     def means(self) -> str:
-        """Describe the mean over members of the first metric for each split, e.g. "accuracy train 0.98, test 0.85".
+        """Return a text with the mean of the first metric over members for each split.
 
-        Empty if the event has no evaluation. If the task has no condition "all", the means are given by condition.
+        An example is "accuracy train 0.98, test 0.85". The text is empty if there was no evaluation at this step. If
+        the task has no condition "all", there is one mean for each split and condition.
         """
         rows = self.progress.rows
         pooled = any(row["condition"] == "all" for row in rows)
@@ -60,11 +61,13 @@ class Event:
 
 
 Notify = Callable[[Event], None]
+"""Function that is called whenever a stack makes progress."""
 Stop = Callable[[], bool]
+"""Function that is called regularly during training and returns whether to stop."""
 
 
 class Log:
-    """Append lines with a timestamp to the file log.txt of a run."""
+    """A function that appends a line with a timestamp to the file log.txt of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +79,11 @@ class Log:
 
 
 class Reporter:
-    """Report the progress of stacks of these sizes to the log and to a callback. Safe to call from several threads."""
+    """A function that reports the progress of a stack to the callback `notify`, and evaluations also to the log.
+
+    `sizes` has the number of members of each stack, and `steps` is the number of training steps. Several threads may
+    call it at the same time.
+    """
 
     def __init__(self, sizes: list[int], steps: int, notify: Notify, log: Log) -> None:
         self.sizes, self.steps, self.notify, self.log = sizes, steps, notify, log

@@ -1,4 +1,13 @@
-"""Train one stack with checkpoints, and assemble the results of all stacks into a run."""
+"""Train one stack with checkpoints (`train`), and write the results of all stacks as one run (`assemble`).
+
+Results go to these files of the run folder, through `placecode.runs.write.Folder.finish`:
+
+- Whether, when and why members diverged goes to the columns state, diverged_at and diverged_by of members.parquet.
+- Metrics of all evaluations go to metrics.parquet (member, step, split, condition, metric, value).
+- Analyses go to analysis.parquet (member, step, block, analysis, target, value), where step 0 is before training.
+- PEs and the other arrays of a study go to arrays.safetensors, and parameters to weights.safetensors.
+- Results of other methods on the same data go to baselines.parquet.
+"""
 
 from __future__ import annotations
 
@@ -28,33 +37,36 @@ from placecode.training.trainer import Progress, Trainer, stack_for
 
 CHECKPOINT_PREFIX = "stack-"
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
-"""Minimum time between checkpoints. Those of hundreds of members take gigabytes."""
+"""Minimum time between checkpoints. A checkpoint of hundreds of members takes gigabytes."""
 SHARE_FOR_CHECKPOINTS = 0.03
-"""Maximum share of the time for copying the state, while training waits."""
+"""Maximum share of the time that is spent on copying the state for checkpoints, while training waits."""
 SHARE_FOR_WRITING = 0.3
-"""Maximum share of the time for writing checkpoints to disk, while training continues."""
+"""Maximum share of the time that is spent on writing checkpoints to disk, while training continues."""
 
 
 def checkpoint_name(index: int) -> str:
-    """Return the name of the checkpoint of a stack."""
+    """Return the name of the checkpoint of the stack with this index, such as "stack-002"."""
     return f"{CHECKPOINT_PREFIX}{index:03d}"
 
 
 def steps_done(folder: Path) -> dict[int, int | None]:
-    """Verify all checkpoints and return the step of each by the index of its stack; BadInput if one is damaged."""
+    """Verify all checkpoints in a folder and return the step of each, by the index of its stack.
+
+    The result is empty if there are no checkpoints. Raise BadInput if one is damaged.
+    """
     names = sorted(path.stem for path in folder.glob(f"{CHECKPOINT_PREFIX}*.json"))
     return {int(name.removeprefix(CHECKPOINT_PREFIX)): checkpoints.verify(folder, name) for name in names}
 
 
 def _final(folder: Path, index: int) -> tuple[int, dict[str, Tensor], pd.DataFrame]:
-    """Load the last checkpoint of a trained stack."""
+    """Return step, state and metrics of the last checkpoint of a trained stack."""
     saved = checkpoints.load(folder, checkpoint_name(index))
     assert saved is not None
     return saved
 
 
 def weights_of(folder: Path, index: int) -> Tensor:
-    """Load the weights (e, p) of a trained stack."""
+    """Return the weights (e, P) of a trained stack from its last checkpoint."""
     return _final(folder, index)[1]["flat"]
 
 
@@ -70,8 +82,9 @@ def train(
 ) -> int | None:
     """Train one stack to the end, from its last checkpoint if there is one. The final state is saved as a checkpoint.
 
-    When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the peak GPU memory in bytes,
-    or None on a CPU, where memory is known per process and not per stack.
+    `folder` is the folder of checkpoints, and `index` the index of the stack. `report` is called whenever the stack
+    makes progress. When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the peak GPU
+    memory in bytes, or None on a CPU, where only the memory of the whole process is known.
     """
     meter, name, task = memory.meter_for(where), checkpoint_name(index), task.part(members[0].data)
     if meter is not None:
@@ -112,9 +125,9 @@ def train(
 
 
 class Saver:
-    """Copy checkpoints of a stack from its device and write them in a background thread, one after the other.
+    """Write checkpoints of a stack in a background thread, one after the other, while training continues.
 
-    As a context manager it returns once all checkpoints are on disk.
+    It is a context manager. At the end of the `with` block, it waits until the last checkpoint is on disk.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -131,7 +144,7 @@ class Saver:
         self.wait()
 
     def ready(self) -> bool:
-        """Return whether the last checkpoint is written and writing another would not keep the disk too busy."""
+        """Return whether the last checkpoint is written and enough time has passed since (see `SHARE_FOR_WRITING`)."""
         return self.writing is None or (self.writing.done() and time.monotonic() > self.next_time)
 
     def wait(self) -> None:
@@ -145,14 +158,17 @@ class Saver:
         self.writing = self.pool.submit(self._write, step, _copy_to_cpu(state), metrics)
 
     def _write(self, step: int, fetch: Callable[[], dict[str, Tensor]], metrics: pd.DataFrame) -> None:
-        """Write a checkpoint and set the earliest time of the next one."""
+        """Write a checkpoint and set the earliest time of the next one. `fetch()` returns the state on the CPU."""
         start = time.monotonic()
         checkpoints.save(self.folder, self.name, step, fetch(), metrics)
         self.next_time = time.monotonic() + (time.monotonic() - start) / SHARE_FOR_WRITING
 
 
 def _copy_to_cpu(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """Return a function that copies the current values of `state` to the CPU from another thread."""
+    """Return a function that another thread calls to copy `state` from the GPU to the CPU.
+
+    The copy starts when the work that is now queued on the GPU is done. State that is on the CPU is not copied.
+    """
     if not any(value.is_cuda for value in state.values()):
         return lambda: state
     ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -169,7 +185,10 @@ def _copy_to_cpu(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
 
 @cache
 def _copy_stream(device: int) -> torch.cuda.Stream:
-    """Return the stream for copies. Its priority differs, so it is never one of the streams that capture training."""
+    """Return the CUDA stream for copies to the CPU.
+
+    Its priority differs from the default, so torch never gives it out as the stream on which training is captured.
+    """
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
@@ -185,8 +204,9 @@ def assemble(
 ) -> Run:
     """Analyse all trained stacks before and after training, and write the results as one run.
 
-    `members` are all members of the study, `numbers` those that were trained, `parts` the member numbers of each stack,
-    and `stack_members` its members as they were trained, with initial PEs.
+    `members` are all members of the study, and `numbers` those that were trained. `parts` has the member numbers of
+    each stack. `stack_members` maps the index of each stack to its members as they were trained, with the initial PEs
+    that come from other members. The module's docstring says which result goes to which file.
     """
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
@@ -194,7 +214,7 @@ def assemble(
     ends: dict[int, End] = {}
 
     def built(index: int) -> tuple[Stack, Task]:
-        """Build a stack with its initial parameters, and the task of its members."""
+        """Return a stack with its initial parameters, and the task of its members."""
         stack_task = task.part(stack_members[index][0].data).bind(stack_members[index])
         return stack_for(stack_members[index], stack_task, where.device, fast=where.fast), stack_task
 
@@ -225,7 +245,7 @@ def assemble(
             ends[number] = End(diverged_at=0, diverged_by="origin")
     table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
     steps = study.training_steps(task)
-    if study.exchanges:  # needs the arrays of all stacks, which need not fit into memory together: built once more
+    if study.exchanges:  # needs arrays of all stacks; stacks may not fit into memory together, so each is built again
         for index, part in enumerate(parts):
             with memory.explain_out_of_memory(len(part)):
                 stack, stack_task = built(index)
@@ -233,7 +253,7 @@ def assemble(
                 analyses.append(_numbered(study.exchange(stack, stack_task, part, table, arrays), steps, part))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = study.compare(table, arrays, shapes_of(folder.config, table), steps)
-    # arrays that were needed for comparisons only are not written
+    # do not write arrays that were needed only for comparisons
     temporary = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(temporary)}
     baseline_rows: list[dict[str, Any]] = []
@@ -247,12 +267,15 @@ def assemble(
 
 
 def _end_of(state: Mapping[str, Tensor], place: int) -> End:
-    """Read from the final state of a stack how the training of one member ended."""
+    """Return how the training of one member ended. It is at position `place` of a stack with the final `state`."""
     names = ("diverged_at", "settled_epoch", "rested_epoch")
     return End(**{name: int(state[name][place]) for name in names}, diverged_by=CAUSES[int(state["cause"][place])])
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:
-    """Make a table of analyses, with positions in the stack replaced by member numbers."""
+    """Return rows of `Study.analyse` as a table with the columns of analysis.parquet.
+
+    In `rows`, "member" is the position in the stack. It is replaced by the member number from `part`.
+    """
     numbered = [{**row, "member": part[row["member"]], "step": step} for row in rows]
     return pd.DataFrame(numbered, columns=["member", "step", "block", "analysis", "target", "value"])

@@ -1,4 +1,4 @@
-"""Device, numerical precision and parallelism of a run."""
+"""Choose the device (CPU or GPU), the numerical precision, and the number of processes and threads of a run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ PRECISIONS = ("high", "tf32", "highest", "bf16")
 DEFAULT_STACK_SIZE = {"cpu": 8, "cuda": 512}
 """Default maximum number of members per stack, enough to keep the device busy. GPU memory may allow fewer."""
 MIN_STACK_SIZE = 32
-"""Members per stack below which using more GPUs does not pay: a smaller stack takes almost as long."""
+"""Smallest number of members per stack for which stacks are split over several GPUs. A smaller stack would take almost
+as long as one of this size."""
 MIN_VALUES_FOR_THREADS = 1 << 17
-"""Values per member (batch x tokens x width) above which members are split over the cores of a CPU, and one member may
-use several cores. Threads that train smaller members spend most of their time waiting for each other."""
+"""Number of values per member (batch x tokens x width) from which on members are split over the cores of a CPU, and one
+stack may use several cores. Threads that train smaller members spend most of their time waiting for each other."""
 DEFAULT_MEMORY_SHARE = 0.8
 """Default share of a GPU's memory that may be used. The rest is left to other programs, such as a desktop."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """Device, precision and parallelism of a run. They are recorded because they affect rounding."""
+    """Device, precision and parallelism of a run. They are recorded in the run folder because they affect rounding."""
 
     device: str = "auto"
     """One of "auto", "cpu" and "cuda". "auto" is "cuda" if torch finds a CUDA device."""
     precision: str = "high"
-    """Of matrix products on a GPU: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16 inputs where
-    the project's kernels support them; "bf16" is autocast to bfloat16."""
+    """Precision of matrix products: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16 inputs
+    where placecode's kernels support them; "bf16" is autocast to bfloat16. On a CPU, all but "bf16" are float32."""
     stack: int | None = None
     """Maximum number of members per stack. By default it depends on the device."""
     memory: float = DEFAULT_MEMORY_SHARE
@@ -42,10 +43,13 @@ class Where:
     workers: int | None = None
     """Number of training processes; 1 trains in this process. By default one per visible GPU."""
     plain: bool = False
-    """Use the slow reference implementation, without custom kernels and CUDA graphs."""
+    """Whether to use the slow reference implementation, without custom kernels and CUDA graphs."""
 
     def resolved(self) -> Where:
-        """Return a copy with "auto" and missing values replaced; BadInput if a setting is invalid here."""
+        """Return a copy in which the device is not "auto" and the number of workers is set.
+
+        Raise BadInput if a setting is invalid on this machine.
+        """
         if self.device not in DEVICES:
             raise one_of("device", DEVICES, self.device)
         if self.precision not in PRECISIONS:
@@ -66,16 +70,19 @@ class Where:
 
     @property
     def fast(self) -> bool | None:
-        """The argument `fast` of `Stack`: False for the reference implementation, None for the fastest available."""
+        """Value of the argument `fast` of `Stack`: False for the reference implementation, None for the fastest one."""
         return False if self.plain else None
 
     @property
     def most(self) -> int:
-        """Maximum number of members per stack, before memory is taken into account."""
+        """Maximum number of members per stack, without regard to memory."""
         return self.stack or DEFAULT_STACK_SIZE[self.device]
 
     def most_of(self, members: int, values: int) -> int:
-        """Return the stack size that keeps all cores or GPUs busy, for members of `values` values (see `values_of`)."""
+        """Return the maximum number of members per stack with which all cores or GPUs are busy.
+
+        `members` is the number of members of the run, and `values` the number of values per member (see `values_of`).
+        """
         if self.stack is not None:
             return self.stack
         if self.device == "cpu":
@@ -86,11 +93,12 @@ class Where:
         return min(self.most, max(MIN_STACK_SIZE, -(-members // self.workers)))
 
     def crew(self, stacks: int, values: int) -> Crew:
-        """Distribute stacks over processes and threads, for members of at most `values` values (see `values_of`).
+        """Return how many processes and threads train the stacks.
 
-        On a CPU, several stacks on one core each are faster than one stack on all cores, because the threads of one
-        stack wait for each other at every operation. The gain is small on an idle machine and large on a busy one. A
-        GPU trains one stack after the other.
+        `stacks` is the number of stacks, and `values` the largest number of values of a member (see `values_of`). On a
+        CPU, several stacks on one core each are faster than one stack on all cores, because the threads of one stack
+        wait for each other at every operation. The gain is small on an idle machine and large on a busy one. A GPU
+        trains one stack after the other.
         """
         threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
         stacks_per_process = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
@@ -100,7 +108,7 @@ class Where:
 
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Context manager that sets the precision of matrix products."""
+        """Return a context manager that sets the precision of matrix products, and resets it at the end."""
         before = torch.get_float32_matmul_precision(), kernels.HALVES
         if self.device == "cuda":  # on a CPU both settings are true float32
             torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
@@ -121,7 +129,7 @@ def values_of(members: Iterable[Member], task: Task) -> int:
 
 @dataclass(frozen=True)
 class Crew:
-    """How stacks are distributed over processes and threads."""
+    """Number of processes, of stacks per process and of threads per stack that train a run."""
 
     processes: int
     stacks_per_process: int

@@ -1,4 +1,4 @@
-"""Make one run of several, or a small copy of a run."""
+"""Merge several runs of one study into one (`placecode merge`), or make a small copy of a run (`placecode slim`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from placecode.runs.read import FORMAT, TENSORS, Run, add_names, ranges, shapes_
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")
-"""Analyses of how far a member's PE moved. They are inaccurate when computed from half-precision arrays."""
+"""Values in the column `analysis` for how far a member's PE moved. They are inaccurate when computed from
+half-precision arrays."""
 
 SLIMMED = "slimmed"
-"""Entry of environment.json that marks a small copy of another run."""
+"""Name of the entry of environment.json that says what was left out of a small copy of a run."""
 
 Shapes = Mapping[str, Mapping[str, Any]]
+"""Shape of each data set of a run, by its name; see `shapes_of`."""
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
+"""Type of `Study.compare`."""
 
 
 def merge(
@@ -32,11 +35,12 @@ def merge(
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
 ) -> Run:
-    """Merge finished runs of different members of the same study into one run.
+    """Merge finished runs of different members of the same study into a new run in the folder `out`, and return it.
 
-    `compare` is `Study.compare`, which computes the analyses that need several members again. If a run has arrays in
-    half precision, analyses of how far a PE moved are not replaced, since they were computed from the full arrays.
-    `specs` are all members of the study: runs of format 1 get the roles and labels of their members from them.
+    With `force`, an existing run in `out` is deleted first. `compare` is `Study.compare`. It repeats the analyses that
+    need several members, now with the members of all runs. If a run has arrays in half precision, analyses of how far
+    a PE moved are not replaced, since the existing ones were computed in full precision. `specs` are all members of
+    the study. They give the members of runs of format 1 their roles and labels.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -87,10 +91,11 @@ def slim(
     seeds: Sequence[int] | None = None,
     arrays: Sequence[str] | None = None,
 ) -> Run:
-    """Copy a finished run without its weights and with arrays in half precision, and record this in the copy.
+    """Copy a finished run to the folder `out`, without weights and with arrays in half precision, and return the copy.
 
-    With `seeds`, only the arrays of members with these seeds are copied; with `arrays`, only arrays of these kinds, such
-    as "pe_end". Arrays that describe the data and all tables are copied in full.
+    With `seeds`, only the arrays of members with these seeds are copied; with `arrays`, only arrays of these kinds,
+    such as "pe_end". Tables, and arrays that describe the data, are always copied in full. The entry "slimmed" of
+    environment.json says what was left out. With `force`, an existing run in `out` is deleted first.
     """
     run = Run(path)
     if not run.finished:
@@ -130,14 +135,17 @@ def _member_of(name: str) -> int | None:
 
 
 def _halved(array: Tensor) -> Tensor:
-    """Convert an array to half precision, unless it is not floating-point or would overflow."""
+    """Return an array in half precision, or unchanged if it is not floating-point or would overflow."""
     half = array.half()
     fits = array.is_floating_point() and bool((half.isfinite() == array.isfinite()).all())
     return half if fits else array
 
 
 def _write_run(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
-    """Write a finished run folder, or delete it again if that fails."""
+    """Write a finished run to the folder `out` and return it. If this fails, delete what was written.
+
+    `results` are the arguments of `Folder.finish`: members, metrics, analysis, arrays, weights and baselines.
+    """
     with Folder.open(out, config, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)

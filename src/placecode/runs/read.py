@@ -1,4 +1,4 @@
-"""Read run folders: tables, arrays and weights of an executed study. `placecode.runs.write` writes them.
+"""Read run folders, the results of a study: tables, arrays and trained models. `placecode.runs.write` writes them.
 
 >>> run = Run("runs/demo")
 >>> model = run.load(0)                     # a trained model, called on inputs of shape (b, n, f)
@@ -29,10 +29,11 @@ from placecode.models.encoder import Stack
 from placecode.models.member import Member
 
 FORMAT = 3
-"""Version of the folder's format. It is raised when older versions of placecode could not read newer folders."""
+"""Version of the format of run folders. It increases when older versions of placecode cannot read newer folders."""
 READABLE_FORMATS = (1, 2, 3)
-"""In format 1, members have neither role nor label. Before format 3, the split "ood" is called "validation"; it is
-renamed when a folder is read. Fits of tables have a validation split of their own, which keeps its name."""
+"""Formats that can be read. In format 1, members have neither role nor label. Before format 3, the split "ood" was
+named "validation"; it is renamed when a folder is read, but not in fits of users' tables, where "validation" is right.
+"""
 FILES = (
     "config.json",
     "environment.json",
@@ -49,7 +50,9 @@ FILES = (
     "fit.safetensors",
     "map.csv",
 )
+"""Names of all files that a run folder may have."""
 FOLDERS = ("figures", "checkpoints")
+"""Names of all subfolders that a run folder may have."""
 TENSORS = ("arrays.safetensors", "weights.safetensors")
 CONFIG_KEYS = {
     "study": str,
@@ -63,7 +66,8 @@ CONFIG_KEYS = {
     "shape": dict,
     "task": dict,
 }
-"""Required entries of config.json and their types, besides the format. Shape, task and total follow from the fields."""
+"""Required entries of config.json besides the format, and their types. `fields` has the settings of the study, from
+which `shape`, `task` and `total` follow."""
 
 
 class Run:
@@ -94,7 +98,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is finished; summary.json is the last file that is written."""
+        """Whether the run is finished, which is when summary.json exists, since it is written last."""
         return (self.path / "summary.json").is_file()
 
     @property
@@ -104,36 +108,42 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Versions, device and source of the code that produced the run."""
+        """Content of environment.json: package versions, device and hash of the source code that produced the run."""
         return dict(self._json("environment.json"))
 
     @cached_property
     def members(self) -> pd.DataFrame:
-        """One row per member: its number in the study, its fields and its state."""
+        """Table with one row per member: its number in the study, its fields and how its training ended (`End`)."""
         return self._table("members.parquet")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Metrics, with columns member, step, split, condition, metric, value."""
+        """Table of metrics, with columns member, step, split, condition, metric, value."""
         table = self._table("metrics.parquet")
         return table.assign(split=_renamed(table["split"])) if self._renames else table
 
     @cached_property
     def analysis(self) -> pd.DataFrame:
-        """Analyses, with columns member, step (0: before training), block (-1: all), analysis, target, value."""
+        """Table of analyses, with columns member, step, block, analysis, target, value.
+
+        Step 0 is before training. Block -1 stands for all blocks side by side, and -2 for the mean over blocks.
+        """
         table = self._table("analysis.parquet")
         return table.assign(target=_renamed(table["target"])) if self._renames else table
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
-        """Baselines, with columns data, world, baseline, split, condition, metric, value; may be empty."""
+        """Table of other methods on the same data, with columns data, world, baseline, split, condition, metric, value.
+
+        It is empty if the study has no baselines.
+        """
         if self.finished and not (self.path / "baselines.parquet").is_file():
             return no_baselines()
         return self._table("baselines.parquet")
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
-        """Rows of summary.json; see `summarize`."""
+        """Rows of summary.json, which `placecode.runs.summary.summarize` describes."""
         rows = list(self._json("summary.json")["rows"])
         if not self._renames:
             return rows
@@ -141,19 +151,22 @@ class Run:
         return [{**row, **{name: _OLD_SPLIT.sub("ood", row[name]) for name in names}} for row in rows]
 
     def array(self, name: str) -> np.ndarray:
-        """Read one array by its name, such as "pe_start/3", "pe_end/3" or "attention_end/3" of member 3."""
+        """Return one array by its name, such as "pe_start/3", "pe_end/3" or "attention_end/3" for member 3."""
         with self._tensors("arrays.safetensors") as file:
             return np.asarray(file.get_tensor(name))
 
     def has_array(self, name: str) -> bool:
-        """Return whether the run has an array of this name. Finished runs may be stored without arrays."""
+        """Return whether the run has an array of this name. It has none if arrays.safetensors was deleted."""
         if self._without_arrays:
             return False
         with self._tensors("arrays.safetensors") as file:
             return name in file.keys()  # noqa: SIM118
 
     def arrays(self, prefix: str) -> dict[int, np.ndarray]:
-        """Read all arrays of one kind, by member number: `arrays("pe_end")[3]`. Empty if the run has no arrays."""
+        """Return all arrays named PREFIX/i by their number i, such as the PEs of all members for "pe_end".
+
+        The result is empty if the run has no such arrays.
+        """
         if self._without_arrays:
             return {}
         with self._tensors("arrays.safetensors") as file:
@@ -162,17 +175,18 @@ class Run:
 
     @property
     def _without_arrays(self) -> bool:
+        """Whether the run is finished but has no file of arrays, which may have been deleted to save space."""
         return self.finished and not (self.path / "arrays.safetensors").is_file()
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """Read all tensors of a safetensors file in the folder. Empty if there is no such file."""
+        """Return all tensors of the safetensors file `name` in the folder; empty if there is no such file."""
         if not (self.path / name).is_file():
             return {}
         with self._tensors(name) as file:
             return {key: torch.from_numpy(np.asarray(file.get_tensor(key))) for key in file.keys()}  # noqa: SIM118
 
     def member(self, number: int) -> Member:
-        """Return the `Member` with this number."""
+        """Return the spec of the member with this number. Raise BadInput if the run has no such member."""
         rows = self.members[self.members["member"] == number]
         if rows.empty:
             known = f"{self.members['member'].min()} to {self.members['member'].max()}"
@@ -209,6 +223,7 @@ class Run:
         return stack
 
     def _json(self, name: str) -> Any:
+        """Return the content of a JSON file in the folder. Raise BadInput if it is missing or damaged."""
         try:
             return json.loads((self.path / name).read_text())
         except FileNotFoundError as error:
@@ -219,6 +234,7 @@ class Run:
             raise BadInput(f"{self.path / name} cannot be read: {error.strerror}.") from error
 
     def _table(self, name: str) -> pd.DataFrame:
+        """Return the table in a Parquet file in the folder. Raise BadInput if it is missing or damaged."""
         try:
             return pd.read_parquet(self.path / name)
         except FileNotFoundError as error:
@@ -228,6 +244,7 @@ class Run:
 
     @contextlib.contextmanager
     def _tensors(self, name: str) -> Iterator[Any]:
+        """Return a context manager that opens a safetensors file. Raise BadInput if it is missing or damaged."""
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 yield file
@@ -241,47 +258,54 @@ _OLD_SPLIT = re.compile(r"^validation\b")
 
 
 def _renamed(column: pd.Series) -> pd.Series:
-    """Rename the split "validation" at the start of each text to "ood"."""
+    """Return a column in which the word "validation" at the start of a text, the old name of the split, is "ood"."""
     return column.str.replace(_OLD_SPLIT, "ood", regex=True)
 
 
 def _renamed_keys(value: Any) -> Any:
-    """Rename the key "validation" of nested dicts to "ood"."""
+    """Return a copy of nested dicts in which the key "validation", the old name of the split, is "ood".
+
+    A value that is not a dict is returned unchanged.
+    """
     if not isinstance(value, dict):
         return value
     return {"ood" if name == "validation" else name: _renamed_keys(part) for name, part in value.items()}
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return the shape of a data set from a config: tokens, features, outputs, readout, worlds and positions."""
+    """Return tokens, features, outputs, readout, worlds and positions of the data set `data`, from a run's config."""
     return dict(config.get("shapes", {}).get(data, config["shape"]))
 
 
 def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the shapes of all data sets of a run, by the name of the data set."""
+    """Return the shapes (see `shape_of`) of all data sets of a run, by the name of the data set."""
     single = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
     return {data: shape_of(config, data) for data in config.get("shapes", single)}
 
 
 def unfinished(path: Path, name: str) -> str:
-    """Return the error message for a folder without the file `name`."""
+    """Return the error message for a run folder without the file `name`, which has it only once the run is finished."""
     return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
 def spec_of(row: pd.Series) -> Member:
-    """Build the member of a row of the members table."""
+    """Return the member spec that a row of the table of members describes."""
     return Member.from_record({str(name): None if pd.isna(value) else value for name, value in row.items()})
 
 
 @dataclass(frozen=True)
 class End:
-    """How the training of a member ended. A value of -1 means that the event did not occur."""
+    """How the training of a member ended, in the columns of members.parquet of the same names.
+
+    A value of -1 means that the event did not occur.
+    """
 
     diverged_at: int = -1
     """Step at which the member diverged."""
     diverged_by: str = ""
     """Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
-    TF32), evaluation (finite parameters but not finite outputs) or origin (the member's origin diverged)."""
+    TF32), evaluation (parameters are finite, but metrics are not) or origin (the member's origin diverged). Empty if
+    the member did not diverge."""
     settled_epoch: int = -1
     """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
     rested_epoch: int = -1
@@ -293,7 +317,11 @@ class End:
 
 
 def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequence[End] | None = None) -> pd.DataFrame:
-    """Return a table with one row per member: number, fields, state ("done" or "diverged") and `End`, if known."""
+    """Return a table with the columns of members.parquet and one row per member.
+
+    The columns are the number ("member"), the fields of the member, "state" ("done" or "diverged") and the fields of
+    `End`. Without `ends`, no member counts as diverged.
+    """
     ends = [End()] * len(members) if ends is None else ends
     rows = [
         {"member": number, **member.record(), "state": "diverged" if end.diverged else "done", **asdict(end)}
@@ -306,7 +334,7 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequen
 
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
-    """Add the columns that were introduced after this table of members was written, with their defaults."""
+    """Return a table of members of an older run with the columns that it lacks, filled with their default values."""
     default = {**Member().record(), **asdict(End())}
     missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
@@ -314,19 +342,22 @@ def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def no_baselines() -> pd.DataFrame:
-    """Return an empty table of baselines."""
+    """Return a table with the columns of baselines.parquet and no rows."""
     names = ("data", "world", "baseline", "split", "condition", "metric", "value")
     return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
 
 
 def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
-    """Add the columns role and label to a table of members of format 1, from all members of its study by number."""
+    """Set the columns role and label of a table of members in place. Runs of format 1 do not record them.
+
+    `members` are all members of the study.
+    """
     for name in ("role", "label"):
         table[name] = [getattr(members[number], name) for number in table["member"]]
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Format member numbers as ranges.
+    """Return member numbers as text, in the syntax of `--members`. The end of a range is not included.
 
     >>> ranges([0, 1, 2, 5])
     '0:3,5:6'
@@ -341,7 +372,9 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def numbers_in(text: str, total: int) -> list[int]:
-    """Parse ranges of member numbers of a study with `total` members, the inverse of `ranges`.
+    """Return the member numbers in a text such as "0:3,5:6", sorted. It is the inverse of `ranges`.
+
+    `total` is the number of members of the study. Raise BadInput if the text is not valid.
 
     >>> numbers_in("0:3,5:6", 8), numbers_in("6:", 8)
     ([0, 1, 2, 5], [6, 7])
@@ -357,7 +390,7 @@ def numbers_in(text: str, total: int) -> list[int]:
 
 
 def find(root: Path) -> list[Run]:
-    """Find all runs in a folder and its subfolders, newest first."""
+    """Return all runs in a folder and its subfolders, newest first."""
     paths = [Path(folder) for folder, _, files in os.walk(root) if "config.json" in files]
     runs = []
     for path in paths:

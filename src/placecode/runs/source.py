@@ -1,7 +1,8 @@
-"""Hash of the source code that produced a run, and the git commit with the same source.
+"""Identify the source code that produced a run: compute its hash, and find the git commit with the same hash.
 
-The hash is git's hash of the folder: `git rev-parse COMMIT:src/placecode` prints it for any commit. It is computed here
-without git, so that a copy of the package on another machine records the same hash.
+The hash is git's hash of the package folder: `git rev-parse COMMIT:src/placecode` prints it for any commit. It is
+computed here without git, so that a copy of the package on another machine has the same hash. It is recorded as
+`source` in environment.json.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
 IN_CHECKOUT = "src/placecode"
-"""Path of the package in a checkout."""
+"""Path of the package in a git checkout."""
 SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".j2", ".toml", ".typed")
-"""Suffixes of the package's files. Others, such as Python's caches, are not part of the hash."""
+"""Suffixes of the files that are part of the hash. Other files, such as Python's caches, are not."""
 
 
 def source_hash(folder: Path = PACKAGE) -> str:
@@ -31,7 +32,7 @@ def _tree(folder: Path) -> bytes:
 
 
 def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the sort key and the entry in the git tree object for each file and subfolder."""
+    """Yield, for each source file and subfolder of a folder, its sort key and its entry in the git tree object."""
     for path in folder.iterdir():
         name = path.name.encode()
         if path.is_dir():
@@ -42,11 +43,15 @@ def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _object(kind: bytes, content: bytes) -> bytes:
+    """Return git's SHA-1 hash of an object; `kind` is "tree" or "blob"."""
     return hashlib.sha1(kind + b" " + str(len(content)).encode() + b"\0" + content).digest()
 
 
 def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> str | None:
-    """Return the output of a git command; None if git is missing, the folder is not in a checkout or it fails."""
+    """Run a git command in a folder and return its output.
+
+    Return None if the command fails, git is not installed or the folder is not in a git checkout.
+    """
     try:
         result = subprocess.run(
             ["git", *arguments], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, check=True
@@ -58,7 +63,10 @@ def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> st
 
 @cache
 def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
-    """Map each source hash in the history of a checkout to the oldest commit with it; empty in other folders."""
+    """Return, for each source hash in the git history of a folder, the oldest commit with this hash.
+
+    The result is empty if the folder is not in a git checkout.
+    """
     commits = (git("rev-list", "--reverse", "HEAD", folder=folder) or "").split()
     queries = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
     replies = (git("cat-file", "--batch-check", folder=folder, stdin=queries) or "").splitlines()
@@ -71,9 +79,10 @@ def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
 
 
 def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
-    """List the source hashes of a run: of all runs it was merged from, and of the code that resumed them.
+    """Return the source hashes in a run's environment.json.
 
-    Runs that are older than these hashes have none.
+    These are the hashes of the code that started the run and of the code that resumed it, if it had changed. For a
+    merged run, they are those of all runs that were merged. Runs from before hashes were recorded have none.
     """
     sources = []
     for record in _records(environment):
@@ -83,7 +92,10 @@ def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
 
 
 def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """List the environments of the runs that a run was merged from, recursively; its own if it was not merged."""
+    """Return the environments of all runs that a run was merged from, recursively.
+
+    If the run was not merged, the list has only the environment of the run itself.
+    """
     pieces = environment.get("pieces")
     if not isinstance(pieces, Mapping):
         return [environment]
@@ -91,9 +103,10 @@ def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
-    """Return the commits whose source produced a run, separated by commas, or why there is none.
+    """Return the abbreviated commits whose source code produced a run, separated by commas.
 
-    "older" if a source was not recorded, "not in this history" if no commit has it.
+    The text "not in this history" stands for a source hash that no commit has. If the run was made before source hashes
+    were recorded, the result is "older".
     """
     if any("source" not in record for record in _records(environment)):
         return "older"

@@ -1,4 +1,4 @@
-"""Means over seeds of every setting of a run."""
+"""Compute the content of summary.json: means over seeds of metrics and analyses, for every setting of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def summarize(
     analysis: pd.DataFrame,
     baselines: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """Summarize the metrics and analyses at the final step for each kind of member.
+    """Average metrics and analyses at the last step over members that differ only in their seed.
 
-    Members of one kind differ in their seed only. Members that diverged are counted and excluded from the means. A
-    baseline appears as the encoding "baseline:NAME"; its mean is over worlds. Returns the content of summary.json. Its
-    rows have the fields of the kind of member, split, condition, metric, mean, std (ddof=1), n (number of seeds) and
-    diverged (number of diverged members).
+    Returns the content of summary.json: the name of the study, the last step and `rows`. A row has the encoding, sigma
+    and other fields in which members of the run differ, then split, condition, metric, mean, std (ddof=1), n (number of
+    averaged values) and diverged (number of diverged members, which are excluded from the mean). In rows of analyses,
+    split is "analysis", condition the target, and metric the name of the analysis; only block -1 (all blocks) is
+    included. In rows of baselines, the encoding is "baseline:NAME", and the mean is over worlds.
     """
     specs = [spec_of(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
@@ -61,7 +62,10 @@ def summarize(
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Summarize baselines over worlds, with the same fields as the rows of members."""
+    """Yield one row per data set, baseline, split, condition and metric, averaged over worlds.
+
+    `names` are the fields of the rows of members. Those that a baseline does not have are None.
+    """
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         fields = {"encoding": f"baseline:{name}", "data": data}
@@ -75,6 +79,7 @@ def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[di
 
 
 def _statistics(values: pd.Series) -> dict[str, Any]:
+    """Return mean, std and number of the values that are not NaN. Mean and std are None if there are too few values."""
     finite = values.dropna()
     return {
         "mean": float(finite.mean()) if len(finite) else None,

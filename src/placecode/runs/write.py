@@ -1,7 +1,17 @@
-"""Write run folders: from a running study, by merging parts of a study, or as a small copy.
+"""Write run folders, the results of a study. Running, merging and copying studies all write through `Folder`.
 
-A folder is locked by one process at a time. Anything that would lose or mix results raises an error before a file is
-written.
+`Folder.open` creates the folder, writes config.json and locks the folder, so that only one process writes to it.
+Anything that would lose or mix results raises an error before a file is written. `Folder.finish` writes the results:
+
+- members.parquet has one row per member. The columns state, diverged_at and diverged_by say whether, at which step and
+  by which check it diverged.
+- metrics.parquet has the columns member, step, split, condition, metric, value.
+- analysis.parquet has the columns member, step, block, analysis, target, value.
+- baselines.parquet has the columns data, world, baseline, split, condition, metric, value.
+- arrays.safetensors and weights.safetensors have PEs and other arrays, and the parameters of every member.
+- summary.json has means over seeds. It is written last and marks the run as finished.
+
+The page docs/run-folder.md describes all files.
 """
 
 from __future__ import annotations
@@ -23,23 +33,25 @@ from placecode.runs.read import FILES, FOLDERS, Run
 from placecode.runs.summary import summarize
 
 LOCK = "lock"
-"""Lock file in the folder of checkpoints, while the run is not finished."""
+"""Name of the lock file in the folder of checkpoints. It exists while the run is not finished."""
 MAX_VALUE_CHARS = 60
 """Maximum number of characters of a value in an error message."""
 
 
 class Folder:
-    """A run folder that is being written, by one process at a time."""
+    """A run folder that this process writes to. Make it with `Folder.open`, which locks it."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path = path
         self.config = dict(config)
         self.checkpoints = path / "checkpoints"
         self.lock: int | None = None
-        """File descriptor of the lock. The folder stays locked while any process has it open."""
+        """File descriptor of the lock file, or None without a lock. The folder stays locked while any process has the
+        lock file open."""
 
     @property
     def finished(self) -> bool:
+        """Whether the run is finished, which is when summary.json exists."""
         return (self.path / "summary.json").is_file()
 
     @classmethod
@@ -47,10 +59,11 @@ class Folder:
     def open(
         cls, path: Path, config: Mapping[str, Any], *, resume: bool = False, force: bool = False
     ) -> Iterator[Folder]:
-        """Context manager that creates or resumes a run folder and locks it; BadInput if results would be lost.
+        """Return a context manager that creates or resumes a run folder, locks it and returns it.
 
         With `resume`, an unfinished run with the same config is continued, and a finished one is not changed. With
-        `force`, an existing run is deleted first.
+        `force`, an existing run is deleted first. Raise BadInput if results would be lost or another process is writing
+        to the folder.
         """
         folder = cls(path, config)
         with _explain_write_errors(path):
@@ -79,7 +92,7 @@ class Folder:
             yield folder
 
     def _check_existing(self, resume: bool, force: bool) -> None:
-        """Raise BadInput if the folder has content that must not be overwritten."""
+        """Raise BadInput if the folder has files that must not be overwritten, or a run that cannot be resumed."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"the output {self.path} must be a folder; it is a file.")
         if not (self.path / "config.json").exists():
@@ -107,7 +120,7 @@ class Folder:
             raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts again).")
 
     def _is_empty(self) -> bool:
-        """Return whether the folder is empty, except for files of a run that was killed while it started."""
+        """Return whether the folder has no files except temporary ones of a run that was killed while it started."""
         for path in self.path.iterdir() if self.path.is_dir() else ():
             files = path.iterdir() if path.name in FOLDERS and path.is_dir() else (path,)
             if not all(is_temporary(file) or file == self.checkpoints / LOCK for file in files):
@@ -115,7 +128,7 @@ class Folder:
         return True
 
     def _clear(self) -> None:
-        """Delete the files of a run and nothing else. The config is deleted last, since it marks a run folder."""
+        """Delete the files of a run and nothing else. Delete config.json last, since it marks a folder as a run."""
         (self.path / "summary.json").unlink(missing_ok=True)
         for file in (file for name in FOLDERS for file in (self.path / name).glob("*")):
             if file.is_file() and file != self.checkpoints / LOCK:
@@ -124,13 +137,14 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Delete all files of the run, and the folder if it is then empty."""
+        """Delete all files of the run, and the folder if it is then empty. Errors are ignored."""
         with contextlib.suppress(OSError):
             self._clear()
             self._delete_checkpoints()
             self.path.rmdir()
 
     def _delete_checkpoints(self) -> None:
+        """Delete the folder of checkpoints with all its files, including the lock file."""
         for file in self.checkpoints.glob("*"):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -138,7 +152,10 @@ class Folder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Context manager that locks the folder. The lock is released when the process ends, even if it is killed."""
+        """Return a context manager that locks the folder. Raise BadInput if another process has locked it.
+
+        The lock is released when the process ends, even if it is killed.
+        """
         try:
             import fcntl
         except ImportError:  # Windows has no fcntl
@@ -167,9 +184,11 @@ class Folder:
         weights: Mapping[str, Tensor] | None,
         baselines: pd.DataFrame | None = None,
     ) -> Run:
-        """Write the results, and the summary last, since it marks the run as finished. Then delete the checkpoints.
+        """Write the results to the files that the module's docstring lists, delete the checkpoints and return the run.
 
-        The arguments are the tables and tensors of a `Run`. Without `weights`, weights.safetensors is not written.
+        Each argument goes to the file of its name. `arrays` and `weights` are tensors by name. weights.safetensors is
+        not written if `weights` is None, and baselines.parquet not if `baselines` is None or empty. The summary is
+        computed here and written last, since it marks the run as finished.
         """
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)
@@ -188,9 +207,10 @@ class Folder:
 
 
 def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Add rows to a table of analyses. A row replaces an earlier one with the same values in all columns but `value`.
+    """Return a table of analyses with `rows` added.
 
-    So analyses that are computed again after a merge give the same table as a run that was not split.
+    A row replaces an earlier one that has the same values in all columns but `value`. When analyses are repeated after
+    a merge, the table is therefore the same as if all members had been trained in one run.
     """
     if not rows:
         return analysis
@@ -201,13 +221,13 @@ def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.D
 
 
 def _by_member(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort a table by member and step."""
+    """Return a table sorted by member and step."""
     return table.sort_values(["member", "step"], kind="stable", ignore_index=True)
 
 
 @contextlib.contextmanager
 def _explain_write_errors(path: Path) -> Iterator[None]:
-    """Context manager that turns an OSError into a BadInput that names the folder, unless the disk is full."""
+    """Return a context manager that turns an OSError into a BadInput that names the folder, unless the disk is full."""
     try:
         yield
     except OSError as error:
@@ -217,7 +237,10 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Describe the differences between two configs: of the settings, or if these agree, of the derived entries."""
+    """Return a text that lists the settings in which two configs differ, or an empty text if the configs are equal.
+
+    Entries that follow from the settings, such as the shape of the data, are listed only if all settings agree.
+    """
     derived = ("total", "shape", "shapes", "task")
     settings, rest = (
         [{k: v for k, v in config.items() if (k in derived) is is_derived} for config in (old, new)]
@@ -227,7 +250,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """Describe each value that differs between two nested dicts."""
+    """Yield a text for each value that differs between two nested dicts. `name` is the path of keys to the dicts."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from _leaves(old.get(key), new.get(key), key if name in ("", "fields") else f"{name}.{key}")
@@ -236,6 +259,6 @@ def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    """Format a value for an error message. Long lists are truncated; strings, such as paths, are not."""
+    """Return a value as text for an error message. Long values are truncated, except strings, such as paths."""
     text = repr(value)
     return text if isinstance(value, str) or len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ..."

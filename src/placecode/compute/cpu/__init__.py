@@ -1,1 +1,2 @@
-"""The training step on a CPU: explicit forward and backward passes (`step`), and fused kernels (`kernels`)."""
+"""Compute losses and gradients on a CPU: explicit forward and backward passes (`step`), matrix products (`products`),
+and everything between the matrix products (`kernels`)."""

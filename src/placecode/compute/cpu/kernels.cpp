@@ -1,21 +1,22 @@
-// What stands between two matrix products of a training step on a CPU: one pass each, instead of one per operation.
+// Compute what is between the matrix products of a training step on a CPU (GELU, layer norm, attention, Adam), each in
+// one pass over memory instead of one pass per operation.
 //
-// `kernels.py` compiles this file, and says in torch what each of the functions at the end does. Arrays are float32 and
-// contiguous, the members one after the other; parameters and their gradients lie in rows of the stack's flat array,
-// `stride` floats from member to member; a bias may lie elsewhere. Work is shared out over torch's threads in parts that do not depend on their
-// number, and sums are added up in a fixed order, so the results do not depend on it either.
+// `kernels.py` compiles this file. Its class `Kernels` has the same functions as the end of this file, in torch, with a
+// description. Arrays are float32 and contiguous, with the members one after the other. Parameters and their gradients
+// are slices of the stack's flat array, so members are `stride` floats apart. Work is divided among torch's threads in
+// parts that do not depend on the number of threads, and sums have a fixed order, so neither do the results.
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#define ALONE __restrict__  // no other pointer reaches the same floats
+#define ALONE __restrict__  // no other pointer refers to the same memory
 
 namespace {
 
-constexpr long BLOCK = 32;  // rows that are one piece of work
-constexpr long LANES = 16;  // floats of a vector; processors with narrower ones take several
+constexpr long BLOCK = 32;  // number of rows that a thread processes at a time
+constexpr long LANES = 16;  // number of floats of a SIMD vector; the compiler splits it if the processor's are shorter
 
 inline long least(long a, long b) { return a < b ? a : b; }
 inline long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
@@ -59,7 +60,7 @@ inline float error_function(float x) {
     return x < -1.0f ? -1.0f : x;
 }
 
-// GELU is x times the normal distribution function
+// GELU(x) is x times the normal distribution function, `below`; `slope` is the derivative of GELU
 inline float below(float x) { return 0.5f + 0.5f * error_function(x * 0.70710678f); }
 inline float slope(float x, float below_x) { return below_x + x * 0.39894228f * exponential(-0.5f * x * x); }
 
@@ -74,7 +75,7 @@ template <class Work> void in_blocks(long members, long rows, Work work) {
     }
 }
 
-// Sums over the rows of each member: a line of partial sums per block, added up in order
+// Sums over the rows of each member. Every block of rows has its own partial sums, which `into` adds in a fixed order.
 struct Sums {
     long members, blocks, width;
     std::vector<float> parts;
@@ -164,14 +165,14 @@ void norm_rows_back(float* ALONE dx, float* ALONE branch, const float* ALONE dy,
     }
 }
 
-// ---- attention: an example's features are rows, its tokens lie in them side by side, filled up to whole vectors ----
+// ---- attention: arrays of an example are transposed to one row per feature; rows are padded to whole vectors ----
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 inline Vector& vector(float* a) { return *reinterpret_cast<Vector*>(a); }
 inline const Vector& vector(const float* a) { return *reinterpret_cast<const Vector*>(a); }
 
-// b (16, 16) from a (16, 16), rows `ldb` and `lda` apart
+// Write the transpose of a (16, 16) to b. Rows of a are `lda` floats apart, and rows of b `ldb`.
 inline void turn_tile(float* b, long ldb, const float* a, long lda) {
     Vector x[LANES], y[LANES];
     #pragma GCC unroll 16
@@ -191,7 +192,7 @@ inline void turn_tile(float* b, long ldb, const float* a, long lda) {
     for (int i = 0; i < LANES; i++) vector(b + i * ldb) = x[i];
 }
 
-// b (columns, rows) from a (rows, columns); with `fill`, rows of b are filled up with zeros to whole vectors
+// Write the transpose of a (rows, columns) to b. With `fill`, rows of b are padded with zeros to whole vectors.
 void turn(float* b, long ldb, const float* a, long lda, long rows, long columns, bool fill) {
     for (long i = 0; i < rows; i += LANES)
         for (long k = 0; k < columns; k += LANES) {
@@ -209,7 +210,7 @@ void turn(float* b, long ldb, const float* a, long lda, long rows, long columns,
         }
 }
 
-// U rows of `out`, V vectors of each: the sum over k of a[j, k] b[k], or of a[k, j] b[k] when TURNED
+// Compute V vectors in each of U rows of `out`. Row j is the sum over k of a[j, k] b[k], or of a[k, j] b[k] if TURNED.
 template <int V, int U, bool TURNED>
 inline void product_rows(float* ALONE out, const float* ALONE a, long lda, const float* ALONE b, long row, long count) {
     Vector sum[U][V] = {};
@@ -233,7 +234,8 @@ inline void product_columns(float* out, const float* a, long lda, const float* b
     for (; j < rows; j++) product_rows<V, 1, TURNED>(out + j * row, a + j * next, lda, b, row, count);
 }
 
-// out (rows, row) = a b, b (count, row), `row` whole vectors; a (rows, count), or (count, rows) when TURNED
+// Compute out (rows, row) = a b for b (count, row) and a (rows, count), or the transpose of a (count, rows) if TURNED.
+// `row` must be a multiple of LANES.
 template <bool TURNED>
 void product(float* out, const float* a, long lda, const float* b, long row, long rows, long count) {
     long w = 0;
@@ -245,7 +247,7 @@ void product(float* out, const float* a, long lda, const float* b, long row, lon
     }
 }
 
-// queries, keys and values of an example: tokens in rows, which may be parts of longer ones
+// Queries, keys and values of an example, with one row per token. Rows may be slices of longer rows.
 template <class Float> struct Parts {
     Float *q, *k, *v;
     long q_row, k_row, v_row;
@@ -255,7 +257,7 @@ template <class Float> struct Parts {
     }
 };
 
-// queries with features in rows, (d, row), the bias added
+// Write the transposed queries with the bias added, (d, row), to `out`.
 void turn_queries(float* out, const float* q, long q_row, const float* bias, long n, long d, long row) {
     turn(out, row, q, q_row, n, d, true);
     for (long i = 0; i < d; i++)
@@ -318,7 +320,8 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
     turn(into.v, into.v_row, dv, row, d, n, false);
 }
 
-// out (d): what it was, if `more`, plus the sum over k of a[k] b[k]; numbers of a `lda`, rows of b `ldb` apart
+// Write the sum over k of a[k] b[k] to `out` (d), or add it with `more`. Numbers of a are `lda` floats apart, and rows
+// of b `ldb`.
 inline void weigh(float* ALONE out, const float* ALONE a, long lda, const float* ALONE b, long ldb, long count, long d,
                   bool more) {
     long i = 0;
@@ -334,7 +337,7 @@ inline void weigh(float* ALONE out, const float* ALONE a, long lda, const float*
     }
 }
 
-// queries (h, d) with rows `apart`, tokens x (n, d)
+// Compute `look` for one example, with tokens x (n, d) and queries (h, d) whose rows are `apart` floats apart.
 void look_example(float* seen, float* weights, const float* query, long apart, const float* x, long n, long h, long d,
                   float* room) {
     const long row = whole_vectors(n);

@@ -1,12 +1,12 @@
-"""Operations between the matrix products of a training step on a CPU.
+"""Compute what is between the matrix products of a training step on a CPU: GELU, layer norm, attention and Adam.
 
-`Kernels` implements them in torch, as a reference. `Compiled` does the same in one pass over memory. Its source,
-kernels.cpp, is compiled once with the installed C++ compiler (g++, seconds) and cached. Without a compiler, torch is
-used.
+`Kernels` implements these operations in torch, as a reference. `Compiled` does the same in one pass over memory. Its
+source, kernels.cpp, is compiled with the installed C++ compiler on first use, which takes seconds, and cached. Without
+a compiler, `Kernels` is used.
 
-Arrays have shape (e, rows, features), with one row per example and token. Biases, scales and shifts have shape
-(e, features). Results are written to the first arguments. Backward functions overwrite inputs that are no longer
-needed.
+Unless stated otherwise, arrays have shape (e, rows, features), with one row per example and token. Biases, scales and
+shifts have shape (e, features). Functions return nothing: they write results to their first arguments. A name that
+starts with d, such as `dx`, is a gradient. Backward functions overwrite inputs that are no longer needed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from placecode.data.puzzle_files import cache_folder
 LANES = 16
 """Number of floats of a SIMD vector in kernels.cpp."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp")
+"""Options of the C++ compiler."""
 
 Parts = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values, each (e, rows, d). They may be slices of longer rows."""
+"""Queries, keys and values, each (e, rows, d). They may be slices of an array with more features."""
 
 
 class Kernels:
@@ -45,7 +46,10 @@ class Kernels:
         y.copy_(F.gelu(x + bias[:, None]))
 
     def gelu_back(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
-        """Overwrite `dy` with the gradient of x, `dbias` with that of the bias, and x with gelu(x + bias)."""
+        """Compute the backward pass of `gelu`, given the gradient `dy` of y.
+
+        Write the gradient of x to `dy`, the gradient of the bias to `dbias`, and gelu(x + bias) to x.
+        """
         inner = x + bias[:, None]
         dy.copy_(torch.ops.aten.gelu_backward(dy, inner))
         x.copy_(F.gelu(inner))
@@ -55,8 +59,11 @@ class Kernels:
         self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
         shift: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        """Compute y = layer norm of x + f(branch + bias), where f is gelu or the identity. `unit` is y before scale and
-        shift, and `inverse`, (e, rows), the inverse standard deviation."""
+        """Compute y = layer norm of x + f(branch + bias), where f is GELU if `gelu` is true, otherwise the identity.
+
+        Also write to `unit` the normalized values before scale and shift, and to `inverse`, (e, rows), one divided by
+        the standard deviation of each row. The backward pass needs both.
+        """
         inner = branch + bias[:, None]
         total = x + (F.gelu(inner) if gelu else inner)
         normal, _, by = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
@@ -68,8 +75,10 @@ class Kernels:
         self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
         dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        """Compute the gradient of x and of the parameters. With gelu, `branch` is overwritten with its gradient.
-        Otherwise its gradient equals that of x."""
+        """Compute the gradients of x and of the parameters of `norm`, given the gradient `dy` of y.
+
+        If `gelu` is true, `branch` is overwritten with its gradient. Otherwise its gradient equals that of x.
+        """
         torch.sum(dy * unit, 1, out=dscale)
         torch.sum(dy, 1, out=dshift)
         g = dy * scale[:, None]
@@ -80,8 +89,11 @@ class Kernels:
         torch.sum(branch if gelu else dx, 1, out=dbias)
 
     def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
-        """Compute attention from queries + bias, keys and values. `mixed`, (e, rows, d), are the weighted values, and
-        `weights`, (e, b, h, n, n or more), the attention weights with keys in rows and queries in columns."""
+        """Compute attention. `parts` are queries, keys and values, and `bias` is added to the queries.
+
+        Write to `mixed`, (e, rows, d), the means of the values weighted by attention, and to `weights`, (e, b, h, n, n
+        or more), the attention weights, with keys in rows and queries in columns. Columns from n on are padding.
+        """
         q, k, v = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:]))
         n, c = q.shape[-2:]
         weights[..., :n] = ((q * c**-0.5) @ k.mT).softmax(-1).mT
@@ -90,8 +102,11 @@ class Kernels:
     def attend_back(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
-        """Compute the gradients of queries, keys and values from that of `mixed`. With `residual`, the keys are the
-        tokens to which `mixed` is added, so their gradient includes `dmixed`, and may be stored in its memory."""
+        """Write the gradients of queries, keys and values to `into`, given the gradient `dmixed` of `mixed`.
+
+        If `residual` is true, the keys are the same tokens to which `mixed` is added afterwards. Their gradient then
+        includes `dmixed`, and may be stored in the memory of `dmixed`.
+        """
         q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
         dq, dk, dv = (_by_head(part, weights) for part in into)
         n, c = q.shape[-2:]
@@ -103,13 +118,16 @@ class Kernels:
         dk.copy_(ds @ q + g if residual else ds @ q)
 
     def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """Compute attention of one query per head, (e, h, b, d), over the tokens x, (e, b, n, d): `weights`,
-        (e, b, h, n), and the weighted mean of the tokens, `seen`, with the shape of `query`."""
+        """Compute attention with one query per example and head, (e, h, b, d), over the tokens x, (e, b, n, d).
+
+        Write the attention weights to `weights`, (e, b, h, n), and the weighted means of the tokens to `seen`, which
+        has the shape of `query`.
+        """
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
         seen.copy_((weights @ x).transpose(1, 2))
 
     def look_back(self, dx: Tensor, dquery: Tensor, dseen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """Compute the gradients of x and of `query` from that of `seen`."""
+        """Write the gradients of x and of `query` to `dx` and `dquery`, given the gradient `dseen` of `seen`."""
         g, q = dseen.transpose(1, 2), query.transpose(1, 2)  # (e, b, h, d)
         dw = g @ x.mT
         ds = weights * (dw - (weights * dw).sum(-1, keepdim=True))
@@ -118,13 +136,13 @@ class Kernels:
 
 
 def _by_head(x: Tensor, weights: Tensor) -> Tensor:
-    """Return a view (e, b, h, n, c) of (e, rows, d)."""
+    """Return a view of x, (e, rows, d), with shape (e, b, h, n, c). Sizes are those of `weights`, (e, b, h, n, ...)."""
     e, b, h, n = weights.shape[:4]
     return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
 class Compiled(Kernels):
-    """Implementation for float32 in kernels.cpp, loaded from the shared library `path`."""
+    """Implementation in kernels.cpp, for float32. `path` is the shared library compiled from it."""
 
     name = "compiled"
 
@@ -182,18 +200,26 @@ class Compiled(Kernels):
     def adam(
         self, flat: Tensor, gradient: Tensor, first: Tensor, second: Tensor, settings: Tensor, encoding_columns: int
     ) -> None:
-        """Apply one step of Adam to flat arrays (e, P). `settings`, (e, 7), are beta1, beta2, their bias corrections
-        1 - beta1^t and sqrt(1 - beta2^t), epsilon, the learning rate, and that of the columns from
-        `encoding_columns`."""
+        """Update the parameters `flat`, (e, P), and both moments in place by one step of Adam.
+
+        `settings`, (e, 7), has beta1, beta2, the bias corrections 1 - beta1^t and sqrt(1 - beta2^t), epsilon, the
+        learning rate of the weights, and the learning rate of the PE. The PE is in the columns from `encoding_columns`
+        on.
+        """
         self._adam(*_pointers(flat, gradient, first, second, settings), *flat.shape, encoding_columns)
 
 
 def _pointers(*arrays: Tensor) -> list[int]:
+    """Return the memory addresses of arrays, as arguments of a C++ function."""
     return [array.data_ptr() for array in arrays]
 
 
 def _sizes(weights: Tensor, parts: Parts, bias: Tensor) -> list[int]:
-    """Return members, examples, tokens, heads and features per head, then the strides of rows and biases."""
+    """Return the last arguments of the C++ functions of attention: sizes and strides.
+
+    They are the numbers of members, examples, tokens, heads and features per head, then the distance between two rows
+    of queries, keys and values, and the distance between the biases of two members.
+    """
     e, b, h, n = weights.shape[:4]
     return [e, b, n, h, parts[0].shape[-1] // h, *(part.stride(1) for part in parts), bias.stride(0)]
 
@@ -202,7 +228,7 @@ _lock = threading.Lock()
 
 
 def kernels_for(array: Tensor) -> Kernels:
-    """Return the fastest available kernels for the dtype and device of an array."""
+    """Return the fastest available kernels for an array: compiled ones for float32 on a CPU, if there is a compiler."""
     compiled = None
     if array.dtype == torch.float32 and array.device.type == "cpu":
         with _lock:  # several stacks may start at the same time
@@ -212,10 +238,13 @@ def kernels_for(array: Tensor) -> Kernels:
 
 @functools.cache
 def _compiled() -> Compiled | None:
-    """Return the compiled kernels, or None without a suitable compiler or a writable cache."""
+    """Compile kernels.cpp, unless it is in the cache, and load it.
+
+    Return None if there is no suitable compiler or the cache is not writable.
+    """
     compiler, source = os.environ.get("CXX", "g++"), Path(__file__).with_name("kernels.cpp")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        # the name depends on the expansion of -march=native, because several machines may share a home folder
+        # the name depends on what -march=native means on this machine, because machines may share a home folder
         expansion = _output(compiler, *FLAGS, "-###", "-E", "-x", "c++", os.devnull)
         name = hashlib.sha256(source.read_bytes() + expansion).hexdigest()[:16]
         path = cache_folder() / f"kernels-{name}.so"
@@ -232,4 +261,5 @@ def _compiled() -> Compiled | None:
 
 
 def _output(*command: str) -> bytes:
+    """Run a command and return what it prints. Raise CalledProcessError if it fails."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300).stdout

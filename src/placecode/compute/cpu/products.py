@@ -1,4 +1,4 @@
-"""Matrix products of the training step on a CPU, in full precision or in bf16."""
+"""Compute the matrix products of a training step on a CPU, in full precision or in bfloat16 (bf16)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from torch import Tensor
 
 CAPABILITIES: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # not available in older torch
 MULTIPLIES_BF16 = any(CAPABILITIES.get(name) for name in ("avx512_bf16", "amx_bf16"))
+"""Whether the processor has instructions for products of bf16."""
 
 Round = Callable[[Tensor], Tensor]
+"""Function that rounds a factor of a product: `unrounded` or `to_bf16`."""
 
 
 def unrounded(x: Tensor) -> Tensor:
@@ -19,17 +21,20 @@ def unrounded(x: Tensor) -> Tensor:
 
 
 def to_bf16(x: Tensor) -> Tensor:
-    """Round x to bf16 for a product. If the processor cannot multiply bf16, the result has the dtype of x."""
+    """Return x rounded to bf16. If the processor cannot multiply bf16, the rounded values have the dtype of x."""
     return x.bfloat16() if MULTIPLIES_BF16 else x.bfloat16().to(x.dtype)
 
 
 def product(out: Tensor, a: Tensor, b: Tensor, more: bool = False) -> Tensor:
-    """Compute out = a b, or out += a b with `more`. The product of bf16 factors is rounded to bf16 first."""
+    """Write the product a b to `out`, or add it to `out` if `more` is true, and return `out`.
+
+    If a and b are bf16 and `out` is not, the product is rounded to bf16 first.
+    """
     if a.dtype == out.dtype:
         return out.baddbmm_(a, b) if more else torch.bmm(a, b, out=out)
     return out.add_(torch.bmm(a, b)) if more else out.copy_(torch.bmm(a, b))
 
 
 def times(vectors: Tensor, matrices: Tensor) -> Tensor:
-    """Multiply one vector per member, (g, d), by one matrix per member."""
+    """Return the products (g, k) of one vector per member, (g, d), and one matrix per member, (g, d, k)."""
     return torch.bmm(vectors[:, None], matrices)[:, 0]

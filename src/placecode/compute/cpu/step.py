@@ -1,19 +1,19 @@
-"""Gradients of a stack on a CPU, with explicit forward and backward passes.
+"""Compute the losses and gradients of a stack on a CPU, with explicit forward and backward passes.
 
-Compared with automatic differentiation, this saves memory and memory traffic. Arrays are allocated once and reused, for
-a few members at a time, so that they stay in the processor's caches. Some products are replaced by smaller ones:
+Compared with automatic differentiation, this saves memory and memory traffic. Groups of a few members (g) are computed
+one after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones:
 
 - The embedding and the projection to queries, keys and values are both linear. The first block therefore projects the
   weights of the embedding and the PE instead of all tokens.
-- If the last block computes only one token, there is one query per head: q (x K)' = (q K') x'. A mean of values x V is
-  V times the mean of x. Keys and values are not computed.
+- If the last block computes only one token, there is one query per head. Its scores are q (x K)' = (q K') x', and the
+  mean of the values x V is the mean of x, times V. So keys and values are not computed.
 - With a single head, four matrices are folded into two, Q K' and V W. Scores are (x Q)(x K)' = (x Q K') x', so the
-  tokens themselves are the keys. A mean of values x V W needs no output projection.
+  tokens themselves are the keys. Values are x V W, so the output projection W is not applied afterwards.
 - The key bias adds a constant to all scores of a query, which softmax cancels. The value bias adds a constant to all
   means, so it is added to the output bias.
 
-Results are equal up to rounding. Attention with an encoding that acts inside it uses automatic differentiation, and so
-do models that differ from the paper's (see `fits`). Automatic differentiation is also the reference in the tests.
+Results equal those of `models.encoder` up to rounding. Attention with an encoding that acts inside it is differentiated
+automatically, and so are models that `fits` rejects. Automatic differentiation is also the reference in the tests.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from placecode.models.blocks import Attention, Linear, linear
 from placecode.models.encoder import Stack
 
 GROUP_VALUES = 1 << 19
-"""Maximum number of features of all tokens of the members in a group, so that they fit into the caches."""
+"""Maximum number of values (members x batch x tokens x width) of a group, so that its arrays fit into the caches."""
 MIN_ROWS_PER_FEATURE = 2
-"""Smallest ratio of rows to features for which folding the matrices of a head saves time."""
+"""Smallest ratio of rows (examples x tokens) to features for which folding the matrices of a head saves time."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]  # returns losses (g,) from outputs and targets
 
 
 def fits(stack: Stack) -> bool:
-    """Return whether `Step` supports a stack: the paper's blocks without dropout on a CPU, with a plain additive
-    encoding or one that acts only in attention."""
+    """Return whether `Step` supports a stack: it is on a CPU and not `plain`, has post-norm blocks without dropout, and
+    its encoding is `Additive` or acts only inside attention."""
     first, kind = stack.members[0], type(stack.encoding)
     known = kind is Additive or kind.add is Encoding.add
     fitting = known and first.norm == "post" and first.dropout == 0
@@ -48,7 +48,7 @@ def fits(stack: Stack) -> bool:
 
 
 class Step:
-    """Computes the losses of a stack, and writes their gradients into `gradient`, with the layout of `stack.flat`."""
+    """A function that returns the losses of a stack and writes gradients to `gradient`, laid out like `stack.flat`."""
 
     def __init__(self, stack: Stack, gradient: Tensor) -> None:
         self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
@@ -58,7 +58,7 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-        """Return losses (e,) for inputs (e, b, n, f) and targets (e, b, ...). With autocast, products are in bf16."""
+        """Return losses (e,) for inputs (e, b, n, f) and targets (e, b, ...). Under autocast, products are in bf16."""
         e, b, n, _ = inputs.shape
         rounded = to_bf16 if torch.is_autocast_enabled("cpu") else unrounded
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
@@ -74,14 +74,14 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Return memory for an array. Groups are computed one after the other and share it."""
+        """Return an uninitialized array. Arrays of one name share memory, as groups are computed one after another."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Return views of an array with the layout of `flat`, by parameter name, for the members in `part`."""
+        """Return views of `flat`, laid out like `stack.flat`, by parameter name, for the members in `part`."""
         by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
         views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
@@ -91,16 +91,16 @@ class Step:
 
 
 class _Group:
-    """Members of a stack that are computed together, for one batch size."""
+    """Members of a stack (the slice `part`) that are computed together, for one batch size."""
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
-        self.gain = None if stack.gain is None else stack.gain[part]  # a reference to the stack would keep it alive
+        self.gain = None if stack.gain is None else stack.gain[part]  # no reference to the stack, to let it be freed
         self.readout = stack.readout
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
         last = stack.members[0].layers - 1
-        inside = last + 1 if stack.members[0].placement == "every" else 1  # blocks in which such an encoding acts
+        inside = last + 1 if stack.members[0].placement == "every" else 1  # blocks whose attention uses `encoding`
         self.blocks = [
             _Block(step, self, i, self.encoding if i < inside else None, i == last and stack.readout == "last")
             for i in range(last + 1)
@@ -125,7 +125,7 @@ class _Group:
         losses, gradient = self._answer(targets, loss)
         for name, dparameter in self.dw.items():
             if self.encoding is not None and name.startswith("encoding."):
-                dparameter.zero_()  # blocks accumulate into it
+                dparameter.zero_()  # blocks add their gradients to it
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
             if block.projects and not (i == 0 and self.shortcut):
@@ -136,11 +136,11 @@ class _Group:
         return losses
 
     def _by_token(self, x: Tensor) -> Tensor:
-        """Return a view (g, b, n, d) of (g, b n, d)."""
+        """Return a view of x, (g, b n, d), with shape (g, b, n, d)."""
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """Compute the input of the first block, and its projection if it is computed from the embedding."""
+        """Compute the input of the first block and, if `shortcut`, its queries, keys and values."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.with_pe:
@@ -168,7 +168,7 @@ class _Group:
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return losses (g,) and the gradient of the last block's output. Torch differentiates the loss of the task."""
+        """Return losses (g,) and the gradient of the last block's output. Autograd differentiates output and loss."""
         leaves = [
             leaf.detach().requires_grad_() for leaf in (self.output, self.w["answer.weight"], self.w["answer.bias"])
         ]
@@ -185,9 +185,9 @@ class _Group:
 
 
 class _Block:
-    """One block of a group, with weights `w`, gradients `dw` and saved activations.
+    """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs.
 
-    `alone` computes only the last token. Torch computes the products with weights, and kernels everything else.
+    If `alone` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
     """
 
     def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
@@ -200,7 +200,7 @@ class _Block:
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
         self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
-        self.projects = not alone and encoding is None  # whether all tokens are projected
+        self.projects = not alone and encoding is None  # whether `projected` has queries, keys and values of all tokens
         self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
         def new(key: str, *shape: int) -> Tensor:
@@ -233,13 +233,13 @@ class _Block:
         self.dx = step.array("dx", g, b * n, d)
 
     def _parts(self, projected: Tensor, x: Tensor) -> Parts:
-        """Return queries, keys and values, or their gradients, as slices of `projected` and x."""
+        """Return queries, keys and values, or their gradients, as slices of `projected`. If folded, the keys are x."""
         first, *between, last = projected.chunk(2 if self.folded else 3, -1)
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """Compute what depends on the weights only: the bias of attention, `offset`, and with folding the projection
-        `matrix` and the query bias `lean`."""
+        """Compute what depends only on weights: `offset`, the output bias of attention, and if folded also the
+        projection `matrix` and `lean`, the bias of the queries."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -252,9 +252,9 @@ class _Block:
             self.lean.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """Compute the gradients of the weights from `dmatrix` and `dprojected`, (g, d or more), summed over all tokens.
+        """Compute gradients of weights from `dmatrix` and from `dprojected`, (g, d or more), the sum over all tokens.
 
-        The gradient of the key bias is exactly zero, not a rounding error, which Adam would amplify."""
+        The gradient of the key bias is set to exactly zero. Adam would amplify a rounding error."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
@@ -274,7 +274,7 @@ class _Block:
         dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """Compute the output y of the block from `x`, and from `projected` if it projects."""
+        """Write the output of the block to y. The input is `x` and, if the block projects, `projected`."""
         w, kernels = self.w, self.kernels
         if self.alone:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
@@ -299,7 +299,7 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of x, without the part that comes through `projected` if it projects."""
+        """Return the gradient of `x`. If the block projects, `project_back` must add the part through `projected`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
             dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"],
@@ -333,18 +333,18 @@ class _Block:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_back(self, gradient: Tensor, rounded: Round) -> None:
-        """Add the gradient that comes through `projected` to the gradient of x."""
+        """Add the part that comes through `projected` to `gradient`, the gradient of `x`, in place."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
         product(gradient, dprojected, rounded(self.matrix).mT, more=True)
         self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """Return a view (g, h, b, c) of (g, b, d). Weights (g, d, d) are split likewise."""
+        """Return a view of x, (g, b, d), with shape (g, h, b, c), or of weights (g, d, d) with shape (g, h, d, c)."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _look(self) -> None:
-        """Compute attention of the last token, without keys and values."""
+        """Compute attention with the last token as the only query, without computing keys and values."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
@@ -370,7 +370,7 @@ class _Block:
         return self.dx
 
     def _attend_autograd(self, rounded: Round) -> None:
-        """Compute attention with an encoding that acts inside it, with the module and automatic differentiation."""
+        """Compute attention with an encoding that acts inside it. Autograd differentiates the plain implementation."""
         assert self.encoding is not None
         at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
@@ -385,11 +385,11 @@ class _Block:
         x, mixed = self.graph
         parameters = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
         leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *parameters.values()]
-        # an encoding may not use a parameter in a block: its gradient there is zero
+        # if an encoding does not use a parameter in this block, the gradient of the parameter is zero
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
         self.dw["attention.projection.bias"].copy_(dbias)
-        if "keys" not in self.encoding.rotated:  # rotated keys have a gradient of their bias
+        if "keys" not in self.encoding.rotated:  # otherwise the key bias has no effect
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(parameters, rest, strict=True):
             self.group.dw[name] += dparameter

@@ -1,16 +1,17 @@
-"""Forward pass of a stack with fused kernels and explicit backward passes, the fast counterpart of `models.encoder`.
+"""Compute the forward pass of a stack on a GPU with fused kernels and explicit backward passes.
 
-`forward(stack, x)` computes the same as `Stack._forward`, up to rounding. A block consists of two autograd functions:
-projection, attention, output and norm; then the MLP and its norm. Biases, residuals and PEs need no extra pass over
-memory, and gradients of weights are written directly to the flat gradient of the stack. Operations of an encoding on
-queries, keys or scores use its methods and autograd. Pre-norm blocks use the plain implementation.
+This is the fast counterpart of `models.encoder`: `forward` returns the same as `Stack._forward`, up to rounding. A
+block consists of two autograd functions. The first computes projection, attention, output layer and norm, and the
+second the MLP and its norm. Biases, residuals and PEs need no extra pass over memory, and gradients of weights are
+written directly to the flat gradient of the stack. If an encoding changes queries, keys or scores, its methods and
+autograd are used. Pre-norm blocks use the plain implementation.
 
 In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
-If the inputs of products may be rounded to ten bits (precision "high"), most products use float16, which has as many
-bits as TF32, takes half the time, and accumulates in float32. Float16 has a small range. After a norm, values are of
-order 1. Gradients are scaled to order 1 by a power of two per member (`Measure`), which the optimizer reverses. Without
-this scaling, TF32 is used.
+If the inputs of products may be rounded to ten bits (precision "high"), most products use float16. It has as many bits
+as TF32, takes half the time, and accumulates in float32, but its range is small. Values are of order 1 after a norm.
+Gradients are scaled to order 1 by a power of two per member (`Measure`), and the optimizer reverses the scaling. Where
+gradients are needed but cannot be scaled, products use TF32.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ FEW = 16
 
 
 class Weights:
-    """The matrices of a stack, in bfloat16 with autocast, and the destinations of their gradients."""
+    """The parameters of a stack (in bfloat16 under autocast) and the destinations to which gradients are written."""
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
@@ -59,18 +60,18 @@ class Weights:
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
     def matrix(self, layer: Linear) -> Matrix:
-        """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient."""
+        """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient, or None."""
         used, sink = self._of[id(layer.weight)]
         return layer.as_matrix(used), None if sink is None else layer.as_matrix(sink)
 
     def places(self, *vectors: Tensor) -> rows.Sinks:
-        """Return the destinations of the gradients of biases, scales and shifts, (e, d)."""
+        """Return the destinations (e, d) of the gradients of biases, scales or shifts; None if there are none."""
         sinks = [self._of[id(vector)][1] for vector in vectors]
         return None if sinks[0] is None else tuple(sinks)
 
 
 def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
-    """Compute the outputs of all members, with the parameters and the result of `Stack.forward`."""
+    """Return the outputs of all members for inputs x. The arguments and the result are those of `Stack.forward`."""
     weights, blocks, (n, example) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
     drops = example.dropout > 0 and (step is not None or example.dropout_at_evaluation)
     pre = example.norm == "pre"
@@ -79,7 +80,10 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         return stack.encoding if i == 0 or example.placement == "every" else stack.nowhere
 
     def pe_at(i: int) -> Tensor | None:
-        """Return the PE that the kernel before block i adds, or None without a PE or if it is added separately."""
+        """Return the PE (e, n, d) that the kernel before block i adds to its result.
+
+        Return None if no PE is added to the input of block i, or if the encoding adds it by another method.
+        """
         encoding = encoding_at(i) if i < blocks else stack.nowhere
         if type(encoding).add is not Additive.add:
             return None
@@ -90,13 +94,17 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         return stack.readout == "last" and i == blocks - 1
 
     def halved(i: int) -> bool:
-        """Return whether block i also needs its input in float16. For the last token only, this would not save time."""
+        """Return whether block i needs its input also in float16. A block that computes only the last token does not,
+        since float16 would not save time."""
         return (
             halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
         )
 
     def writes_half(i: int) -> bool:
-        """Return whether the kernel before block i writes the float16 input: only if it is not changed afterwards."""
+        """Return whether the kernel before block i writes the float16 input of the block.
+
+        It does so unless dropout or an encoding changes the input afterwards.
+        """
         return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
 
     embedding, half = stack.embedding, None
@@ -138,13 +146,17 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:
-    """Return whether products use float16: with the right precision setting, and if gradients may be scaled."""
+    """Return whether products use float16: the precision setting allows it, and gradients are scaled or not needed."""
     wanted = stack.unit is not None or not torch.is_grad_enabled()
     return wanted and stack.halves and kernels.takes_halves(x)
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
-    """Return whether fused attention applies: the encoding does not change queries and keys, and tiles fit on chip."""
+    """Return whether fused attention can be used.
+
+    The encoding must not change queries and keys, and must add the same bias to the scores of all examples and members.
+    The tokens and features of a head must fit into the memory on the chip.
+    """
     plain = not encoding.rotated and _adds_the_same(encoding)
     return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
 
@@ -161,7 +173,10 @@ Halved = tuple[Tensor, Tensor | None]
 def _folded_half(
     block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
 ) -> Halved:
-    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for attention with a single head.
+
+    `half` is x in float16, or None. `table` is the score bias of the encoding, or None.
+    """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     folded = Fold.apply(
         layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1],
@@ -174,7 +189,7 @@ def _folded_half(
 def _attention_half(
     block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
 ) -> Halved:
-    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any number of heads. See `_folded_half`."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     answer: Halved = AttentionHalf.apply(
         x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
@@ -187,7 +202,11 @@ def _attention_half(
 def _attention_by_pieces(
     block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
 ) -> Halved:
-    """Compute the same with methods of the encoding between projection and scores, differentiated by autograd."""
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any encoding in block i.
+
+    The methods of the encoding, which may change queries, keys and scores, are called between projection and softmax,
+    and autograd differentiates them. If `halved` is true, the result is also returned in float16.
+    """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
     d = x.shape[-1]
@@ -212,7 +231,11 @@ def _attention_by_pieces(
 
 
 def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
-    """Return the score bias of an encoding that is equal for all examples and members, (1 or h, m, n), or None."""
+    """Return what an encoding adds to the attention scores of block i, (1 or h, m, n), or None if it adds nothing.
+
+    This is its score bias (as in ALiBi) plus -inf where its mask hides a key from a query. Rows are the queries `at`,
+    columns are keys. Only for encodings that add the same to the scores of all examples and members.
+    """
     n = x.shape[2]
     probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
     table = encoding.bias(probe, i, at)
@@ -225,7 +248,10 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
 def _mlp_half(
     block: Block, x: Tensor, half: Tensor | None, pe: Tensor | None, weights: Weights, halved: bool
 ) -> Halved:
-    """Compute LN(x + MLP(x)), with the PE of the next block added."""
+    """Return LN(x + MLP(x)), with the PE of the next block added if `pe` is not None.
+
+    `half` is x in float16, or None. If `halved` is true, the result is also returned in float16.
+    """
     up, down, norm = block.up, block.down, block.norm_2
     answer: Halved = MlpHalf.apply(
         x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift,

@@ -1,10 +1,11 @@
-"""The two parts of a block as autograd functions with explicit backward passes.
+"""Autograd functions with explicit backward passes for the embedding, attention and MLP of a block.
 
-Arrays are (e, b, n, d). `Matrix` is a matrix and the destination of its gradient, and `places` are the destinations for
-vectors. A function returns the gradient of a parameter as this destination, if there is one.
+Arrays are (e, b, n, d). Gradients of parameters may have a destination (sink): a view of the stack's flat gradient. The
+backward pass then writes the gradient there and returns that view; otherwise it returns a new tensor. A `Matrix` is a
+pair of a matrix and its destination or None. `places` are the destinations of biases, scales and shifts.
 
-If x is also passed in float16, as `half`, products use it, together with matrices and gradients in float16. Results and
-sums are float32. With `halved`, a function also returns its result in float16.
+If x is also passed in float16, as `half`, products use `half`, and matrices and gradients are rounded to float16 too.
+Results and sums are float32. If `halved` is true, a function also returns its result in float16.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Matrix = tuple[Tensor, Tensor | None]
 
 
 def _as_rows(x: Tensor) -> Tensor:
-    """Reshape (e, b, n, d) to (e, b n, d)."""
+    """Return x, (e, b, n, d), with shape (e, b n, d)."""
     return x.flatten(1, 2)
 
 
 def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
-    """Compute a b, added to `plus` in place if it is given. Products of float16 accumulate in float32."""
+    """Return the product a b, or add it to `plus` in place and return `plus`. Float16 factors give float32 results."""
     if a.dtype != torch.float16:
         return torch.bmm(a, b) if plus is None else plus.baddbmm_(a, b)
     if a.device.type != "cuda":
@@ -39,7 +40,8 @@ def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
-    """Compute the gradient of a matrix, x^T grad summed over rows, in float32, in its destination if there is one."""
+    """Return the gradient of a matrix W, x^T grad, in float32, given the gradient of x W. It is written to `sink`,
+    or to a new tensor if `sink` is None."""
     if sink is None:
         sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
     if x.dtype == torch.float32:
@@ -50,7 +52,7 @@ def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Return the result and its float16 copy, through which no gradient flows."""
+    """Return the result and its float16 copy (None if `half` is None), reshaped. No gradient flows through the copy."""
     if half is None:
         return result.view(shape), None
     half = half.view(shape)
@@ -60,6 +62,7 @@ def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, .
 
 
 def _is_long(parts: Parts, heads: int) -> bool:
+    """Return whether to use `long_attention` instead of `attention`, given queries, keys and values."""
     keys = parts[1]
     return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
 
@@ -67,7 +70,7 @@ def _is_long(parts: Parts, heads: int) -> bool:
 def _attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Return the values averaged by attention, (e, b m, d), and what the backward pass needs."""
+    """Return the means of values weighted by attention, (e, b m, d), and tensors for `_attend_backward`."""
     if _is_long(parts, heads):
         out, kept = long_attention.attend(parts, biases, table, heads)
         return _as_rows(out), kept
@@ -79,6 +82,7 @@ def _attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
 ) -> Tensor:  # fmt: skip
+    """Write gradients to `into` and return the gradients of the biases, as in `attention.attend_backward`."""
     arguments = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
         return attention.attend_backward(grad, kept[0], *arguments)
@@ -86,7 +90,7 @@ def _attend_backward(
 
 
 class Embed(Function):
-    """x W + bias (+ pe), for tokens with few features."""
+    """Compute x W + bias (+ pe), for tokens with few features."""
 
     @staticmethod
     def forward(
@@ -107,7 +111,7 @@ class Embed(Function):
 
 
 class Project(Function):
-    """x W + bias."""
+    """Compute x W + bias."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, weights: Matrix) -> Tensor:
@@ -125,7 +129,7 @@ class Project(Function):
 
 
 class OutHalf(Function):
-    """LN(x + mixed W + bias)."""
+    """Compute LN(x + mixed W + bias), where LN is a layer norm and `mixed` the result of attention."""
 
     @staticmethod
     def forward(
@@ -154,10 +158,10 @@ class OutHalf(Function):
 class Fold(Function):
     """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
 
-    Scores are (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax
-    cancels. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
-    Q K^T and V W first saves half of the products over rows. The key bias has no effect.
-    """
+    The matrices are Q K^T and V W side by side, and the vectors K q and v W + w. Scores are (x Q + q)(x K + k)^T =
+    (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax cancels; so the key bias k has no
+    effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
+    Q K^T and V W first saves half of the products over rows."""
 
     @staticmethod
     def forward(
@@ -196,7 +200,8 @@ class Fold(Function):
 
 
 class FoldedHalf(Function):
-    """LN(x + attention(x)) with a single head, for all tokens, or for the last token only, without `half`."""
+    """Compute LN(x + attention(x)) with a single head from the results of `Fold`, for all tokens or, if `last`, for the
+    last token only. `half` must be None if `last`."""
 
     @staticmethod
     def forward(
@@ -249,7 +254,7 @@ class FoldedHalf(Function):
 
 
 class AttentionHalf(Function):
-    """LN(x + attention(x)) for all tokens, or for the last token only, without `half`."""
+    """Compute LN(x + attention(x)) for all tokens or, if `last`, for the last only. `half` must be None if `last`."""
 
     @staticmethod
     def forward(
@@ -314,7 +319,7 @@ class AttentionHalf(Function):
 
 
 class MlpHalf(Function):
-    """LN(x + GELU(GELU(x U + bias) D + bias)) (+ pe)."""
+    """Compute LN(x + GELU(GELU(x U + up_bias) D + down_bias)) (+ pe), with matrices U (`up`) and D (`down`)."""
 
     @staticmethod
     def forward(
@@ -352,12 +357,12 @@ class MlpHalf(Function):
 
 
 class Measure(Function):
-    """Identity in the forward pass. In the backward pass, gradients are scaled by a power of two per member to suit the
-    range of float16. `unit`, (e,), is overwritten with the factor that reverses the scaling."""
+    """Return the outputs unchanged. In the backward pass, multiply the gradient of each member by a power of two, to
+    suit the range of float16. `unit`, (e,), is overwritten with the factor that reverses the scaling."""
 
     PEAK = 6
-    """The largest gradient of an output is scaled below this power of two. Gradients of earlier layers may be a
-    thousand times as large, or a millionth of it, without loss of precision."""
+    """The largest gradient of an output is scaled to less than 2 ** PEAK. Gradients of earlier layers may be a thousand
+    times as large, or a millionth of it, without loss of precision."""
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, unit: Tensor) -> Tensor:
@@ -375,12 +380,12 @@ class Measure(Function):
 
 
 def _power_of_two(power: Tensor) -> Tensor:
-    """Return exactly 2^power for integers from -126 to 127, by setting the exponent bits of a float32."""
+    """Return 2^power exactly, for integers from -126 to 127, by setting the exponent bits of a float32."""
     return ((power + 127) << 23).view(torch.float32)
 
 
 class Drop(Function):
-    """Dropout, with the same mask for values and gradients."""
+    """Apply dropout, with the same mask in the forward and backward pass. See `dropping.drop` for the arguments."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:

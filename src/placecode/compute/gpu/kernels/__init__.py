@@ -24,21 +24,27 @@ import os
 import torch
 
 HALVES = True
-"""Whether products with inputs that may be rounded to ten bits use float16 instead of TF32: faster, and as accurate."""
+"""Whether products whose inputs may be rounded to ten bits use float16, which is faster than TF32 and as accurate."""
 
 
 def takes_halves(x: torch.Tensor) -> bool:
-    """Return whether products may use float16 for a tensor, with the current settings of torch and of this module."""
+    """Return whether products of a tensor may use float16.
+
+    The tensor must be float32, `HALVES` true, and torch's precision of float32 products not "highest".
+    """
     return HALVES and x.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
 
 
 def available(device: torch.device) -> bool:
-    """Return whether the kernels can run on a device: CUDA, or any device in Triton's interpreter, for tests."""
+    """Return whether the kernels can run on a device: Triton is installed, and the device is a GPU.
+
+    In Triton's interpreter, which tests use, they can run on any device.
+    """
     if importlib.util.find_spec("triton") is None:
         return False
     return device.type == "cuda" or interpreted()
 
 
 def interpreted() -> bool:
-    """Return whether kernels run in Triton's interpreter, which has no hardware-specific functions."""
+    """Return whether kernels run in Triton's interpreter, in which hardware-specific functions are not available."""
     return os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,7 +1,7 @@
-"""Attention over short sequences: all tokens of an example and head are one tile that stays on the chip.
+"""Attention over short sequences: the scores of all tokens of an example and head are one tile that stays on the chip.
 
-Queries, keys and values are read from the projection without copies or transposes, and biases are added here. The
-features of a head are read in chunks, so that unusual widths need little padding.
+Queries, keys and values are read from the result of the projection without copies or transposes, and biases are added
+here. The features of a head are read in chunks, so that unusual widths need little padding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 LONGEST = 128
 """Maximum number of tokens of a tile."""
 KEPT = 32
-"""Maximum number of tokens for which attention weights are saved for the backward pass instead of recomputed."""
+"""Maximum number of tokens for which attention weights are saved for the backward pass. Above, it recomputes them."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
         16: {"C": 128, "num_warps": 2, "num_stages": 3},
@@ -33,12 +33,16 @@ LAUNCH: dict[str, dict[int, dict[str, int]]] = {
         128: {"C": 64, "num_warps": 8, "num_stages": 1},
     },
 }
-"""By number of tokens of a tile: bytes of a row read at a time, warps of a program, and stages of its loop."""
+"""Launch settings of both kernels, by the number of tokens of a tile: `C` is the number of bytes of a row that are read
+at a time. The others are the number of warps of a program and of iterations of its loop that are loaded in advance."""
 
 
 @triton.jit
 def operand(value, like, PRECISION: tl.constexpr):
-    """Convert a float32 tile to the dtype of `like` for a product, rounded for TF32, as the hardware truncates."""
+    """Return a float32 tile, converted to the dtype of `like`, as a factor of a product.
+
+    For TF32, it is rounded to ten bits here, because the hardware would truncate it.
+    """
     kind = like.dtype.element_ty
     if kind == tl.float32 and PRECISION == "tf32":
         bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
@@ -48,7 +52,11 @@ def operand(value, like, PRECISION: tl.constexpr):
 
 @triton.jit
 def read(x, bias, row, row_stride, real, col, c, BIAS: tl.constexpr):
-    """Read rows of one chunk of features in float32, with the bias added."""
+    """Return a tile of x in float32: the rows `row` and the columns `col`, a chunk of the c features of a head.
+
+    Rows where `real` is false, (rows, 1), and columns beyond c are 0. If BIAS, the bias of these columns is added to
+    all rows.
+    """
     value = tl.load(x + row[:, None] * row_stride + col[None, :], mask=real & (col < c)[None, :], other=0.0)
     value = value.to(tl.float32)
     if BIAS:
@@ -62,7 +70,7 @@ def _weights(
     TABLE: tl.constexpr, K_BIAS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the attention weights (M, N) of one example and head."""
+    """Return the attention weights (M, N) of one example and head, with queries in rows and keys in columns."""
     scores = tl.zeros((M, N), tl.float32)
     for first in range(0, c, C):
         col = first + tl.arange(0, C)
@@ -170,6 +178,7 @@ def _backward(
 
 
 def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[str, Any]:
+    """Return the constants and launch settings of a kernel; `passing` is "forward" or "backward"."""
     m, c = q.shape[2], q.shape[3] // heads
     tokens = max(16, triton.next_power_of_2(n))
     launch = dict(LAUNCH[passing][tokens])
@@ -179,11 +188,15 @@ def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[
 
 
 def exactness(x: Tensor) -> str:
-    """Return the precision of products with the current settings of torch: float32, or with rounded inputs."""
+    """Return Triton's name of the precision of products of x, from the current settings of torch.
+
+    It is "ieee" for float32 products, and "tf32" if inputs may be rounded or x is not float32.
+    """
     return "ieee" if x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 Parts = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values, or their gradients."""
 
 
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
@@ -191,8 +204,8 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
 
     `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), with contiguous features ordered by head. k may be float16
     if q is float32 and products round their inputs. `table`, (1 or h, m, n), in float32, is added to the scores of all
-    members and examples. Returns the result, (e, b, m, d), and for short sequences the attention weights, (e, b, h, m,
-    n), for the backward pass.
+    members and examples. Returns the result, (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward
+    pass. The weights are None if there are more than `KEPT` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -214,11 +227,11 @@ def attend_backward(
     grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
     into: Parts, places: Sinks, residual: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Compute the gradients of `attend` with respect to q, k and v, and write them into `into`.
+    """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
 
-    If v is the same tensor as k, the sum of both gradients is written. With `residual`, `grad`, (e, b, n, d), is added
-    to the gradient of k. Returns the concatenated gradients of the biases, (e, 3 d or d), in their destination if there
-    is one.
+    `kept` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients is
+    written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. Returns the concatenated
+    gradients of the biases, (e, 3 d or d), which are written to the destination in `places`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -238,5 +251,5 @@ def attend_backward(
 
 
 def per_head(table: Tensor | None) -> int:
-    """Return the stride between the tables of two heads, 0 if they share one."""
+    """Return the distance between the tables of two heads in memory; 0 if there is no table or one for all heads."""
     return 0 if table is None or table.shape[0] == 1 else table.stride(0)

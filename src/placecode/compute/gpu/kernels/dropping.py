@@ -1,4 +1,4 @@
-"""Dropout with the masks of `random.uniform`, which are computed in the kernel and not stored."""
+"""Dropout on a GPU. The random numbers are those of `random.uniform`, computed in the kernel and not stored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
+"""Number of elements per program."""
 
 
 @triton.jit
 def _mix(z):
-    """Apply the output function of splitmix64. Shifts of signed numbers copy the sign, so the high bits are cleared."""
+    """Return 64 random bits from the counter z, by the output function of the generator splitmix64.
+
+    Right shifts of signed numbers copy the sign bit, so the high bits are cleared after each shift.
+    """
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
@@ -31,9 +35,10 @@ def _drop(x, streams, keep, out, size, first, BLOCK: tl.constexpr):
 
 
 def drop(x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
-    """Set elements of x, (e, ...), to 0 unless a random number is below `keep`, (e,), and divide by `keep`.
+    """Return x, (e, ...), divided by `keep`, (e,), with elements set to 0 with probability 1 - `keep`.
 
-    Element i of a member uses the number of `random.uniform` at index `first` + i, with streams (e,) from `random`.
+    Element i of a member is kept if the number of `random.uniform` at index `first` + i is below `keep`. `streams`,
+    (e,), come from `random.stream`.
     """
     x = x.contiguous()
     size = x[0].numel()

@@ -1,11 +1,11 @@
-"""Attention over long sequences: tiles of queries iterate over tiles of keys, and scores are not stored.
+"""Attention over long sequences: programs for a tile of queries loop over tiles of keys, and scores are not stored.
 
-The softmax is updated for each tile of keys (as in FlashAttention). The backward pass recomputes the weights from the
-logarithm of the sum of each row. The arguments are those of `attention`.
+The softmax is updated for each tile of keys (as in FlashAttention). The backward pass recomputes the attention weights
+from the logarithm of the sum of exponentials of each row of scores. The arguments are those of `attention`.
 
 If products may round their inputs to the ten bits of TF32, the inputs are stored as float16, which has as many bits and
-is several times as fast here. Because of its small range, every tile of tokens is scaled by its largest number, its
-unit. In other precisions all units are 1.
+is several times as fast here. Because the range of float16 is small, every tile of tokens is divided by a number, its
+unit, so that its largest value becomes 32768. In other precisions all units are 1.
 """
 
 from __future__ import annotations
@@ -30,29 +30,33 @@ from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 WIDEST = 128
 """Maximum number of features of a head."""
 QUICKER = 64
-"""Number of tokens above which this is faster than one tile."""
+"""Number of tokens above which this module is faster than `attention`, which uses one tile."""
 UNIT = 128
-"""Number of tokens with a common unit, a multiple of the tokens of every tile below."""
+"""Number of tokens that share a unit. It is a multiple of the number of tokens of every tile in `LAUNCH`."""
 LAUNCH: dict[str, dict[str, int]] = {
     "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
 }
-"""Tokens of the tiles, warps of a program, and stages of the loop of each kernel."""
+"""Launch settings of each kernel: numbers of queries and keys of a tile, of warps of a program, and of iterations of
+its loop that are loaded in advance."""
 LOG2_E = 1.4426950408889634
-"""Weights are computed as powers of two, for which GPUs have an instruction. Scores are scaled accordingly."""
+"""Factor of the scores. Attention weights are then powers of two, for which GPUs have an instruction."""
 
 
 def suits(tokens: int, features: int) -> bool:
-    """Return whether to use this module instead of `attention`, for this number of tokens and features per head."""
+    """Return whether to use this module instead of `attention`, for this number of tokens and of features per head."""
     return features <= WIDEST and tokens > min(QUICKER, attention.LONGEST)
 
 
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Compute `attention.attend`. Also return what the backward pass needs: the base-2 logarithm of the sum of each
-    row, (e, b, m, h), and the float16 operands with their units, if float16 is used."""
+    """Return the result of `attention.attend`, (e, b, m, d), and tensors for the backward pass.
+
+    The first of these tensors is the base-2 logarithm of the sum of exponentials of each row of scores, (e, b, m, h).
+    If float16 is used, the others are queries, keys and values in float16 and their units (see `_operands`).
+    """
     q = parts[0]
     e, b, m, d = q.shape
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
@@ -69,7 +73,7 @@ def attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, places: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute `attention.attend_backward`, from what `attend` returned."""
+    """Compute the same as `attention.attend_backward`. `out` and `kept` are what `attend` returned."""
     (q, k, v), lse = parts, kept[0]
     e, b, m, d = q.shape
     tensors, numbers, settings = _arguments(parts, biases, table, heads, kept)
@@ -102,7 +106,10 @@ def attend_backward(
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
-    """Return queries, keys and values as float16, (e, b, h, tokens, features), and their units."""
+    """Return queries, keys and values with their biases as float16, (e, b, h, tokens, features), then their units.
+
+    Units have one number per member, example, head and `UNIT` tokens. Queries are multiplied by the scale of scores.
+    """
     c = parts[0].shape[3] // heads
     width = _width(c)
     operands: list[Tensor] = []
@@ -130,7 +137,7 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
 def _arguments(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, kept: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return the common arguments of all kernels: tensors, numbers and settings."""
+    """Return the arguments that all kernels have in common: a tuple of tensors, a tuple of numbers, and constants."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
     half = len(kept) > 1
@@ -147,7 +154,7 @@ def _arguments(
 
 
 def _launch(passing: str, width: int, kind: torch.dtype) -> dict[str, int]:
-    """Return the launch settings of a kernel for tiles of this width and dtype."""
+    """Return the launch settings of the kernel `passing` (a key of `LAUNCH`) for tiles of this width and dtype."""
     launch = LAUNCH[passing]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
     stages = launch["num_stages"] if width <= 64 and kind != torch.float32 else 1
@@ -155,5 +162,5 @@ def _launch(passing: str, width: int, kind: torch.dtype) -> dict[str, int]:
 
 
 def _width(features: int) -> int:
-    """Return the number of features of a tile."""
+    """Return the number of features of a tile: a power of two, at least 16, for this number of features per head."""
     return 1 << max(4, (features - 1).bit_length())

@@ -1,4 +1,8 @@
-"""Triton kernels of attention over long sequences, forward and backward."""
+"""Triton kernels of attention over long sequences, forward and backward. `long_attention` launches them.
+
+If HALF, tiles are float16 and divided by their unit, a number per tile that makes them fit into the range of float16
+(see `long_attention`). Results of products are multiplied by the units of both factors.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,19 @@ import triton.language as tl
 from placecode.compute.gpu.kernels.attention import operand, read
 
 RANGE: tl.constexpr = tl.constexpr(32768.0)
-"""Largest float16 number of a tile, in its unit. Other numbers keep all their bits down to 2^-29 of it."""
+"""Largest number of a float16 tile after division by its unit. Numbers down to 2^-29 of it keep all their bits."""
 ROOM: tl.constexpr = tl.constexpr(256.0)
-"""Scale of the gradients of scores, which are at most 129 in units of the largest numbers of their factors."""
+"""Factor that uses the range of float16 for gradients of scores. Before, these are divided by the largest values of
+their factors and are therefore at most 129: 128 for the features, plus 1 for the mean that is subtracted."""
 
 
 @triton.jit
 def _program(tiles, heads):
-    """Return the tile of a program, its member, example and head, and the indices of this head and example among all.
+    """Return which part of the work the current program does: tile, member, example of the member, and head.
 
-    GPUs allow any number of programs along the first axis, but few along the others.
+    Also return the index of the head among the heads of all examples and members, and the index of the example among
+    the examples of all members. Tiles, examples and heads share the first axis of programs, because GPUs allow many
+    programs along the first axis but few along the others.
     """
     tile, both = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     member, items = tl.program_id(1).to(tl.int64), tl.num_programs(0) // (tiles * heads)
@@ -31,7 +38,7 @@ def _halve(
     x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Add the bias to a tile of tokens, scale it, and store it as float16 in its unit, ordered by head."""
+    """Store a tile of tokens as float16, ordered by head, and its unit: (x + bias) * factor / unit."""
     place, member, item, head, number, _ = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real = (token < tokens)[:, None]
@@ -48,7 +55,11 @@ def _halve_gradient(
     grad, out, half, delta, units, means, tiles, tokens, c, heads,
     HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Compute the product of each token's values and their gradient, and store this gradient as float16 if required."""
+    """Store in `delta` the dot product of each token's result of attention and its gradient.
+
+    If HALF, also store the gradient as float16, its units, and in `means` the largest absolute value of `delta` in each
+    tile.
+    """
     place, _, _, head, number, example = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real, used = (token < tokens)[:, None], (col < c)[None, :]
@@ -67,7 +78,10 @@ def _halve_gradient(
 
 @triton.jit
 def _usable(unit):
-    """Return a unit that can be used as a divisor. Smaller units count as zero. NaN and infinity are preserved."""
+    """Return the unit, or 1e-30 if it is smaller or NaN, so that it can be used as a divisor.
+
+    Values of a tile that are NaN or infinite still lead to results that are not finite.
+    """
     return tl.where(unit > 1e-30, unit, 1e-30)
 
 
@@ -75,7 +89,10 @@ def _usable(unit):
 def _tile(
     x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Load a tile for a product."""
+    """Load a tile (the rows `row`, the columns `col`) of x as a factor of a product.
+
+    A float16 tile has been prepared by `_halve`. To other tiles, the bias is added and `factor` applied here.
+    """
     if HALF:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
     else:
@@ -84,6 +101,7 @@ def _tile(
 
 @triton.jit
 def _unit(units, tile, HALF: tl.constexpr):
+    """Return the unit of a tile, which is 1 without float16."""
     if HALF:
         return tl.load(units + tile)
     else:
@@ -92,7 +110,7 @@ def _unit(units, tile, HALF: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
-    """Convert a float32 tile for a product."""
+    """Return a float32 tile as a factor of a product: divided by `unit` in float16, or with the dtype of `like`."""
     if HALF:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
@@ -101,6 +119,7 @@ def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
 
 @triton.jit
 def _product(a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    """Return the product a b in float32. `unit` is the product of the units of a and b."""
     if HALF:
         return tl.dot(a, b) * unit
     else:
@@ -109,6 +128,7 @@ def _product(a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
 
 @triton.jit
 def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    """Return `total` plus the product a b. `unit` is the product of the units of a and b."""
     if HALF:
         return total + tl.dot(a, b) * unit
     else:
@@ -117,6 +137,7 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr
 
 @triton.jit
 def _plus_table(scores, table, query, key, m, n, log2_e):
+    """Return the scores plus the score bias `table`, (m, n), at these queries and keys."""
     return scores + log2_e * tl.load(table + query * n + key, mask=(query < m) & (key < n), other=0.0)
 
 
@@ -227,7 +248,10 @@ def _backward_keys(
     SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores are transposed here, with one row per key, so that weights enter the products without a transpose."""
+    """Compute the gradients of a tile of keys and values, in a loop over tiles of queries.
+
+    Scores have one row per key here, so that attention weights need not be transposed for the products.
+    """
     place, member, item, head, number, example = _program(tiles, heads)
     begin = place * KEYS
     key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)

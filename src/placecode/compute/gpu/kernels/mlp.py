@@ -1,7 +1,7 @@
-"""Bias and GELU between the two layers of the MLP, and the backward pass.
+"""Add the bias and apply GELU between the two layers of an MLP, forward and backward.
 
-The matrix product before it uses the vendor's library. Kernels that fuse the product and the GELU were tested, and were
-not faster (docs/performance.md).
+The matrix products before and after use the vendor's library. Kernels that fuse a product with the GELU were tested and
+were not faster (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slop
 
 FORTH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
 BACK = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
-"""Rows of a tile, and number of warps per tile."""
+"""Number of rows of a tile and of warps per tile, by dtype, in the forward (`FORTH`) and backward pass (`BACK`)."""
 PROGRAMS = 32768
 """Number of programs that occupy a large GPU in the backward pass."""
 
@@ -34,7 +34,7 @@ def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.const
 
 
 def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor:
-    """Compute GELU(u + bias) with the dtype `kind`, for u (e, rows, h) and bias (e, h)."""
+    """Return GELU(u + bias), (e, rows, h), for u (e, rows, h) and bias (e, h). Its dtype is `kind`, or that of u."""
     e, rows, width = u.shape
     out = torch.empty_like(u, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
@@ -67,8 +67,11 @@ def _activate_backward(
 def activate_backward(
     grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, kind: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of `activate`: of u, (e, rows, h), with the dtype `kind`, in the memory of `grad` if dtypes
-    are equal, and of the bias, (e, h), written to `into`."""
+    """Return the gradients of u, (e, rows, h), and of the bias, (e, h), given the gradient of the result of `activate`.
+
+    The gradient of u has the dtype `kind` (None for that of `grad`). If this is the dtype of `grad`, `grad` is
+    overwritten with it. The gradient of the bias is written to the destination `into`, if there is one.
+    """
     e, rows, width = u.shape
     out = grad if kind in (None, grad.dtype) else torch.empty_like(grad, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]

@@ -1,4 +1,4 @@
-"""Kernels over rows of features: residual + layer norm, GELU, and their backward passes.
+"""Kernels over rows of features (one row per token): layer norm with residual, GELU and PE, the embedding, and sums.
 
 A program of one warp processes a few whole rows, so that sums over a row stay in the warp.
 """
@@ -17,17 +17,18 @@ from placecode.compute.gpu.kernels import interpreted
 
 INTERPRETED: tl.constexpr = tl.constexpr(interpreted())
 EPSILON = 1e-5
-"""Added to the variance in a layer norm, as in torch."""
+"""Number that is added to the variance in a layer norm, as in torch."""
 VALUES = {torch.float32: 256, torch.bfloat16: 512}
-"""Number of features of each array per program of one warp in the backward pass. Twice as many in the forward pass."""
+"""Number of values of each array that a program of one warp processes at once in the backward pass, by dtype. In the
+forward pass it is twice as many."""
 Sinks = tuple[Tensor | None, ...] | None
-"""Destinations of gradients of vectors, (e, d), in float32. None for a new tensor."""
+"""Float32 tensors (e, d) to which gradients of biases, scales and shifts are written. None stands for a new tensor."""
 STAGES = 3
-"""Number of steps of a loop over rows that are loaded in advance."""
+"""Number of iterations of a loop over rows whose data are loaded in advance."""
 PROGRAMS = 8192
-"""Number of such programs that occupy a large GPU. A backward pass divides its rows into about as many parts."""
+"""Number of programs of one warp that occupy a large GPU. A backward pass divides its rows into about as many parts."""
 PIECES = 256
-"""Maximum number of parts per member, because their sums are summed afterwards."""
+"""Maximum number of partial sums per member, because they must be summed afterwards."""
 
 
 @triton.jit
@@ -41,10 +42,10 @@ def _inverse(x):
 
 @triton.jit
 def _normal_tail(x, bell):
-    """Return the integral of the normal density beyond |x|, given exp(-x^2 / 2). The error of 3e-7 is below torch's
-    erf.
+    """Return the probability that a standard normal variable exceeds |x|, given `bell`, which is exp(-x^2 / 2).
 
-    It is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), with a relative error of 1.5e-7.
+    It is approximated by exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), with a relative error of 1.5e-7.
+    With rounding, the error is 3e-7, less than that of torch's erf.
     """
     t = _inverse(1.0 + 0.3 * tl.abs(x))
     q = 0.035674259066581726 * t - 0.15720079839229584
@@ -102,12 +103,16 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Return the number of parts of the items of a member, and the items per part, given the tiles per item."""
+    """Return into how many parts to divide the `items` of each member, and the number of items per part.
+
+    One program processes one of `tiles` tiles of one part. There are about `programs` programs for all members.
+    """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), PIECES // tiles)))
     return triton.cdiv(items, share), share
 
 
 def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
+    """Return the launch settings of a kernel that processes `times` x VALUES values at once, in whole rows of x."""
     wide = triton.next_power_of_2(x.shape[-1])
     return {"ROWS": max(1, times * VALUES[x.dtype] // wide), "WIDTH": wide, "num_warps": 1}
 
@@ -116,11 +121,11 @@ def norm(
     x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
     halved: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """Compute LN(x + f(y + bias)) * scale + shift (+ pe), where f is GELU with `activate`, otherwise the identity.
+    """Compute LN(x + f(y + bias)) * scale + shift (+ pe), where f is GELU if `activate` is true, else the identity.
 
     x and y are (e, rows, d), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n, d), and its row
-    r mod n is added to row r. Returns the result, (e, rows, d), its float16 copy with `halved`, and the mean and
-    inverse standard deviation of each row, (e, rows).
+    r mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16 copy (None unless `halved`),
+    and the mean and the inverse standard deviation of each row, (e, rows), which the backward pass needs.
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
@@ -144,7 +149,10 @@ def _norm_backward(
     GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Rows are (item, token). A program processes a tile of tokens for a part of the items."""
+    """Compute the gradients for `norm_backward`. A row is one token of one item (example).
+
+    A program processes a tile of tokens of several items.
+    """
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
     token = tile * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, WIDTH)
@@ -195,10 +203,14 @@ def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, spread: Tensor,
     tokens: int | None, activate: bool, into: Sinks, kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
-    """Compute the gradients of `norm`, given that of its result, (e, rows, d).
+    """Compute the gradients of `norm`, given the gradient of its result, (e, rows, d).
 
-    Returns the gradients of x, (e, rows, d), of y, (e, rows, d), with the dtype `kind`, or the same tensor if both are
-    equal, of bias, scale and shift, (e, d), written to `into`, and of the PE, (e, n, d), with `tokens` = n.
+    `tokens` is the number n of tokens of the PE, or None without a PE. Returns four gradients:
+
+    - of x, (e, rows, d)
+    - of y, (e, rows, d), with the dtype `kind` (None for that of y); the same tensor as that of x if both are equal
+    - of bias, scale and shift, a tuple of (e, d), written to the destinations `into` where there are any
+    - of the PE, (e, n, d), or None without a PE
     """
     e, rows, width = grad.shape
     tile = _tile(y)
@@ -241,7 +253,10 @@ def _sum_pieces(
 
 
 def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
-    """Sum the parts (e, parts, k, d) of k <= 3 gradients, (e, d) each, and write them to `into`."""
+    """Sum the partial sums (e, parts, k, d) of k <= 3 gradients over parts, and return the k gradients, each (e, d).
+
+    They are written to the destinations `into`, or to new tensors where there is none.
+    """
     e, parts, count, width = pieces.shape
     destinations = (None,) * count if into is None else into
     places = tuple(pieces.new_empty(e, width) if place is None else place for place in destinations)
@@ -278,8 +293,10 @@ def _embed(
 
 
 def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Compute x W + bias (+ pe), (e, rows, d), for x (e, rows, f), W (e, f, d), bias (e, d) and pe (e, n, d), whose row
-    r mod n is added to row r. Also return a float16 copy with `halved`."""
+    """Return x W + bias (+ pe), (e, rows, d), and its float16 copy (None unless `halved`).
+
+    x is (e, rows, f), W is (e, f, d), bias is (e, d), and pe is (e, n, d). Row r mod n of pe is added to row r.
+    """
     (e, rows, features), width = x.shape, w.shape[2]
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
     half = torch.empty_like(out, dtype=torch.float16) if halved else None
@@ -297,7 +314,7 @@ def _embed_backward(
     grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
     FEATURES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A program processes one token for a part of the items."""
+    """Compute partial sums for `embed_backward`. A program processes one token of several items."""
     token, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     col, feature = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
     used = col < width
@@ -316,7 +333,10 @@ def _embed_backward(
 
 
 def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of W, (e, f, d), and of the PE, (e, n, d), whose sum over tokens is that of the bias."""
+    """Return the gradients of W, (e, f, d), and of the PE, (e, n, d), given the gradient of the result of `embed`.
+
+    `tokens` is n. The gradient of the bias is the sum of the gradient of the PE over tokens.
+    """
     (e, rows, width), features = grad.shape, x.shape[2]
     items = rows // tokens
     parts, share = cut(items, tokens, e, PROGRAMS)
@@ -343,7 +363,7 @@ def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constex
 
 
 def shift_rows(x: Tensor, bias: Tensor) -> Tensor:
-    """Add a bias (e, d) to x (e, rows, d) in place."""
+    """Add a bias (e, d) to x (e, rows, d) in place and return x."""
     e, rows, width = x.shape
     tile = _tile(x, 2)
     _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](x, bias, rows, width, bias.stride(0), **tile)

@@ -1,4 +1,7 @@
-"""Optimizer steps on flat arrays (e, P): one pass for the norms of the gradients, and one for everything else."""
+"""Optimizer steps (Adam, AdamW, SGD) on a GPU, for flat arrays of parameters (e, P).
+
+`norms` reads the gradients once, and `update` does everything else in one pass.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 
 
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
-    """Return the gradient norm of each member, (e,). Columns from `pe_first`, the PE, count only if it is trained."""
+    """Return the gradient norm of each member, (e,).
+
+    The PE is in the columns from `pe_first` on. They count only for members that train their PE: `learns`, (e,), is
+    not 0.
+    """
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
     share = BLOCK * triton.cdiv(triton.cdiv(size, BLOCK), parts)
@@ -79,11 +86,13 @@ def update(
     rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decays: tuple[Tensor | None, Tensor | None],
     betas: tuple[Tensor, Tensor], epsilon: Tensor, fixes: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
-    """Apply one step of adam, adamw or sgd in place, with settings of shape (e, 1). For sgd, the first beta is
-    momentum.
+    """Update the parameters `flat`, (e, P), and `moments` in place by one step of `kind`: adam, adamw or sgd.
 
-    `factor` multiplies the gradients. `fixes` are the bias corrections of Adam, the second as a square root. `decays`
-    are the weight decays of the weights and of the PE, or None. Members that are not alive do not change.
+    The PE is in the columns from `pe_first` on. Settings have shape (e, 1). `rate` is the learning rate of the weights,
+    and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None. `decays` are the weight decays
+    of the weights and of the PE, each None if it is 0 for all members. For sgd, the first of `betas` is the momentum.
+    `fixes` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t). Members do not change if `alive`, (e,),
+    is 0, and their PE is not trained if `learns`, (e,), is 0.
     """
     e, size = flat.shape
     optional = (factor, *decays)
