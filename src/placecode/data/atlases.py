@@ -255,7 +255,7 @@ def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
     return np.array([np.bincount(groups[parcels == number]).argmax() for number in range(1, count + 1)])
 
 
-# the first or last part of a region's name that says on which side it is, and the same as one letter
+# texts at the beginning or end of a region's name that say on which side of the brain it is, and the side as a letter
 SIDES = {"l": "l", "lh": "l", "left": "l", "r": "r", "rh": "r", "right": "r"}
 _SIDE = "|".join(sorted(SIDES, key=len, reverse=True))
 _PATTERNS = (

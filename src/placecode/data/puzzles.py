@@ -157,8 +157,8 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
 
     - Binary: the row or the column of the target contains n-1 symbols, so one remains.
     - Ternary: the row and the column of the target together contain n-1 symbols.
-    - Quaternary: a symbol is missing in the row of the target, and cannot be in any other blank of the row, because it
-      is already in the column of that blank. The same holds with row and column exchanged.
+    - Quaternary: a symbol is missing in the row of the target, and every other blank of the row has it in its column,
+      so the symbol must be in the target. A puzzle also counts if this holds with row and column exchanged.
 
     If several classes apply, the first one counts.
 

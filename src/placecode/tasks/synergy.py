@@ -167,6 +167,7 @@ class Synergy(Masked):
         return best_error(self.blocks, hidden_of(ratio, self.tokens), values, correlation, noise)
 
     def describe(self) -> dict[str, Any]:
+        """Return the description of `Masked`, and the best possible error for each fraction of hidden channels."""
         best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
         return {**super().describe(), "best_mse": best}
 

@@ -159,10 +159,12 @@ class Table(Masked):
         return value * (self.used & known[..., None]).to(raw.dtype), known
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Compute the mean squared error of the hidden channels of a batch, (e,), one number per member."""
         errors, hidden = self.wrong(outputs, targets)
         return errors.sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Compute "mse", the mean squared error of the hidden channels of each row, (e, b)."""
         errors, hidden = self.wrong(outputs, targets)
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
