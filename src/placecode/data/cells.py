@@ -1,4 +1,7 @@
-"""Parsing of cells and text files, shared by the readers of tables, recordings, channel files and puzzles."""
+"""Parsing of cells and text files, shared by the readers of tables, recordings, channel files and puzzles.
+
+A cell is the text between two separators of a line in a CSV file.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ import numpy as np
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables with keys
+KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables, each with a key (name)
 MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
-TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}  # headers of a first column with row numbers, in lower case
+TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
+"""Names, in lower case, of a first column that contains row numbers or times."""
 
 
 def number(cell: str) -> float | None:
-    """Parse a cell: a number, NaN for a missing value, or None for a word.
+    """Return the number in a cell, NaN if the value is missing, or None if the cell contains a word.
 
     >>> number(" 2.5 "), number("N/A"), number("west")
     (2.5, nan, None)
@@ -37,19 +41,20 @@ def number(cell: str) -> float | None:
 
 
 def is_word(cell: str) -> bool:
-    """Return whether a cell is neither a number nor a missing value."""
+    """Return whether a cell contains neither a number nor a text that stands for a missing value."""
     return number(cell) is None
 
 
 def counted(cells: Sequence[str]) -> bool:
-    """Return whether cells are consecutive integers from 0 or 1, as in the header of a table without names."""
+    """Return whether cells are 0, 1, 2 ... or 1, 2, 3 ..., as in the header of a table whose columns have no names."""
     return any(list(cells) == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 
 def separator(ending: str, line: str) -> str:
-    """Return the separator of a text file: a tab in .tsv, otherwise the most frequent candidate in its first line.
+    """Return the character that separates the cells of a text file: a tab in .tsv, otherwise a comma, semicolon or tab.
 
-    Decimal commas do not count.
+    Of these three, the most frequent in the first `line` is chosen, unless its commas are decimal commas. `ending` is
+    the suffix of the file in lower case.
 
     >>> separator(".csv", "a,b;c"), separator(".csv", "a;b;c,d"), separator(".csv", "0,5;-0,3;1,25")
     (',', ';', ';')
@@ -60,14 +65,14 @@ def separator(ending: str, line: str) -> str:
 
 
 def _has_decimal_commas(line: str, sign: str) -> bool:
-    """Return whether a line separated by `sign` contains numbers with decimal commas and no words."""
+    """Return whether a line, if separated by `sign`, contains numbers with decimal commas and no words."""
     cells = [cell.strip().strip('"') for cell in line.split(sign)]
     others = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
     return len(others) < len(cells) > 1 and not any(map(is_word, others))
 
 
 def beginning(path: Path) -> bytes:
-    """Return the first bytes of a file. Raises `BadInput` if it is empty or cannot be read."""
+    """Return the first ten bytes of a file. Raises `BadInput` if the file is empty or cannot be read."""
     try:
         with open(path, "rb") as file:
             head = file.read(10)
@@ -79,7 +84,10 @@ def beginning(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file in UTF-8, without the byte-order mark that spreadsheets write."""
+    """Return the text of a UTF-8 file, without the byte-order mark that spreadsheets write.
+
+    Raises `BadInput` if the file cannot be read or is not UTF-8.
+    """
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -89,20 +97,27 @@ def read_text(path: Path) -> str:
 
 
 def csv_rows(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each row, without spaces around them. Empty lines have no cells."""
+    """Yield the line number and the list of cells of each row, with spaces around cells removed.
+
+    `sign` is the separator. The list of an empty line is empty.
+    """
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     for row in reader:
         yield reader.line_num, [cell.strip() for cell in row]
 
 
 def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> None:
-    """Raise `BadInput` if a row of a text file has another number of cells than the first."""
+    """Raise `BadInput` if a row of a text file does not have `width` cells. `line` is its line number."""
     if len(row) != width:
         raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
 
 
 def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None) -> None:
-    """Raise `BadInput` for another format, for a key if there can be only one table, and for unreadable files."""
+    """Check a file before it is opened.
+
+    Raises `BadInput` if its suffix `ending` is not in `formats`, if it is empty or unreadable, or if there is a `key`
+    (name of a table) although files of this format contain only one table.
+    """
     choice(f"The format of {path}", ending, formats)
     beginning(path)
     if key is not None and ending not in KEYED:
@@ -110,13 +125,17 @@ def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None)
 
 
 def unreadable(path: str | Path, ending: str) -> BadInput:
-    """Return the exception for a truncated or otherwise invalid file."""
+    """Return the exception for a truncated or otherwise invalid file with the suffix `ending`."""
     return BadInput(f"{path} must be a whole {ending} file of plain numbers; it cannot be read as one.")
 
 
 @contextlib.contextmanager
 def reading(path: Path, ending: str) -> Iterator[None]:
-    """Convert the various exceptions that libraries raise for truncated or invalid files to `BadInput`."""
+    """Convert exceptions in a `with` block that reads a file to `BadInput`.
+
+    Libraries raise many different exceptions for truncated or invalid files. `BadInput` and `MemoryError` are not
+    converted.
+    """
     try:
         yield
     except (BadInput, MemoryError):
@@ -126,12 +145,12 @@ def reading(path: Path, ending: str) -> Iterator[None]:
 
 
 def repeated(items: Iterable[Any]) -> list[Any]:
-    """Return the items that occur more than once."""
+    """Return the items that occur more than once, each of them once."""
     return [item for item, count in Counter(items).items() if count > 1]
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """List at most `most` names in quotes, for a message.
+    """Return names in quotes as one text for a message, at most `most` of them and the number of the others.
 
     >>> listed(["a", "b"]), listed("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
@@ -142,6 +161,9 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to float32 via float64, so that integers and their texts are rounded alike."""
+    """Convert numbers to float32, by way of float64.
+
+    An integer is then rounded in the same way, whether it is stored as an integer or parsed from text.
+    """
     with np.errstate(over="ignore"):  # values that are too large become infinite, which is checked later
         return np.asarray(numbers, dtype=np.float64).astype(np.float32)

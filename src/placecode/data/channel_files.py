@@ -1,4 +1,4 @@
-"""Text files that accompany a table: names of channels, groups of samples, positions and labels of channels.
+"""Reading of text files that accompany a table: names, positions and labels of its channels, groups of its samples.
 
 | file | content |
 |---|---|
@@ -19,13 +19,13 @@ import numpy as np
 from placecode.data.cells import check_width, csv_rows, listed, number, read_text, repeated, separator
 from placecode.errors import BadInput
 
-MAX_COORDINATE = 1e100  # largest coordinate; the squares of larger distances overflow in float64
+MAX_COORDINATE = 1e100  # largest absolute coordinate; larger distances squared would overflow in float64
 Rows = list[tuple[int, list[str]]]
-"""Rows of a text file with their line numbers."""
+"""The line number and the cells of each row of a text file."""
 
 
 def read_names(path: str | Path) -> list[str]:
-    """Read the names of channels, in the order of the file."""
+    """Return the names of channels in the order of the file. Raises `BadInput` if a name is empty."""
     path = Path(path)
     rows = _rows(path)
     heads = [cell.casefold() for cell in rows[0][1]]
@@ -44,7 +44,11 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Read the group of each sample of a table with this name and number of samples."""
+    """Return the group of each sample of a table, (samples,).
+
+    `samples` is the number of samples of the table, and `table` its name for error messages. Raises `BadInput` if there
+    is not exactly one group per sample.
+    """
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -60,7 +64,10 @@ def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
 
 
 def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Read the positions of channels, (n, 2) or (n, 3), in the order of `names`."""
+    """Return the positions of channels, (n, 2) or (n, 3), in the order of `names`, the names of the n channels.
+
+    Raises `BadInput` unless the file has finite coordinates for exactly these channels.
+    """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
     axes = [heads.index(axis) for axis in ("x", "y", "z") if axis in heads]
@@ -74,9 +81,10 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
 
 
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read the labels of channels in the order of `names`.
+    """Read the labels of channels, in the order of `names`, the names of the n channels.
 
-    Returns codes, (n,), -1 without a label, and the sorted labels that they index.
+    Returns one code per channel, (n,), -1 for a channel without a label, and the sorted labels that the codes index.
+    Raises `BadInput` unless the file has exactly these channels.
     """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "label"],), "name and label")
@@ -87,7 +95,11 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 
 def _rows(path: Path) -> Rows:
-    """Read all rows of a text file, with one cell per row unless it is CSV. Empty lines at the end are ignored."""
+    """Return all rows of a text file with their line numbers, except empty lines at the end.
+
+    In a .csv or .tsv file a row is divided into cells. In other files a line is one cell. Raises `BadInput` for an
+    empty file.
+    """
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = separator(ending, text.partition("\n")[0])
@@ -102,13 +114,17 @@ def _rows(path: Path) -> Rows:
 
 
 def _check_widths(path: Path, rows: Rows) -> None:
-    """Raise `BadInput` if rows differ in their number of cells."""
+    """Raise `BadInput` if a row has another number of cells than the first row."""
     for line, row in rows:
         check_width(path, line, row, len(rows[0][1]))
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
-    """Read a CSV with exactly these columns and one row per name, in the order of the names."""
+    """Return the rows of a CSV file in the order of `names`, and the names of its columns in lower case.
+
+    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message. Raises
+    `BadInput` for other columns, and unless the column "name" has exactly one row for each of `names`.
+    """
     rows = _rows(path)
     heads = [cell.casefold() for cell in rows[0][1]]
     if sorted(heads) not in [sorted(header) for header in allowed]:

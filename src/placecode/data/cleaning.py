@@ -1,8 +1,10 @@
-"""Cleaning of one recording: detrending, band-pass filtering, regression of confounds and of the global signal.
+"""Cleaning of a brain recording: detrending, band-pass filtering, regression of confounds and of the global signal.
 
-All functions take one recording, (T, n), of one person, so recordings do not affect each other. The steps and their
-order are those of nilearn's `signal.clean`, with which tests compare them. Only scipy is needed. The global signal is
-removed together with the confounds.
+All functions take the recording of one person, T time points of n regions, (T, n). Recordings therefore do not affect
+each other. The steps and their order are those of nilearn's `signal.clean`, and tests compare the results with it. Only
+scipy is needed. The global signal (mean over regions) is removed together with the confounds.
+
+A linear trend is removed completely:
 
 >>> line = np.arange(60.0)[:, None] * [[1.0, -2.0]] + 5
 >>> bool(np.abs(clean(line, detrend=True)).max() < 1e-9)
@@ -22,7 +24,11 @@ FILTER_ORDER = 5
 
 
 def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: float) -> Array:
-    """Apply a band-pass filter to every column, (T, n). Cut-offs are in Hz, None for no limit; `tr` is in seconds."""
+    """Return `values`, (T, n), with a band-pass filter applied to every column.
+
+    `low` and `high` are the cut-off frequencies in Hz, None for no limit. `tr` is the time between two rows in seconds.
+    Raises `BadInput` for frequencies that are not valid, see `check_band`.
+    """
     from scipy import signal
 
     check_band(low, high, tr)
@@ -39,7 +45,10 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
 
 
 def check_band(low: float | None, high: float | None, tr: float | None) -> None:
-    """Raise `BadInput` for cut-off frequencies that are not valid for the repetition time."""
+    """Raise `BadInput` unless 0 < low < high <= 0.5 / tr, the highest frequency that can be recorded.
+
+    Either frequency may be None, for no limit. `tr`, the repetition time in seconds, is required unless both are None.
+    """
     if low is None and high is None:
         return
     if tr is None or not tr > 0:
@@ -49,9 +58,10 @@ def check_band(low: float | None, high: float | None, tr: float | None) -> None:
 
 
 def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
-    """Subtract the least squares fit of confounds, (T, k), from every column of values, (T, n), but keep its mean.
+    """Return `values`, (T, n), without what a linear regression on the `confounds`, (T, k), explains of each column.
 
-    The result is uncorrelated with the confounds. A constant confound has no effect.
+    The means of the columns do not change. The result is uncorrelated with the confounds. A constant confound has no
+    effect.
     """
     from scipy import linalg
 
@@ -77,10 +87,11 @@ def clean(
     confounds: npt.ArrayLike | None = None,
     global_signal: bool = False,
 ) -> Array:
-    """Clean one recording, (T, n): detrend, filter, then regress out confounds and global signal together.
+    """Return a cleaned recording, (T, n): detrended, filtered, then without confounds and global signal, as requested.
 
-    Confounds, (T, k), are detrended and filtered like the regions. The global signal is the mean over regions after
-    that. `low` and `high` are in Hz and require `tr`, in seconds.
+    Confounds, (T, k), are detrended and filtered like the regions before they are regressed out. The global signal is
+    the mean over the detrended and filtered regions. `low` and `high` are the cut-off frequencies of the filter in Hz.
+    They require `tr`, the repetition time in seconds.
     """
     from scipy import signal
 

@@ -1,4 +1,4 @@
-"""Optional packages of the extra `brain`."""
+"""Import of the optional packages that `pip install 'placecode[brain]'` installs, with an error that says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from placecode.errors import absent
 
 
 def needed(module: str, what: str) -> Any:
-    """Import a module. Raises `BadInput` with the install command if it is missing."""
+    """Import and return a module. If it is missing, raise `BadInput` with the command that installs it.
+
+    `what` is the feature that needs the module, for the message.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -19,7 +22,10 @@ def needed(module: str, what: str) -> Any:
 
 
 def package_folder(package: str, what: str) -> Path:
-    """Return the folder of an installed package, for its data files, without importing it."""
+    """Return the folder of an installed package, to read its data files, without importing the package.
+
+    If it is missing, raise `BadInput` as `needed` does. `what` is the feature that needs the package.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise absent(what, package)

@@ -1,7 +1,7 @@
-"""Reading, checking, writing and caching of puzzles as CSV files in the published format.
+"""Reading, checking, writing and caching of Latin square puzzles as CSV files, in the format the authors published.
 
-A folder has the layout of the published puzzles: one training file per class and one file of held-out puzzles. The
-cache has the same layout, so a cached folder can be shared.
+A folder has one file of training puzzles per class of difficulty (`TRAINING_FILES`) and one file of held-out puzzles
+(`HELDOUT_FILE`). Generated puzzles are cached in folders of the same layout, so a cached folder can be given to others.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from placecode.errors import BadInput
 TRAINING_FILES = tuple(f"train_{name.lower()}.csv" for name in CLASSES)
 HELDOUT_FILE = "human_puzzles.csv"
 FILES = (*TRAINING_FILES, HELDOUT_FILE)
-HASHES_FILE = "sha256.txt"
+HASHES_FILE = "sha256.txt"  # hashes of the other files of a cached folder
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
 COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of puzzles
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:
-    """Read and check the training and held-out puzzles of a folder in the published layout.
+    """Return the training puzzles, ordered by class, and the held-out puzzles of a folder in the published layout.
 
-    Training puzzles are ordered by class. They must have a larger Jaccard distance than `distance` from all held-out
-    puzzles, which otherwise would not test generalization.
+    Raises `BadInput` if a file is missing or invalid, or if the Jaccard distance between a training puzzle and a
+    held-out puzzle is at most `distance`. Held-out puzzles that are closer would not test generalization.
     """
     folder = Path(folder)
     missing = [name for name in FILES if not os.path.exists(folder / name)]
@@ -57,9 +57,10 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
 
 
 def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
-    """Read and check a file of puzzles, all of the class `condition` if there is one.
+    """Return the puzzles of a file, and the line number of each, (N,).
 
-    Returns the puzzles and the line number of each, (N,). Raises `BadInput` for the first invalid line.
+    If `condition` is not None, all puzzles must be of this class. Raises `BadInput` at the first line with an invalid
+    puzzle: without a unique solution, with a wrong solution or class, or equal to an earlier puzzle.
     """
     path = Path(path)
     cells, conditions, answers, lines = [], [], [], []
@@ -99,7 +100,7 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
-    """Yield the line number and the values of `COLUMNS` for each row of a file, except empty lines."""
+    """Yield the line number and the cells in `COLUMNS` (class, puzzle, solution) of each row that is not empty."""
     text = read_text(path)
     if "\0" in text:
         raise BadInput(f"{path} must be a text file in UTF-8; it has a zero byte.")
@@ -122,7 +123,11 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
 
 
 def _parse(text: str, order: int, place: str) -> list[int]:
-    """Parse the text of a puzzle, and check that it has one target and no repeated symbol in a row or column."""
+    """Return the cells, (n*n,), of a puzzle that is written as n*n digits in row order.
+
+    Raises `BadInput` for other digits, another length, more or less than one target, or a symbol that is repeated in a
+    row or column. `place` is the file and line in words, for the message.
+    """
     target = str(order + 1)
     allowed = "".join(str(value) for value in range(order + 2))
     wrong = next((sign for sign in text if sign not in allowed), None)
@@ -142,12 +147,12 @@ def _parse(text: str, order: int, place: str) -> list[int]:
 
 
 def _quoted(value: str) -> str:
-    """Quote a value from a file, truncated to 40 characters."""
+    """Return a text from a file in quotes for a message, cut to 40 characters."""
     return repr(value if len(value) <= 40 else value[:37] + "...")
 
 
 def to_csv(puzzles: Puzzles) -> str:
-    """Format puzzles as CSV text in the published format.
+    """Return puzzles as the text of a CSV file in the published format.
 
     >>> one = np.array([[1, 2, 3, 5] + 12 * [0]], dtype=np.uint8)
     >>> print(to_csv(Puzzles(one, np.array([0]), np.array([4]))), end="")
@@ -160,7 +165,10 @@ def to_csv(puzzles: Puzzles) -> str:
 
 
 def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
-    """Write puzzles in the published layout. Hashes are written last, so that readers can detect partial folders."""
+    """Write puzzles to a folder in the published layout.
+
+    The file of hashes is written last. A folder without it, or with other hashes, is incomplete.
+    """
     parts = [training[training.classes == index] for index in range(len(CLASSES))]
     contents = {name: to_csv(part).encode() for name, part in zip(FILES, (*parts, heldout), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +177,7 @@ def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename, so that readers never see a partial file."""
+    """Write a file under a temporary name and rename it, so that other processes never see a partial file."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_bytes(data)
@@ -179,16 +187,17 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _hashes(contents: Mapping[str, bytes]) -> bytes:
-    """Return the hashes of files in the format of `sha256sum`."""
+    """Return the SHA-256 hashes of files as text in the format of `sha256sum`. `contents` maps names to bytes."""
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items()).encode()
 
 
 def cached(
     key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
 ) -> tuple[Puzzles, Puzzles]:
-    """Return training and held-out puzzles from the folder `key` of the cache, or make and cache them.
+    """Return training and held-out puzzles from the folder `key` of the cache, or generate them with `make`.
 
-    A folder with an incorrect hash is replaced. A cache that cannot be read or written is ignored.
+    Generated puzzles are written to the cache. A cached folder is replaced if its hashes are wrong or if its puzzles
+    are invalid for this `order` and `distance` (see `read_folder`). A cache that cannot be read or written is ignored.
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key
@@ -202,7 +211,10 @@ def cached(
 
 
 def cache_folder() -> Path:
-    """Return $PLACECODE_CACHE, or placecode in the user's cache folder. Raises `OSError` without a home folder."""
+    """Return the folder of the cache: $PLACECODE_CACHE, or "placecode" in the user's cache folder.
+
+    Raises `FileNotFoundError` if the user has no home folder.
+    """
     chosen = os.environ.get("PLACECODE_CACHE")
     if chosen:
         return Path(chosen)

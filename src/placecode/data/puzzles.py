@@ -1,7 +1,8 @@
-"""Latin square puzzles as arrays: solving, classification, random puzzles and distances. Pure functions.
+"""Latin square puzzles as arrays: solving, classification by difficulty, random puzzles and distances between puzzles.
 
-A puzzle of order n has n*n cells in row order: 0 is a blank, 1 to n are symbols, and n+1 is the target, whose symbol is
-to be found.
+In a Latin square of order n, each of n symbols occurs once in every row and every column. A puzzle has n*n cells in row
+order: 0 is a blank, 1 to n are given symbols ("givens"), and n+1 is the target, the cell whose symbol is to be
+predicted. `solve` returns the symbols that are possible there. All functions are pure.
 
 >>> solve([1, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 {4}
@@ -22,7 +23,7 @@ import numpy.typing as npt
 Cells = npt.NDArray[np.uint8]
 
 ORDERS = (4, 5, 6)
-CLASSES = ("Binary", "Ternary", "Quaternary")
+CLASSES = ("Binary", "Ternary", "Quaternary")  # classes of difficulty, see `classify`
 UNSOLVED = -1
 """Class of puzzles that cannot be solved in one step."""
 
@@ -34,34 +35,36 @@ class Puzzles:
     cells: Cells
     """Cells in row order, (N, n*n)."""
     classes: npt.NDArray[np.int64]
-    """Class of each puzzle, (N,), as an index into `CLASSES`."""
+    """Class of difficulty of each puzzle, (N,), as an index into `CLASSES`."""
     solutions: npt.NDArray[np.int64]
-    """Symbol of the target, (N,), from 1 to n."""
+    """Correct symbol of the target of each puzzle, (N,), from 1 to n."""
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def __getitem__(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> Puzzles:
+        """Return a subset of the puzzles, selected by indices, a mask or a slice."""
         return Puzzles(self.cells[rows], self.classes[rows], self.solutions[rows])
 
     @property
     def order(self) -> int:
+        """Number n of rows, columns and symbols."""
         return order_of(self.cells)
 
     @property
     def givens(self) -> npt.NDArray[np.int64]:
-        """Number of givens of each puzzle, (N,)."""
+        """Number of givens (symbols that are shown) of each puzzle, (N,)."""
         filled: npt.NDArray[np.int64] = np.count_nonzero(self.cells, axis=1)
         return filled - 1  # without the target
 
 
 def order_of(cells: Cells) -> int:
-    """Return the order n of puzzles (N, n*n)."""
+    """Return the order n of puzzles with cells (N, n*n)."""
     return math.isqrt(cells.shape[1])
 
 
 def join(parts: Sequence[Puzzles]) -> Puzzles:
-    """Concatenate sets of puzzles."""
+    """Concatenate several sets of puzzles to one."""
     return Puzzles(
         np.concatenate([part.cells for part in parts]),
         np.concatenate([part.classes for part in parts]),
@@ -70,11 +73,11 @@ def join(parts: Sequence[Puzzles]) -> Puzzles:
 
 
 def solve(puzzle: Sequence[int] | Cells) -> set[int]:
-    """Return the possible symbols of the target over all completions to a Latin square.
+    """Return the symbols that the target has in at least one completion of the puzzle to a Latin square.
 
-    For each symbol that is not in the row or column of the target, a backtracking search looks for one completion. It
-    continues at the blank with the fewest possible symbols, so it is fast even for order 6 with its 812,851,200
-    squares.
+    For each symbol that is not in the row or column of the target, a backtracking search looks for one completion. The
+    search continues at the blank with the fewest possible symbols. It is therefore fast even for order 6, for which
+    812,851,200 Latin squares exist.
 
     Parameters
     ----------
@@ -83,11 +86,12 @@ def solve(puzzle: Sequence[int] | Cells) -> set[int]:
     Returns
     -------
     set of int
-        Empty if there is no completion.
+        Symbols from 1 to n. The set is empty if there is no completion, and has one element if the puzzle has a unique
+        solution.
     """
     cells = [int(cell) for cell in puzzle]
     n = math.isqrt(len(cells))
-    rows = [(1 << n) - 1] * n  # available symbols as bits
+    rows = [(1 << n) - 1] * n  # symbols that each row does not contain yet, as bits
     columns = list(rows)
     blanks = []
     target = (0, 0)
@@ -118,7 +122,11 @@ def solve(puzzle: Sequence[int] | Cells) -> set[int]:
 
 
 def _completable(rows: list[int], columns: list[int], blanks: list[tuple[int, int]]) -> bool:
-    """Return whether the available symbols of rows and columns can fill the blanks. Restores its arguments."""
+    """Return whether all blanks can be filled so that no symbol is repeated in a row or column.
+
+    `rows` and `columns` are the symbols that each row and column does not contain yet, as bits. `blanks` are pairs of
+    row and column. The arguments are changed during the search and restored at its end.
+    """
     if not blanks:
         return True
     best, fewest = 0, len(rows) + 1
@@ -145,14 +153,14 @@ def _completable(rows: list[int], columns: list[int], blanks: list[tuple[int, in
 
 
 def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Classify puzzles by the single step that solves them.
+    """Classify puzzles by the kind of reasoning step that finds the symbol of the target.
 
-    - Binary: the row or the column of the target contains n-1 symbols.
-    - Ternary: row and column together contain n-1 symbols.
-    - Quaternary: a symbol that is missing in the row is excluded from all other blanks of the row by their columns, or
-      the same with row and column exchanged.
+    - Binary: the row or the column of the target contains n-1 symbols, so one remains.
+    - Ternary: the row and the column of the target together contain n-1 symbols.
+    - Quaternary: a symbol is missing in the row of the target, and every other blank of the row has it in its column,
+      so the symbol must be in the target. A puzzle also counts if this holds with row and column exchanged.
 
-    The first class that applies counts.
+    If several classes apply, the first one counts.
 
     Parameters
     ----------
@@ -162,9 +170,9 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     Returns
     -------
     classes : ndarray of int64, shape (N,)
-        Index into `CLASSES`, or `UNSOLVED`.
+        Index into `CLASSES`, or `UNSOLVED` if no single step is sufficient.
     solutions : ndarray of int64, shape (N,)
-        Symbol of the target, or 0.
+        Symbol of the target, or 0 if no single step is sufficient.
 
     Examples
     --------
@@ -180,7 +188,7 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     in_row, in_column = rows[row, every], columns[column, every]
 
     full = np.uint8((1 << n) - 1)
-    # a filled cell excludes all symbols
+    # symbols that are excluded from all other cells of the target's row (or column); a filled cell excludes all symbols
     row_only = np.bitwise_and.reduce(np.where(grids[row, :, every].T == 0, columns, full)) & ~in_row
     column_only = np.bitwise_and.reduce(np.where(grids[:, column, every] == 0, rows, full)) & ~in_column
 
@@ -201,7 +209,10 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
 
 @cache
 def reduced_squares(order: int) -> Cells:
-    """Return all reduced Latin squares, with 1 to n in order in the first row and column: (4 | 56 | 9,408, n, n)."""
+    """Return all reduced Latin squares, which have 1 to n in order in the first row and in the first column.
+
+    The shape is (4, 4, 4), (56, 5, 5) or (9408, 6, 6) for order 4, 5 or 6.
+    """
     rows = list(permutations(range(1, order + 1)))
     starting = {first: [row for row in rows if row[0] == first] for first in range(1, order + 1)}
 
@@ -219,12 +230,12 @@ def reduced_squares(order: int) -> Cells:
 
 @cache
 def _permutations(size: int) -> npt.NDArray[np.int64]:
-    """Return all permutations of 0, ..., size - 1."""
+    """Return all permutations of 0, ..., size - 1, one per row, (size!, size)."""
     return np.array(list(permutations(range(size))))
 
 
 def random_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
-    """Draw Latin squares uniformly, (count, n, n).
+    """Draw random Latin squares, (count, n, n), all squares of this order with equal probability.
 
     Every Latin square corresponds to exactly one reduced square, one permutation of its columns and one of the rows
     below the first. Three uniform draws therefore give a uniform square.
@@ -239,9 +250,10 @@ def random_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 
 
 def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, int]) -> Puzzles:
-    """Draw random puzzles, and return those that can be solved in one step. They may contain duplicates.
+    """Draw random puzzles, and return those that can be solved in one step (see `classify`).
 
-    Square, target, number of givens and cells of the givens are uniform.
+    The square, the target, the number of givens and their cells are all drawn uniformly. The same puzzle may be drawn
+    more than once.
 
     Parameters
     ----------
@@ -255,7 +267,7 @@ def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, in
     Returns
     -------
     Puzzles
-        At most `count` puzzles.
+        At most `count` puzzles, because those that need several steps are dropped.
     """
     cells = random_squares(rng, order, count).reshape(count, order**2)
     target = rng.integers(order**2, size=(count, 1))
@@ -269,15 +281,19 @@ def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, in
 
 
 def one_hot(cells: Cells) -> npt.NDArray[np.float32]:
-    """Encode puzzles (N, n*n) as one-hot vectors (N, n*n, n+1): zeros for blanks, the last feature for the target."""
+    """Encode puzzles (N, n*n) as one-hot vectors (N, n*n, n+1), one per cell.
+
+    The first n features stand for the symbols and the last for the target. All features of a blank are zero.
+    """
     codes = np.eye(order_of(cells) + 2, dtype=np.float32)[:, 1:]
     return codes[cells]
 
 
 def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
-    """Compute the Jaccard distances of the filled cells of puzzles, 1 - shared / (shared + unshared).
+    """Compute the Jaccard distance between the filled cells of each puzzle in `one` and each in `other`.
 
-    A cell is shared if both puzzles have the same symbol there, or both the target.
+    A filled cell is a pair of position and content (a symbol or the target). The distance is 1 minus the number of
+    pairs that both puzzles have, divided by the number of pairs that at least one of them has.
 
     Parameters
     ----------
@@ -302,9 +318,12 @@ def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
 
 
 def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]:
-    """Return which puzzles (N, n*n) have a Jaccard distance above `distance` from all `others`, (N,)."""
+    """Return which puzzles have a Jaccard distance above `distance` from all `others`, as a mask, (N,).
+
+    `cells` are N puzzles, (N, n*n), and `others` are M puzzles, (M, n*n).
+    """
     far = np.ones(len(cells), dtype=bool)
-    for start in range(0, len(others), 32):  # few puzzles pass, so only the remaining ones are compared with the next
+    for start in range(0, len(others), 32):  # puzzles that are too close are not compared with further ones
         rows = np.flatnonzero(far)
         distances = jaccard_distances(cells[rows], others[start : start + 32])
         # distances are ratios of integers below 100, so the margin absorbs rounding and changes no other case
@@ -313,6 +332,6 @@ def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]
 
 
 def first_of_each(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the sorted indices of the first occurrence of each distinct puzzle."""
+    """Return the sorted indices of the first occurrence of each distinct puzzle in `cells`, (N, n*n)."""
     keys = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
     return np.sort(np.unique(keys, return_index=True)[1])

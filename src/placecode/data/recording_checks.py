@@ -1,4 +1,4 @@
-"""Checks of recordings for constant regions, low autocorrelation and duplicates."""
+"""Checks of brain recordings: too short, constant regions, time points out of order, the same recording twice."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from placecode.errors import BadInput, must_be
 
 LEAST_TIMES = 50  # smallest number of time points of a recording
 FLAT = 0.2
-"""Smallest lag-1 autocorrelation, median over regions, without a warning. It was chosen with knowledge of the data set
-gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
-SAME = 0.95  # recordings with a higher correlation count as equal
+"""A recording with a lower lag-1 autocorrelation (median over regions) causes a warning. The limit was chosen with
+knowledge of the data set gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
+SAME = 0.95  # two recordings with a higher correlation count as the same recording
 
 
 def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
-    """Return warnings about questionable recordings. Raises `BadInput` for recordings that cannot be used."""
+    """Return a list of warnings about the recordings of all `persons`, empty if nothing is questionable.
+
+    A warning is due to low autocorrelation or to more regions than time points. Raises `BadInput` if a recording cannot
+    be used: too few time points or regions, constant regions, values that are not finite, or the same recording twice.
+    `names` are the names of the regions.
+    """
     doubts = []
     for person in persons:
         times, regions = person.values.shape
@@ -46,7 +51,12 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
 def check_regions(
     whose: str, values: np.ndarray, names: Sequence[str], when: str = "", size: np.ndarray | None = None
 ) -> None:
-    """Raise `BadInput` for regions with values that are not finite, or constant up to rounding relative to `size`."""
+    """Raise `BadInput` if a region has values that are not finite, or is constant.
+
+    A region is constant if its standard deviation is at most 1e-9 of `size`, (n,), by default its largest absolute
+    value. In the message, `whose` is the name of the person, `names` are those of the regions, and `when` says after
+    which step of processing the values, (T, n), were checked.
+    """
     finite = np.isfinite(values).all(axis=0)
     filled = np.where(finite, values, 0.0)
     size = np.abs(filled).max(axis=0) if size is None else size
@@ -59,7 +69,7 @@ def check_regions(
 
 
 def autocorrelation(values: np.ndarray) -> float:
-    """Return the lag-1 autocorrelation of a recording (T, n), the median over regions.
+    """Return the lag-1 autocorrelation of a recording, (T, n), as the median over its n regions.
 
     >>> round(autocorrelation(np.sin(np.arange(400)[:, None] / 5)), 2)
     0.98
@@ -69,9 +79,11 @@ def autocorrelation(values: np.ndarray) -> float:
 
 
 def equal_recordings(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
-    """Find pairs of equal recordings, up to scale, offset, rounding, and time points missing at either end.
+    """Return all pairs of people whose recordings are the same: two names and the correlation of the recordings.
 
-    Returns the names of both people and the correlation of `places` values, aligned at the beginning or at the end.
+    Recordings count as the same even if they differ in the scale and offset of regions, in rounding, or in time points
+    that are missing at the beginning or at the end. The correlation is computed from up to `places` standardized
+    values, with the recordings aligned at the beginning or at the end, whichever gives the higher one.
     """
     shortest = min(len(person.values) for person in persons)
     sample = np.unique(np.linspace(0, shortest * persons[0].values.shape[1] - 1, places).astype(int))

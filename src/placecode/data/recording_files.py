@@ -1,4 +1,6 @@
-"""Reading of recordings, one file per person, in all supported formats, as arrays (time points, regions).
+"""Reading of brain recordings (time series of regions, for example parcellated fMRI), one file per person.
+
+Every recording becomes an array of shape (time points, regions).
 
 | format | table | region names |
 |---|---|---|
@@ -9,7 +11,8 @@
 
 >>> read(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
 
-The first two formats require numpy only. Packages for other formats are imported when such a file is read.
+NumPy, MATLAB and HDF5 files are read by `array_source` of `data/tables/arrays.py`, which tables of users share. A new
+array format is therefore added there. Packages other than numpy are imported only when a file needs them.
 """
 
 from __future__ import annotations
@@ -43,21 +46,23 @@ from placecode.validation import choice
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
-REGIONS = {"region", "parcel", "roi", "name", "label"}  # headers of a first column with names of regions, in lower case
+REGIONS = {"region", "parcel", "roi", "name", "label"}
+"""Names, in lower case, of a first column that contains names of regions."""
 RECORDING = ArrayRule("time and region of one person", "iuf", 1)
 
 Files = str | Path | Sequence[str | Path]
+"""A folder, a pattern such as "data/*.npy", or a list of files."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The content of a file."""
+    """The table in a file, before it is known which axis is time."""
 
     path: Path
-    values: np.ndarray  # two-dimensional, float64
-    names: tuple[str, ...] = ()  # names of the regions, if the file contains them
-    orientation: str = "auto"  # "time-region" or "region-time" if the file contains this information
-    tr: float | None = None  # repetition time in seconds, if the file contains it
+    values: np.ndarray  # two-dimensional, float64, with the axes as in the file
+    names: tuple[str, ...] = ()  # names of the regions, empty if the file does not contain them
+    orientation: str = "auto"  # order of the axes, "time-region" or "region-time", or "auto" if the file does not say
+    tr: float | None = None  # repetition time in seconds, or None if the file does not say
 
     @property
     def shape(self) -> str:
@@ -73,20 +78,20 @@ class Recording:
     """The recording of one person."""
 
     person: str  # name of the person
-    values: np.ndarray  # (T, n)
-    names: tuple[str, ...] = ()  # names of the regions, if they are known
-    tr: float | None = None  # repetition time in seconds, if it is known
+    values: np.ndarray  # T time points of n regions, (T, n)
+    names: tuple[str, ...] = ()  # names of the regions, empty if they are not known
+    tr: float | None = None  # repetition time in seconds, None if it is not known
 
 
 def read(
     files: Files, key: str | None = None, orientation: str = "auto", regions: int | None = None
 ) -> list[Recording]:
-    """Read recordings, one file per person. All people must have the same regions.
+    """Read the recordings of several people, one file per person. All people must have the same regions.
 
-    `files` are a folder, a pattern such as "data/*.npy", or a list of files. `key` names the table in files with
-    several. The orientation "auto" determines the axis of regions from the file, from the number of regions, or as the
-    only axis of equal length in all files. Raises `BadInput` if it cannot be determined, or if regions differ between
-    people.
+    `files` is a folder, a pattern such as "data/*.npy", or a list of files. `key` is the name of the table in files
+    that contain several. `regions` is the number of regions if it is known. With the orientation "auto", the axis of
+    the regions is determined from the file, as the axis of length `regions`, or as the only axis with the same length
+    in all files. Raises `BadInput` if it cannot be determined, or if regions differ between people.
     """
     choice("orientation", orientation, ORIENTATIONS)
     paths = find(files)
@@ -110,7 +115,11 @@ def read(
 
 
 def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> str:
-    """Determine the common orientation of all tables."""
+    """Return the order of the axes that all tables share, "time-region" or "region-time".
+
+    `wanted` is the order that the user states, or "auto", and `regions` the number of regions if it is known. Raises
+    `BadInput` if files, user and number of regions contradict each other, or if the order cannot be determined.
+    """
     for table in tables:
         if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
             raise BadInput(f"The orientation of {table.path} is {table.orientation!r}; got {wanted!r}.")
@@ -139,7 +148,7 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
             raise BadInput(f"{regions} regions are known, and no side of {odd.path} is as long; it is {odd.shape}.")
         raise BadInput(f"{same}; {tables[0]}, {odd}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
-    if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
+    if regions is None and max(sides[chosen]) > min(times):  # it is more likely that the other axis is regions
         raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: otherwise set orientation.")
     return chosen
 
@@ -148,7 +157,11 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
 
 
 def find(files: Files) -> list[Path]:
-    """Return the files of a folder (or of its subfolders if it has none), of a pattern, or of a list."""
+    """Return the files that `files` stands for: a list, a pattern, a single file, or a folder.
+
+    A folder stands for the recordings in it or, if it has none, in its subfolders. Raises `BadInput` for a folder
+    without recordings or with several formats, and for a pattern that matches nothing.
+    """
     if not isinstance(files, str | Path):
         return [Path(file) for file in files]
     if os.path.isdir(files):
@@ -170,9 +183,10 @@ def find(files: Files) -> list[Path]:
 
 
 def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
-    """Match files to people by names of files and folders. None if this is ambiguous.
+    """Return the file that belongs to each person, in the order of `people`, by the names of files and folders.
 
-    Only the parts of a name that differ between people count, such as "sub-01" in "sub-01_bold" and "sub-02_bold".
+    Returns None unless exactly one file matches each person. Only the parts of a person's name that differ between
+    people must occur in the path, such as "sub-01" of "sub-01_bold" if another person is "sub-02_bold".
 
     >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
     >>> [path.name for path in by_name(files, ["sub-01_bold", "sub-02_bold"])]
@@ -188,7 +202,9 @@ def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
 
 
 def person_names(paths: Sequence[Path]) -> list[str]:
-    """Return the name of the person of each file: the name of the file, with its folders if names are not unique.
+    """Return a name of a person for each file: its name without suffix, preceded by its folders if names are repeated.
+
+    Raises `BadInput` if two files still have the same name.
 
     >>> person_names([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
     ['sub-01', 'sub-02']
@@ -206,12 +222,12 @@ def person_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _ending(path: Path) -> str:
-    """Return the suffix of a file, as in `FORMATS` if possible."""
+    """Return the suffix of a file: the one in `FORMATS` that its name ends with, otherwise the part after the dot."""
     return next((ending for ending in FORMATS if path.name.lower().endswith(ending)), path.suffix)
 
 
 def read_table(path: str | Path, key: str | None = None) -> Table:
-    """Read a table of numbers: the one named `key`, or the only one of the file."""
+    """Read one file: the table named `key`, or its only table. Raises `BadInput` if it is not a table of numbers."""
     path = Path(path)
     ending = _ending(path)
     check_file(path, ending, FORMATS, key)
@@ -225,7 +241,10 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
 
 
 def _read_cifti(path: Path) -> Table:
-    """Read a parcellated series, with the orientation from its header."""
+    """Read a parcellated CIFTI time series, with orientation, names of the parcels and repetition time from its header.
+
+    Raises `BadInput` unless its axes are time and parcels.
+    """
     nibabel = needed("nibabel", f"Reading {path}")
     image = nibabel.load(path)
     axes = [image.header.get_axis(side) for side in (0, 1)]
@@ -240,7 +259,11 @@ def _read_cifti(path: Path) -> Table:
 
 
 def _read_text(path: Path, ending: str) -> Table:
-    """Read a text file with commas, semicolons or tabs, and names in a header or in a first column."""
+    """Read a text file separated by commas, semicolons or tabs.
+
+    Names of regions may be in a header, which implies the orientation "time-region", or in a first column, which
+    implies "region-time". A first column of row numbers or times is left out.
+    """
     text = read_text(path)
     sign = separator(ending, text.lstrip().partition("\n")[0])
     lines = [(number, row) for number, row in csv_rows(io.StringIO(text, newline=""), sign) if row]
@@ -251,7 +274,7 @@ def _read_text(path: Path, ending: str) -> Table:
         check_width(path, number, row, len(head))
     mark = head[0].casefold()
     named = any(is_word(cell) for cell in head[1:] or head)
-    # a first column with numbers of time points, or with names of regions
+    # whether the first column contains row numbers (`counts`), or names of regions (`lists`)
     counts = len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
     lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)
     body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
@@ -264,7 +287,7 @@ def _read_text(path: Path, ending: str) -> Table:
 
 
 def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
-    """Parse the cells of a row, NaN for missing values."""
+    """Return the numbers in the cells of a row, NaN for missing values. Raises `BadInput` for words."""
     try:
         return [float(cell) for cell in cells]
     except ValueError:

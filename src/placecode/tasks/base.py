@@ -1,7 +1,8 @@
-"""The interface of a task: data, loss, metrics, and the true positions of the tokens if they are known.
+"""`Task`, the base class of all tasks: data, loss, metrics, and the true positions of the tokens if they are known.
 
-A task does not depend on models. Its batches have a leading member axis, because each member of a stack has its own
-order of the examples. Losses and metrics keep this axis, so that members do not affect each other.
+A task does not depend on models. Its batches have a leading axis for the members of a stack (models that are trained
+together), because members with different seeds read the examples in a different order. Losses and metrics keep this
+axis, so that members do not affect each other.
 
 Shapes: e members, b examples per batch, n tokens, f features, N examples.
 """
@@ -20,20 +21,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Split:
-    """The N examples of one split of the data."""
+    """The N examples of one split of the data, such as "train"."""
 
     inputs: Tensor
-    """Shape (N, n, f)."""
+    """Features of all tokens of all examples, (N, n, f)."""
     targets: Tensor
-    """Shape (N, ...)."""
+    """Correct outputs, (N, ...)."""
     conditions: tuple[str, ...] | None = None
-    """Name of the condition of each example, if there are conditions."""
+    """Condition of each example, such as its class of difficulty, (N,). Metrics are averaged per condition. None if
+    there are no conditions."""
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> Split:
-        """Return the split on another device. Floating-point tensors are converted to `dtype`."""
+        """Return a copy of the split on `device`, with floating-point tensors converted to `dtype`."""
         targets = self.targets.to(device)
         return replace(
             self,
@@ -43,7 +45,10 @@ class Split:
 
 
 class Pupil(Protocol):
-    """The properties of a member that a task may use."""
+    """The fields of `Member` (a model to train) that a task may use: `seed`, `hidden` and `ramp`.
+
+    This protocol exists because tasks must not import models.
+    """
 
     @property
     def seed(self) -> int: ...
@@ -59,29 +64,33 @@ class Task:
     """Base class of tasks. Subclasses set the attributes and implement `loss`, `metrics` and `describe`."""
 
     name: str
-    """Name of the task in records of runs."""
+    """Name of the task, recorded in config.json of a run."""
     readout: str
-    """Tokens from which outputs are computed: the "last", the "mean" over all, or every "token" by itself."""
+    """Tokens from which the model computes outputs: "last" (the last token), "mean" (the mean over all tokens) or
+    "token" (outputs for each token)."""
     outputs: int
-    """Number of outputs."""
+    """Number of outputs, o, per example, or per token if `readout` is "token"."""
     splits: Mapping[str, Split]
     """Splits of the data by name. One of them is "train"."""
     positions: np.ndarray | None = None
-    """True coordinates of the tokens, (n, k), if they are known."""
+    """True coordinates of the tokens, (n, k), or None if they are not known."""
     labels: np.ndarray | None = None
-    """True groups of the tokens, (n,), if they are known."""
+    """True groups of the tokens, (n,), or None if they are not known."""
     token_names: tuple[str, ...] = ()
-    """Names of the tokens."""
+    """Names of the tokens, (n,), or empty if they have none."""
     conditions: tuple[str, ...] = ()
-    """Names of the conditions in the order of reports. If empty, they are sorted."""
+    """Names of the conditions in the order in which reports show them. If empty, the names in the data are sorted."""
     pooled: bool = True
-    """Whether to report a mean over all conditions ("all")."""
+    """Whether metrics are also averaged over all examples, as the condition "all"."""
     drawn_anew: bool = False
-    """Whether training examples are random, so that an example differs each time it is read."""
+    """Whether `batch` draws random numbers in training, so that an example differs each time it is read."""
 
     @property
     def worlds(self) -> int:
-        """Number of worlds, independent realizations or splits of the data. Seed s uses world s modulo this number."""
+        """Number of worlds (independent realizations or splits of the data).
+
+        A member with seed s is trained on world s modulo this number.
+        """
         return 1
 
     @property
@@ -101,7 +110,7 @@ class Task:
         return moved
 
     def first(self, count: int) -> Self:
-        """Return a copy of the task with the first `count` examples of every split, for short tests."""
+        """Return a copy of the task with only the first `count` examples of every split, for short tests."""
         short = copy.copy(self)
         short.splits = {
             name: Split(split.inputs[:count], split.targets[:count], split.conditions and split.conditions[:count])
@@ -110,41 +119,47 @@ class Task:
         return short
 
     def describe(self) -> dict[str, Any]:
-        """Describe the data for the record of a run.
+        """Return a description of the data, which becomes "task" in config.json of a run.
 
         Returns
         -------
         dict of str to value
-            Plain values, including a hash of the data.
+            Values that JSON can represent, such as the settings, the number of examples and a hash of the data.
         """
         raise NotImplementedError
 
     def part(self, data: str) -> Task:
-        """Return the data set for members with this `Member.data`. By default there is only one."""
+        """Return the task on which members with this value of `Member.data` are trained.
+
+        By default this is the task itself. See `Several`.
+        """
         return self
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """Return a copy of the task for the members of a stack. By default the data do not depend on the member."""
+        """Return a copy of the task whose `batch` uses the seeds and settings of the members of a stack.
+
+        By default this is the task itself, because the data do not depend on the member.
+        """
         return self
 
     def rows(self, split: str) -> int:
-        """Return the number of evaluated rows of a split."""
+        """Return the number of rows that an evaluation of a split computes, by default the number of its examples."""
         return len(self.splits[split])
 
     def condition(self, split: str) -> Sequence[str] | None:
-        """Return the condition of each evaluated row, or None if there are no conditions."""
+        """Return the condition of each row that is evaluated, or None if there are no conditions."""
         return self.splits[split].conditions
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the examples of a batch.
+        """Return inputs and targets of a batch.
 
         Parameters
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            Indices of the examples of each member.
+            Indices of the examples for each member.
         step : int or Tensor, optional
-            Training step, which selects the random numbers of random examples. None at evaluation.
+            Training step, from which random numbers are derived if `drawn_anew`. None at evaluation.
 
         Returns
         -------
@@ -155,7 +170,7 @@ class Task:
         return data.inputs[rows], data.targets[rows]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Compute the mean loss of each member.
+        """Compute the mean loss of each member over a batch.
 
         Parameters
         ----------
@@ -169,7 +184,10 @@ class Task:
         raise NotImplementedError
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute the metrics of each member and example. Their means over a condition are reported.
+        """Compute the metrics of each member for each example of a batch.
+
+        Every evaluation averages them over the examples of each condition. The means are the rows of metrics.parquet in
+        the run folder, with the keys of the returned dict in the column `metric`.
 
         Parameters
         ----------
@@ -179,5 +197,6 @@ class Task:
         Returns
         -------
         dict of str to Tensor, shape (e, b)
+            Name and values of each metric.
         """
         raise NotImplementedError

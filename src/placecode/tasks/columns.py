@@ -1,6 +1,7 @@
-"""Statistics of the columns of a table for standardization, and warnings about columns and samples.
+"""Statistics of a user's table: mean and standard deviation of each column, columns that do not vary, copied samples.
 
-The table may be a memory-mapped file. It is therefore read in chunks.
+`tasks/table.py` standardizes the channels with them. The table may be a memory-mapped file, so all functions read it in
+chunks of rows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
 
 Values = npt.NDArray[np.float32]
 
-CHUNK = 1 << 22  # number of values read at once
+CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
-"""Equal samples count as copies if the entropy of a sample, in bits, exceeds by this much the entropy at which two
-equal samples are expected by chance."""
+"""Two equal samples count as copies only if equal samples are very unlikely by chance. For this, the entropy of a
+sample must exceed the entropy at which about one pair of equal samples is expected by this number of bits."""
 CONSTANT = (
     "it does not vary in the training samples",
     "they do not vary in the training samples",
@@ -30,38 +31,46 @@ TINY = (
     "it varies too little for its size, which may be taken off first",
     "they vary too little for their size, which may be taken off first",
 )
-"""Reasons for leaving out one channel or several channels."""
+"""Reasons in a warning that channels are left out: `CONSTANT` or `TINY`, each for one channel and for several."""
 MIN_RELATIVE_DEVIATION = 1e-7
-"""A channel is constant, apart from rounding, if its standard deviation is a smaller fraction of its mean."""
+"""A channel whose standard deviation is a smaller fraction of its mean counts as constant, apart from rounding."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The n channels of a table that vary, and how they are standardized."""
+    """The n columns of a table that vary, which are the channels, and the numbers that standardize them.
 
-    kept: npt.NDArray[np.int64]  # indices of the channels among the columns of the table, (n,)
-    levels: npt.NDArray[np.int64]  # number of values of a categorical channel, (n,), 0 for numerical channels
-    shift: Values  # subtracted, (n, width): mean of a number, or frequency of each value of a category, in training
-    scale: Values  # divides, (n, width): standard deviation of a number, or root of the variance of a category
+    A numerical channel is one value per sample. A categorical channel is a one-hot vector per sample. `width` is the
+    length of the longest vector. A standardized value is (value - shift) / scale.
+    """
+
+    kept: npt.NDArray[np.int64]  # index of each channel among the columns of the table, (n,)
+    levels: npt.NDArray[np.int64]  # number of different values of a categorical channel, 0 for a numerical one, (n,)
+    shift: Values
+    """Mean of a numerical channel, or frequency of each value of a categorical one, in training samples, (n, width)."""
+    scale: Values
+    """Standard deviation of a numerical channel, or the square root of the summed variances of the elements of the
+    one-hot vector of a categorical one, in training samples, (n, width)."""
 
     @property
     def width(self) -> int:
-        """Number of values of a token: 1 for numbers, more if there are categories."""
+        """Number of values of a token: 1 if all channels are numbers, otherwise that of the largest category."""
         return int(self.shift.shape[1])
 
     @property
     def used(self) -> npt.NDArray[np.bool_]:
-        """Which values of a token are used by its channel, (n, width)."""
+        """Which of the `width` values of a token its channel uses, (n, width). The others are padding."""
         return np.arange(self.width) < np.maximum(self.levels, 1)[:, None]
 
 
 def column_statistics(
     values: Values, train: npt.NDArray[np.int64], names: Sequence[str], categories: Mapping[int, Sequence[str]]
 ) -> Columns:
-    """Compute the statistics of the columns from the training samples. Warn about columns that are left out.
+    """Return the columns of a table that vary in the training samples, with their means and standard deviations.
 
-    `values`, (T, m), has NaN for missing values and codes for categories. `categories` are the values of categorical
-    columns.
+    Warns about the other columns, which are left out. `values`, (T, m), has NaN for missing values and codes for
+    categories. `train` are the indices of the training samples. `names`, (m,), are the names of the columns.
+    `categories` maps the index of a categorical column to its words. Raises `BadInput` if no column varies.
     """
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
@@ -107,7 +116,10 @@ def column_statistics(
 
 
 def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tuple[str, str]) -> None:
-    """Warn about channels that are left out, if there are any, with the reason for one or for several."""
+    """Warn that the channels with the indices `columns` are left out, if there are any.
+
+    `why` is the reason as a clause, for one channel and for several.
+    """
     if len(columns):
         subject = "a channel is" if len(columns) == 1 else "channels are"
         reason = why[min(len(columns), 2) - 1]
@@ -115,9 +127,10 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tu
 
 
 def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return the sorted indices of samples with at least two known values in the columns `kept`, by default all.
+    """Return the sorted indices of the samples that can be used: those with at least two values that are not missing.
 
-    With fewer, there is nothing to predict.
+    With fewer, no value can be predicted from another. Only the columns `kept` count, by default all. If there is only
+    one column, one value is enough.
     """
     columns = slice(None) if kept is None else kept
     known = np.concatenate([(~np.isnan(part[:, columns])).sum(axis=1) for part in chunks(values)])
@@ -127,9 +140,10 @@ def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) ->
 def warn_of_copies(
     values: Values, train: npt.NDArray[np.int64], held_out: npt.NDArray[np.int64], columns: Columns
 ) -> None:
-    """Warn about held-out samples that are bitwise equal to training samples.
+    """Warn if held-out samples are bitwise equal to training samples.
 
-    If channels take few values, samples are equal by chance. This is not a reason to warn.
+    `train` and `held_out` are indices of samples. There is no warning if channels have so few different values that
+    samples can be equal by chance (see `MIN_EXTRA_BITS`).
     """
     sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.kept]
     frequencies = [np.unique(column, return_counts=True)[1] / len(column) for column in sample.T]
@@ -147,7 +161,7 @@ def warn_of_copies(
 
 
 def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each of these samples, (r,)."""
+    """Return a 64-bit hash of each of the r samples `rows`, (r,), from the values in the columns `kept`."""
     odd = np.random.default_rng(0).integers(1 << 63, size=len(kept), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashes = []
     for part in chunks(values, rows):
@@ -158,7 +172,7 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.in
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Read all samples of a table, or `rows`, in chunks (t, m) of at most `CHUNK` values."""
+    """Yield all samples of a table, or only the samples `rows`, in chunks (t, m) of at most `CHUNK` values."""
     size = max(1, CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):

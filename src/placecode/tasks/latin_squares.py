@@ -1,7 +1,10 @@
-"""The Latin squares task: predict the symbol in the target cell of a puzzle.
+"""The Latin squares task (LST): a model sees a partly filled Latin square and predicts the symbol of one marked cell.
 
 The tokens are the cells of a grid, so their true positions are known: row and column. The split "ood" tests
 out-of-distribution generalization, because every training puzzle has a minimum distance from all held-out puzzles.
+`LatinSquares.metrics` computes the numbers of every evaluation: accuracy and loss. Their means are written to
+metrics.parquet of a run, with their names in the column `metric`. To record another number in every evaluation, add it
+to `metrics`.
 
 >>> task = LatinSquares(seed=0)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -29,19 +32,21 @@ from placecode.tasks.base import Split, Task
 from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1
-"""Version of the generator below. Increase it whenever a seed gives other puzzles, so that old caches are not used."""
-TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of a published training puzzle of order 4
+"""Version of `make_puzzles`. Increase it whenever the same seed gives other puzzles, so that old caches are ignored."""
+TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of the published training puzzles, which have order 4
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
-"""The same for held-out puzzles of each class: the ranges of the 108 puzzles that people solved."""
-TEST_FRACTION = 0.1
-BATCH = 1 << 14  # number of puzzles drawn at once, small enough for a processor's cache
+"""Minimum and maximum number of givens of held-out puzzles, for each class. These are the ranges of the 108 published
+puzzles that people solved."""
+TEST_FRACTION = 0.1  # fraction of the puzzles that are not held out, in each class, in the split "test"
+BATCH = 1 << 14  # number of puzzles drawn at once, small enough for the cache of a processor
 MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
 
 class LatinSquares(Task):
-    """Latin square puzzles, with random or published puzzles.
+    """Prediction of the symbol in the target cell of a Latin square puzzle, with random or published puzzles.
 
-    Inputs are one-hot, (N, order^2, order + 1), with zeros in blank cells. Targets are one of `order` symbols.
+    Inputs are one-hot vectors, (N, order^2, order + 1), see `puzzles.one_hot`. Targets, (N,), are symbols counted from
+    0. The conditions are the classes of difficulty, see `puzzles.classify`.
 
     Parameters
     ----------
@@ -50,27 +55,28 @@ class LatinSquares(Task):
     seed : int
         Seed of the puzzles and of the split into train and test.
     puzzles : str or Path, optional
-        Folder with puzzles in the published layout. If set, `heldout` and `per_class` have no effect.
+        Folder with puzzles in the published layout (`placecode.data.puzzle_files`). If it is set, `heldout` and
+        `per_class` have no effect. By default puzzles are random.
     heldout : int
-        Number of held-out puzzles, one third of each class. They are the split "ood".
+        Number of held-out puzzles, a third of them from each class. They are the split "ood".
     per_class : int
-        Number of other puzzles per class. In each class, 90% are "train" and 10% are "test".
+        Number of puzzles per class that are not held out. In each class, 90% are "train" and 10% are "test".
     distance : float
         Every training and test puzzle has a larger Jaccard distance than this from every held-out puzzle.
     train : int, optional
-        Number of training puzzles to use, nearly the same number of each class. A smaller set is a subset of a larger
-        one. None uses all.
+        Number of training puzzles to use, about equally many of each class. None uses all. With a larger number, the
+        same puzzles and further ones are used.
     log_softmax : {1, 2}
         Number of times log-softmax is applied to the logits in the loss. 1 is the usual cross-entropy. 2 is what the
         authors' code computes, because their model ends with a log-softmax and their loss applies another.
     logits : bool
-        Whether the mean logit of each puzzle is a metric.
+        Whether `metrics` also returns the mean of the logits of each puzzle, "mean_logit".
 
     Notes
     -----
-    One and two log-softmax are mathematically equal but differ in float32. Once the probability of the correct symbol
-    rounds to 1, its gradient is exactly 0 with one log-softmax. The gradients of the other symbols are not, so the
-    logits drift. With two, the gradients still sum to zero.
+    Applying log-softmax once or twice is mathematically the same, but differs in float32. Once the probability of the
+    correct symbol rounds to 1, the gradient of its logit is exactly 0 with one log-softmax. The gradients of the other
+    logits are not 0, so all logits drift. With two, the gradients still sum to zero.
     """
 
     name = "latin-squares"
@@ -130,17 +136,20 @@ class LatinSquares(Task):
         self.token_names = tuple(f"r{r + 1}c{c + 1}" for r in range(order) for c in range(order))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Compute the mean cross-entropy over the batch of each member, (e,)."""
+        """Compute the mean cross-entropy of each member over a batch, (e,)."""
         return self._cross_entropy(outputs, targets).mean(dim=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute `accuracy` (0 or 1), `loss` and, if enabled, `mean_logit` of each member and puzzle, (e, b)."""
+        """Compute the numbers of every evaluation, for each member and puzzle, (e, b).
+
+        They are "accuracy" (0 or 1), "loss" and, if `logits` is set, "mean_logit".
+        """
         correct = (outputs.argmax(dim=-1) == targets).to(outputs.dtype)
         values = {"accuracy": correct, "loss": self._cross_entropy(outputs, targets)}
         return {**values, "mean_logit": outputs.mean(dim=-1)} if self.logits else values
 
     def describe(self) -> dict[str, Any]:
-        """Return the source, the settings, the number of puzzles per class and a hash of all splits."""
+        """Return the settings, the number of puzzles in each split and class, and a hash of all splits."""
         digest = hashlib.sha256()
         counts = {}
         for name, split in self.splits.items():
@@ -169,7 +178,7 @@ class LatinSquares(Task):
 
 
 def _split(puzzles: Puzzles) -> Split:
-    """Convert puzzles to tensors."""
+    """Return puzzles as tensors: one-hot inputs, solutions counted from 0, and the name of each puzzle's class."""
     return Split(
         inputs=torch.from_numpy(one_hot(puzzles.cells)),
         targets=torch.from_numpy(puzzles.solutions - 1),
@@ -178,7 +187,9 @@ def _split(puzzles: Puzzles) -> Split:
 
 
 def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Return sorted indices of `count` puzzles: the first of every class, then the second of every class, and so on.
+    """Choose `count` puzzles: the first of every class, then the second of every class, and so on.
+
+    Returns their sorted indices, (count,). `classes`, (N,), is the class of each puzzle.
 
     >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
     array([0, 1, 3, 4])
@@ -193,22 +204,23 @@ def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
 def make_puzzles(
     rng: np.random.Generator, order: int, heldout: int, per_class: int, distance: float
 ) -> tuple[Puzzles, Puzzles]:
-    """Draw distinct puzzles for training and for the held-out split.
+    """Draw random puzzles for training and for the held-out split, without duplicates.
 
-    The numbers of givens of held-out puzzles are spread evenly over the ranges in `HELDOUT_GIVENS`. Those of training
-    puzzles are uniform over `TRAIN_GIVENS` before puzzles that are too close to held-out ones are rejected. With the
-    published held-out puzzles, this gives nearly the numbers of givens of the published training puzzles.
+    The held-out puzzles of a class have all numbers of givens in `HELDOUT_GIVENS` about equally often. Training puzzles
+    are drawn with a number of givens that is uniform over `TRAIN_GIVENS`, and puzzles that are too close to held-out
+    ones are rejected. If the held-out puzzles are the published ones, the remaining puzzles have nearly the same
+    distribution of the number of givens as the published training puzzles.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     order : int
     heldout : int
-        Number of held-out puzzles, one third of each class.
+        Number of held-out puzzles, a third of them from each class.
     per_class : int
         Number of training puzzles of each class.
     distance : float
-        Lower bound of the Jaccard distance between training and held-out puzzles.
+        Every training puzzle has a larger Jaccard distance than this from every held-out puzzle.
 
     Returns
     -------
@@ -228,7 +240,7 @@ def make_puzzles(
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
-    """Scale a range of numbers of givens from order 4 to another order, in proportion to the number of cells.
+    """Scale a minimum and maximum number of givens from order 4 to `order`, in proportion to the number of cells.
 
     >>> scale_givens((3, 11), 6)
     (7, 25)
@@ -244,11 +256,11 @@ def gather(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw distinct puzzles until there are enough of each class, and return them ordered by class.
+    """Draw different puzzles until there are enough of each class, and return them ordered by class.
 
-    `wanted` are the numbers of puzzles per class, and `givens` the minimum and maximum number of givens. All puzzles
-    have a larger Jaccard distance than `distance` from those in `avoid`. Raises `BadInput` as soon as more than
-    `MAX_DRAWS` draws are expected to be necessary.
+    `wanted` is the number of puzzles of each class, and `givens` the minimum and maximum number of givens. If `avoid`
+    is not None, every puzzle has a larger Jaccard distance than `distance` from the puzzles in it, (M, n*n). Raises
+    `BadInput` as soon as it is likely that `MAX_DRAWS` draws are not enough.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0
@@ -276,9 +288,9 @@ def gather(
 
 
 def stratify(rng: np.random.Generator, puzzles: Puzzles) -> tuple[Puzzles, Puzzles]:
-    """Split puzzles at random, with `TEST_FRACTION` of every class, at least one puzzle, in the second part.
+    """Split puzzles at random into training and test puzzles, and return both in random order.
 
-    Both parts are in random order.
+    Of every class, `TEST_FRACTION` of the puzzles, but at least one, are test puzzles.
     """
     test = np.zeros(len(puzzles), dtype=bool)
     for index in range(len(CLASSES)):

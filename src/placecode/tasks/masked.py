@@ -1,12 +1,14 @@
-"""Masked prediction: tokens are channels, some channels are hidden, and the model predicts them from the others.
+"""Masked prediction of channels, the base of five tasks: the model predicts hidden channels from the visible ones.
 
-The features of a token are the values of a channel in a window of time points and a mark, which is 1 if the channel is
-hidden. Hidden values are replaced by zero, the mean of standardized data. The loss is computed for hidden channels
-only.
+A token is a channel (a brain region, a pixel, a column of a table). Its features are the values of the channel in a
+window of time points, and a mark, which is 1 if the channel is hidden. Hidden values are replaced by zero, the mean of
+standardized data. The loss is the mean squared error of the hidden channels.
 
-In training, the hidden channels are drawn anew in every step, from the seed of the member. At evaluation they depend on
-the example only, so that all members predict the same values. Every example is evaluated with several fractions of
-hidden channels, and results are reported for each fraction.
+In training, new channels are hidden in every step, at random from the seed of the member. At evaluation, the hidden
+channels do not depend on the member, so that all members predict the same values. Every example is evaluated once for
+each fraction of hidden channels in `ratios`. The fraction is the condition, for example "hidden 0.5".
+
+The word "question" in names of variables means an example together with a fraction of hidden channels.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 from placecode.validation import whole_number
 
-MAX_TRAINING_EXAMPLES = 2048  # maximum number of training examples that are evaluated
+MAX_TRAINING_EXAMPLES = 2048  # maximum number of examples of the split "train" that are evaluated
 
 
 @dataclass(frozen=True)
 class Recordings(Split):
-    """Recordings of n channels in g worlds.
+    """A split with T time points (or samples) of n channels in g worlds. An example is a window of time points.
 
-    `inputs` has shape (g, T, n). `targets`, (N,), are the time points at which a window can begin without crossing from
-    one recording into the next.
+    `inputs` are the values, (g, T, n), of all recordings one after the other. `targets`, (N,), are the indices of the
+    time points at which an example begins. No window crosses from one recording into the next.
     """
 
     def __len__(self) -> int:
@@ -42,11 +44,12 @@ class Recordings(Split):
 
 
 def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
-    """Concatenate recordings in time.
+    """Concatenate several recordings in time to one split.
 
     Parameters
     ----------
     parts : sequence of ndarray, shape (g, T, n) or (T, n)
+        T time points of n channels, in g worlds or in one. T may differ between recordings.
     window : int
         Number of time points of an example. No window crosses from one recording into the next.
 
@@ -61,15 +64,15 @@ def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
 
 
 class Masked(Task):
-    """Base class of masked prediction.
+    """Base class of tasks in which a model predicts hidden channels from visible ones.
 
-    There may be several worlds, independent realizations of the data. A member with seed s uses world s modulo their
-    number. A confidence interval over seeds therefore includes the variation between worlds.
+    There may be several worlds (independent realizations of the data). A member with seed s uses world s modulo the
+    number of worlds. A confidence interval over seeds therefore includes the variation between worlds.
 
     Parameters
     ----------
     splits : mapping of str to Recordings
-        One of them is "train".
+        Splits of the data by name. One of them is "train".
     window : int
         Number of time points of an example.
     ratios : sequence of float
@@ -82,7 +85,7 @@ class Masked(Task):
     pooled = False
     drawn_anew = True
     options: Mapping[str, Any] = {}
-    """Settings of the data for the record of a run."""
+    """Settings of the data, which `describe` returns in addition."""
 
     def __init__(
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
@@ -125,7 +128,11 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """Return a copy with the world, the fraction of hidden channels, the ramp and the random keys of members."""
+        """Return a copy of the task for the members of a stack.
+
+        The copy contains, for each member, its world, the number of channels to hide, the number of steps in which this
+        number grows (`Member.ramp`), and the key of its random numbers.
+        """
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
@@ -136,33 +143,42 @@ class Masked(Task):
         return bound
 
     def examples(self, split: str) -> int:
-        """Return the number of evaluated examples of a split. Of a long training set, only the first are evaluated."""
+        """Return the number of examples of a split that are evaluated: all, but at most 2048 of "train".
+
+        The limit is `MAX_TRAINING_EXAMPLES`, and the first examples are used.
+        """
         return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
     def rows(self, split: str) -> int:
-        """Return the number of evaluated rows of a split: every example with every fraction of hidden channels."""
+        """Return the number of rows that an evaluation of a split computes.
+
+        There is one row for each pair of a fraction in `ratios` and an example. All examples of the first fraction come
+        first.
+        """
         return self.examples(split) * len(self.ratios)
 
     def condition(self, split: str) -> Sequence[str]:
+        """Return the condition of each row that is evaluated: its fraction of hidden channels, as "hidden 0.5"."""
         return [name for name in self.conditions for _ in range(self.examples(split))]
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the examples of a batch.
+        """Return inputs and targets of a batch, with some channels hidden. The task must be bound to members (`bind`).
 
         Parameters
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            In training, indices of examples. At evaluation, indices of pairs of fraction and example, see `rows`.
+            In training, indices of examples. At evaluation, indices of pairs of a fraction and an example, see the
+            method `rows`.
         step : int or Tensor, optional
-            Training step, which determines the hidden channels together with the member's seed. None at evaluation.
+            Training step. Together with the seed of the member, it determines the hidden channels. None at evaluation.
 
         Returns
         -------
         inputs : Tensor, shape (e, b, n, w + 1)
-            The values, zero if hidden, and the mark.
+            The values in a window of w time points, zero if the channel is hidden, then the mark, 1 if it is hidden.
         targets : Tensor, shape (e, b, n, w + 1)
-            The true values and the mark.
+            The true values, then the same mark.
         """
         if step is None:
             questions, (ratio_index, rows) = rows, (rows // self.examples(split), rows % self.examples(split))
@@ -176,35 +192,39 @@ class Masked(Task):
             dice = random.bits(self._keys, step, b * n).view(e, b, n)
             ramp_step = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
             counts = (1 + (self._count - 1) * ramp_step // self._ramp)[:, None].expand(e, b)
-        # hide the channels with the lowest random numbers
+        # hide the `counts` channels with the lowest random numbers
         threshold = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
         mark = (dice <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
 
     def dice(self, split: str, questions: Tensor) -> Tensor:
-        """Return random numbers, (e, b * n), for questions, (e, b), at evaluation. They are equal for all members."""
+        """Return random integers, (e, b * n), that determine which channels are hidden at evaluation.
+
+        `questions`, (e, b), are indices of rows (see the method `rows`). The numbers depend on the index and on `split`
+        but not on the member. The channels with the lowest numbers are hidden.
+        """
         index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
         return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
 
     def values(self, split: str, rows: Tensor) -> Tensor:
-        """Return the windows of all channels, (e, b, n, w), of the examples `rows`, (e, b)."""
+        """Return the values of all channels, (e, b, n, w), in windows of w time points, for examples `rows`, (e, b)."""
         data = self.splits[split]
         times = data.targets[rows][..., None] + torch.arange(self.window, device=rows.device)
         return data.inputs[self._world[:, None, None], times].mT
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Compute the mean squared error of the hidden values, (e,)."""
+        """Compute the mean squared error of the hidden values of a batch, (e,), one number per member."""
         errors, mark = self._errors(outputs, targets)
         return errors.sum((1, 2, 3)) / (mark.sum((1, 2, 3)) * self.window)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute `mse`, the mean squared error of the hidden values of each row, (e, b)."""
+        """Compute "mse", the mean squared error of the hidden values of each row, (e, b)."""
         errors, mark = self._errors(outputs, targets)
         return {"mse": errors.sum((2, 3)) / (mark.sum((2, 3)) * self.window)}
 
     @staticmethod
     def _errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the squared errors, (e, b, n, w), zero for visible channels, and the mark, (e, b, n, 1)."""
+        """Return squared errors, (e, b, n, w), zero if visible, and a mark, (e, b, n, 1), which is 1 if hidden."""
         mark = targets[..., -1:]
         return (outputs - targets[..., :-1]).square() * mark, mark
 
@@ -229,7 +249,9 @@ class Masked(Task):
 
 
 def hidden_of(ratio: float, tokens: int) -> int:
-    """Return the number of hidden channels for a fraction of them: at least one, and never all.
+    """Return the number of channels to hide of `tokens` channels for the fraction `ratio`: at least one, never all.
+
+    Raises `BadInput` unless the fraction is between 0 and 1, exclusive.
 
     >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
     (5, 9)

@@ -1,8 +1,8 @@
-"""Masked prediction of a simulated network with known clusters.
+"""Masked prediction of the activity of a simulated network with known clusters (modules).
 
 The data are a nonlinear autoregressive process on a modular random graph: x(t + 1) = f(gain * W x(t)) + noise, with one
 channel per node. Connections within clusters are much stronger than between clusters. The activity of a hidden node is
-therefore best predicted by nodes of the same cluster.
+therefore best predicted from nodes of the same cluster.
 
 >>> task = Network(train=2_000, test=500, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -25,26 +25,28 @@ NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda drive: np.clip(drive, 0, 1),
     "linear": lambda drive: drive,
 }
-"""Activation functions of the nodes. relu is clipped at 1, because positive weights would make it grow without
+"""Activation functions of the nodes. relu is clipped at 1, because with positive weights activity would grow without
 bound."""
 ROUNDING_STEPS = 4096
-"""Data are rounded to multiples of 1 / 4096 standard deviations. Processors differ in the last digits of a float64, but
-rounded data, and with them the hash in the record, are practically always equal."""
-MAX_DRAWS = 1_000  # maximum number of random graphs drawn for a cluster
+"""Data are rounded to multiples of 1 / 4096 standard deviations. Results of different processors differ in the last
+digits of a float64, but after rounding the data, and their hash in config.json, are practically always equal."""
+MAX_DRAWS = 1_000  # maximum number of random graphs that are drawn until one has a cycle, see `unit_block`
 SIGNAL_STEPS = 2_000
-"""Number of steps at the end of the training set from which the ratio of signal and noise is estimated."""
+"""Number of time points at the end of the training data from which the fraction of signal is estimated."""
 MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
-"""Channels with a smaller standard deviation are nearly constant. Larger values mean that the process diverges."""
+"""A channel with a standard deviation below the first number is nearly constant. A value above the second means that
+the process diverges. Both cause a warning."""
 SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
-"""The signal is saturated if it exceeds the bound in a larger fraction of the time."""
+"""A warning says that the signal is saturated if a larger fraction of its values than the second number exceeds the
+first number in absolute value."""
 MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
-"""Smallest fraction of the variance that is signal, and smallest difference between the mean correlation within and
-between clusters."""
+"""A warning is given if the fraction of the variance that is signal is below the first number, or if the mean
+correlation within clusters exceeds the one between clusters by less than the second number."""
 LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
 
 
 class Network(Masked):
-    """Masked prediction of simulated networks with known clusters. Every world has another random graph.
+    """Masked prediction of the activity of simulated networks with known clusters. Every world has another graph.
 
     Data are standardized with the mean and standard deviation of the training time points.
 
@@ -63,12 +65,13 @@ class Network(Masked):
     strength_between : float
         Standard deviation of the weights between clusters, which are normal.
     gain : float
-        Factor of the input of a node.
+        Factor by which the weighted sum of the inputs of a node is multiplied.
     noise : float
-        Standard deviation of the noise.
+        Standard deviation of the noise that is added to each node in each time step.
     nonlinearity : {"tanh", "relu", "linear"}
+        Activation function of the nodes, see `NONLINEARITIES`.
     lag : int
-        Maximum delay. Every edge has a random delay from 1 to `lag`.
+        Maximum delay of a connection, in time steps. Every connection has a random delay from 1 to `lag`.
     train, test : int
         Number of time points for training and testing.
     burn_in, gap : int
@@ -81,15 +84,16 @@ class Network(Masked):
         Whether the order of the channels is random. Otherwise the nodes of a cluster are neighbours, which a fixed
         positional encoding can use.
     worlds : int
-        Number of independent networks, g.
+        Number of independent networks, g. Seed s of a member uses network s modulo this number.
     seed : int
+        Seed of the graphs, the noise, the order of the channels, and the hidden channels at evaluation.
 
     Attributes
     ----------
     labels : ndarray of int, shape (n,)
         Cluster of each node, equal in all worlds.
     weights : ndarray, shape (g, lag, n, n)
-        Connections from the last axis to the second last.
+        Connections, see `graph`: from the node of the last axis to the node of the second last.
     """
 
     name = "network"
@@ -168,12 +172,13 @@ def graph(
     strength: tuple[float, float] = (1.0, 0.05),
     lag: int = 1,
 ) -> np.ndarray:
-    """Draw modular random graphs without self-connections, one per generator.
+    """Draw modular random graphs without self-connections, one for each of g random generators.
 
-    Returns weights, (g, lag, n, n): `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1
-    steps. An edge has one delay. `density` is the fraction of connected pairs within and between clusters. `strength`
-    is the spectral radius of the weights within a cluster, summed over delays, and the standard deviation of the
-    weights between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
+    Returns weights, (g, lag, n, n). `weights[k, d, i, j]` is the connection from node j to node i of graph k with a
+    delay of d + 1 steps. Each connection has one delay. `labels`, (n,), is the cluster of each node. `density` is the
+    fraction of ordered pairs that are connected, first within and then between clusters. `strength` is the spectral
+    radius of the weights within a cluster, summed over delays, and the standard deviation of the weights between
+    clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays are.
     """
     n = len(labels)
     same = labels[:, None] == labels
@@ -189,7 +194,11 @@ def graph(
 
 
 def unit_block(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
-    """Draw sparse positive weights, (size, size), with spectral radius 1. Graphs without a cycle are rejected."""
+    """Draw sparse positive weights between the nodes of a cluster, (size, size), with spectral radius 1.
+
+    `density` is the fraction of pairs that are connected. Graphs without a cycle have spectral radius 0 and are drawn
+    again. Raises `BadInput` if `MAX_DRAWS` graphs have no cycle.
+    """
     for _ in range(MAX_DRAWS):
         block: np.ndarray = rng.random((size, size)) * (rng.random((size, size)) < density) * ~np.eye(size, dtype=bool)
         radius = float(np.abs(np.linalg.eigvals(block)).max())
@@ -206,7 +215,10 @@ def simulate(
     noise: float = 0.3,
     nonlinearity: str = "tanh",
 ) -> np.ndarray:
-    """Simulate `length` steps of the process on all graphs at once, (g, T, n), from a random initial state.
+    """Simulate the activity of all networks at once, from random initial states.
+
+    Returns the states of all nodes at T = `length` time points, (g, T, n). `rngs` are g random generators, and
+    `weights`, (g, lag, n, n), are the connections from `graph`. The other parameters are those of `Network`.
 
     >>> rngs = [np.random.default_rng(0)]
     >>> round(float(simulate(rngs, np.zeros((1, 1, 4, 4)), 1_000, noise=0.5).std()), 2)
@@ -218,7 +230,7 @@ def simulate(
     for world, rng in enumerate(rngs):
         rng.standard_normal(out=states[world])
     states[:, lag:] *= noise
-    # the longest delay first, because `states` begins with the oldest state: (g, n, lag * n)
+    # weights of the longest delay come first, because `past` begins with the oldest state: (g, n, lag * n)
     flat = gain * weights[:, ::-1].transpose(0, 2, 1, 3).reshape(g, n, lag * n)
     with np.errstate(over="ignore", invalid="ignore"):
         for now in range(lag, lag + length):
@@ -228,7 +240,10 @@ def simulate(
 
 
 def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinearity: str = "tanh") -> np.ndarray:
-    """Return the states without noise as predicted from previous states, (g, T - lag, n), from states (g, T, n)."""
+    """Return the signal, (g, T - lag, n): what each state would be if no noise were added in its time step.
+
+    It is computed from the previous states. `states` has shape (g, T, n), so the first `lag` states have no signal.
+    """
     lag, length = weights.shape[1], states.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         parts = [states[:, lag - 1 - d : length - 1 - d] @ weights[:, d].swapaxes(1, 2) for d in range(lag)]
@@ -236,17 +251,20 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
 
 
 def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
-    """Check the dynamics of each world, and return a warning for each world with a problem.
+    """Check the activity of each world, and return a sentence for each world with a problem.
 
-    `states` are (g, T, n), and `drive`, (g, t, n), are the signals of the last t states. `bounded` tells whether the
-    nonlinearity is bounded.
+    `states`, (g, T, n), is the activity, and `drive`, (g, t, n), is the signal of the last t states (see `signal`).
+    `labels`, (n,), is the cluster of each node. `bounded` says whether the activation function is bounded.
     """
     problems = [_problem(state, part, labels, bounded) for state, part in zip(states, drive, strict=True)]
     return [f"world {world} {problem}" for world, problem in enumerate(problems) if problem]
 
 
 def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
-    """Describe the first problem of a world, or return an empty text."""
+    """Return a description of the first problem of a world with activity `state`, (T, n), or "" if there is none.
+
+    `drive`, (t, n), is the signal of the last t states.
+    """
     end = state[-len(drive) :]
     if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
         return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."
@@ -270,16 +288,20 @@ def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: 
 
 
 def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the mean correlation within and between clusters, from states (T, n) and labels (n,)."""
+    """Return the mean correlation of two nodes of the same cluster, and of two nodes of different clusters.
+
+    `state`, (T, n), is the activity of the nodes, and `labels`, (n,), is the cluster of each.
+    """
     correlation = np.corrcoef(state, rowvar=False)
     same = labels[:, None] == labels
     return float(correlation[same & ~np.eye(len(labels), dtype=bool)].mean()), float(correlation[~same].mean())
 
 
 def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Standardize data, (g, T, n), with the mean and standard deviation of each channel of the training data.
+    """Standardize data with the mean and standard deviation of each channel of the training data, in each world.
 
-    Returns the training data and the others as float32.
+    Returns the training data, (g, T, n), and each of the `others`, for example test data, as float32. Values are
+    rounded, see `ROUNDING_STEPS`.
     """
     standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -292,7 +314,9 @@ def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the number of nodes of each of several clusters of nearly equal size, or check `sizes`.
+    """Return the number of nodes in each cluster: `sizes` if they are given, otherwise nearly equal numbers.
+
+    Raises `BadInput` if the settings do not fit together.
 
     >>> cluster_sizes(11, 3)
     (4, 4, 3)

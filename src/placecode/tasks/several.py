@@ -1,4 +1,4 @@
-"""Several data sets of one kind in one study, for example with different noise. Each member is trained on one."""
+"""A task made of several data sets of one kind, for example with different noise. Each model is trained on one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from placecode.validation import choice
 
 
 class Several(Task):
-    """A collection of tasks. Its attributes are those of the first task, except `tokens`, which is the maximum.
+    """A collection of tasks for one study. Every member of the study is trained on one of them.
+
+    The attributes `name`, `readout`, `outputs`, `splits`, `pooled` and `conditions` are those of the first task.
+    `tokens` is the largest number of tokens of all tasks.
 
     Parameters
     ----------
     parts : mapping of str to Task
-        The tasks by name. `Member.data` is the name of the task a member is trained on.
+        The tasks by name. `Member.data` is the name of the task on which a member is trained.
     """
 
     def __init__(self, parts: Mapping[str, Task]) -> None:

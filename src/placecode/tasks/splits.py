@@ -1,8 +1,8 @@
-"""Train, validation and test splits of samples that may be correlated in time.
+"""Splits of a table's samples into train, validation and test, for samples that may be correlated in time.
 
 Samples are divided into consecutive blocks, and whole blocks are held out, because neighbouring samples are not
-independent. A gap between the splits is as long as the samples are correlated. If samples belong to groups (people,
-days), whole groups are held out if there are enough of them.
+independent. At both ends of a held-out block, samples are left out if they may be correlated with training samples. If
+samples belong to groups (people, days) and there are enough groups, whole groups are held out instead.
 
 >>> parts = split_samples(1_000, seed=0)
 >>> {name: len(rows) for name, rows in parts.items()}
@@ -17,22 +17,27 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.int64]
 
 BLOCKS = 20
-"""Number of blocks, if there are that many samples. Of every five blocks, one is for validation and one for testing."""
+"""Number of blocks into which the samples are divided, if there are that many samples. Of every five blocks, one is for
+validation and one for testing."""
 FEWEST_GROUPS = 5  # smallest number of groups for which whole groups are held out
-MAX_AUTOCORRELATION = 0.1  # samples count as independent if their autocorrelation is smaller
-AUTOCORRELATION_SAMPLES = 2_000  # number of samples from which autocorrelation is estimated
-HALVES = ("first half", "second half")
+MAX_AUTOCORRELATION = 0.1  # samples count as independent at a lag with a smaller autocorrelation
+AUTOCORRELATION_SAMPLES = 2_000  # maximum number of samples from which autocorrelation is estimated
+HALVES = ("first half", "second half")  # names of the two halves of the training samples
 MIN_HALF_FRACTION = 0.05
-"""Smallest fraction of all samples for a half of the training samples that consists of whole groups."""
+"""If a half of the training samples that consists of whole groups has a smaller fraction of all samples, the halves are
+not made of whole groups."""
 
 
 def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0, seed: int = 0) -> dict[str, Rows]:
-    """Split samples into train, validation and test, and the training samples into two halves, as sorted indices.
+    """Split samples into train, validation and test, and the training samples into two halves.
 
-    With `FEWEST_GROUPS` groups or more, whole groups are held out, and the halves consist of whole groups. If one group
-    contains nearly all training samples, the training samples are divided in the middle instead. With fewer groups,
-    blocks are held out. A block belongs to one group, unless samples of several groups alternate. At each end of a
-    held-out block, `gap` samples are left out, at most a quarter of the block.
+    Returns the sorted indices of the samples in "train", "validation", "test", "first half" and "second half". `count`
+    is the number of samples, and `groups` is the group of each sample, (count,), or None.
+
+    With `FEWEST_GROUPS` groups or more, whole groups are held out, and the halves of the training samples consist of
+    whole groups. If one group contains nearly all training samples, they are divided in the middle instead. With fewer
+    groups, blocks are held out. A block belongs to one group, unless samples of several groups alternate. At each end
+    of a held-out block, `gap` samples are left out, at most a quarter of the block.
     """
     rng = np.random.default_rng(seed)
     pieces = cut(count, groups)
@@ -54,19 +59,21 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
 
 
 def _joined(rows: list[Rows]) -> Rows:
-    """Concatenate and sort indices."""
+    """Return the indices of several arrays as one sorted array, which is empty if there are none."""
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 
 def whole_groups(groups: npt.ArrayLike | None) -> bool:
-    """Return whether there are enough groups to hold out whole groups."""
+    """Return whether there are enough different groups, `FEWEST_GROUPS`, to hold out whole groups."""
     return groups is not None and len(np.unique(np.asarray(groups))) >= FEWEST_GROUPS
 
 
 def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """Divide samples into pieces that are not divided further: groups, or blocks if there are too few groups.
+    """Divide `count` samples into groups or, if there are too few groups, into blocks. Return the indices of each.
 
-    If samples of a few groups alternate, blocks may contain several groups, so that neighbours in time stay together.
+    A split contains these pieces as a whole. `groups` is the group of each sample, (count,), or None. Usually a block
+    belongs to one group. If samples of different groups alternate, a block may contain several groups, so that
+    neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
@@ -77,10 +84,11 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
 
 
 def autocorrelation_length(values: npt.ArrayLike) -> int:
-    """Return the autocorrelation length of a table, (T, n), in samples, 0 for independent samples.
+    """Return the number of samples over which the channels of a table, (T, n), are correlated in time.
 
-    This is the smallest lag at which the mean absolute autocorrelation of the channels falls below
-    `MAX_AUTOCORRELATION`, or below the chance level for the number of samples. Values may be NaN.
+    It is the smallest lag at which the absolute autocorrelation, averaged over channels, is below
+    `MAX_AUTOCORRELATION` or below the chance level for the number of samples. It is 0 for independent samples. Only the
+    first `AUTOCORRELATION_SAMPLES` samples are used. Values may be NaN.
 
     >>> noise = np.random.default_rng(0).normal(size=(2000, 5))
     >>> autocorrelation_length(noise), autocorrelation_length(np.cumsum(noise, axis=0)) > 100
@@ -104,15 +112,20 @@ def autocorrelation_length(values: npt.ArrayLike) -> int:
 
 
 def _blocks(rows: Rows, count: int) -> list[Rows]:
-    """Divide samples into blocks of nearly equal size: `BLOCKS` for all samples, and at least five for these."""
+    """Divide the samples `rows` of a group into consecutive blocks of nearly equal size.
+
+    Their number is the group's share of `BLOCKS`, but at least five if it has five samples. `count` is the number of
+    samples of all groups.
+    """
     blocks = max(5, round(BLOCKS * len(rows) / count))
     return [block for block in np.array_split(rows, min(blocks, len(rows))) if len(block)]
 
 
 def _assign(pieces: int, rng: np.random.Generator) -> list[str]:
-    """Assign blocks to splits: of every five consecutive blocks, one to validation and one to test, at random.
+    """Return the split of each block, "train", "validation" or "test". `pieces` is the number of blocks.
 
-    With fewer than five blocks, the last are for validation and test.
+    Of every five consecutive blocks, one is assigned to validation and one to test, at random. Blocks that remain at
+    the end are for training. If there are fewer than five blocks in total, the last two are for validation and test.
     """
     kinds: list[str] = []
     five = ["train", "train", "train", "validation", "test"]
@@ -122,7 +135,11 @@ def _assign(pieces: int, rng: np.random.Generator) -> list[str]:
 
 
 def _assign_by_size(pieces: list[Rows], rng: np.random.Generator) -> list[str]:
-    """Assign groups to splits, the largest first, each to the split that lacks the largest part of its samples."""
+    """Return the split of each group, "train", "validation" or "test", with about 60, 20 and 20% of all samples.
+
+    `pieces` are the indices of the samples of each group. The largest groups are assigned first, and groups of equal
+    size in random order. Each is assigned to the split that lacks the largest fraction of its samples.
+    """
     total = sum(map(len, pieces))
     missing = {"train": 0.6 * total, "validation": 0.2 * total, "test": 0.2 * total}
     target = dict(missing)

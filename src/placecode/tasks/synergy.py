@@ -1,8 +1,9 @@
-"""Masked prediction of synergistic groups: channels are pairwise independent, but together determine each other.
+"""Masked prediction of simulated synergistic groups: channels that are independent in pairs but dependent together.
 
-In a group of three, each channel is the product of the other two. In a group of four, it is the product of the other
-three. Any two channels of a group (any three in a group of four) are independent. Correlation, partial correlation and
-pairwise mutual information therefore cannot detect the groups.
+By default values are -1 or 1 plus noise. Without the noise, each channel of a group of three is the product of the
+other two, and each channel of a group of four is the product of the other three. Any two channels of a group (any three
+in a group of four) are independent. Correlation, partial correlation and pairwise mutual information therefore cannot
+detect the groups.
 
 >>> task = Synergy(groups=2, train=1_000, test=100)
 >>> task.labels.tolist(), {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -22,10 +23,11 @@ from placecode.tasks.masked import Masked, hidden_of, recordings
 from placecode.tasks.network import LEAST_TIMES, standardize
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
-VALUES = ("sign", "gaussian")
-SIZES = (3, 4)
+VALUES = ("sign", "gaussian")  # kinds of values of the channels, see `Synergy`
+SIZES = (3, 4)  # numbers of channels that a group may have
 POINTS = np.arange(-6, 6.01, 0.25)
-"""Points of the numerical integration over standard normal noise. More points do not change the reported digits."""
+"""Points for numerical integration over standard normal noise. More points do not change the digits that are
+reported."""
 
 
 class Synergy(Masked):
@@ -42,7 +44,8 @@ class Synergy(Masked):
     sizes : sequence of {3, 4}, optional
         Size of each group, instead of `groups` and `group_size`.
     values : {"sign", "gaussian"}
-        Signs, or standard normal numbers with signs that follow the product rule and independent magnitudes.
+        With "sign", values are -1 or 1. With "gaussian", they are standard normal numbers. Their signs follow the
+        product rule and their magnitudes are independent.
     noise : float
         Standard deviation of normal noise added to all channels.
     correlated : int
@@ -59,21 +62,24 @@ class Synergy(Masked):
         Whether the order of the channels is random. Otherwise the channels of a group are neighbours, which a fixed
         positional encoding can use.
     worlds : int
-        Number of independent realizations of the data.
+        Number of independent realizations of the data. Seed s of a member uses world s modulo this number.
     seed : int
+        Seed of the data, of the order of the channels, and of the hidden channels at evaluation.
 
     Attributes
     ----------
     labels : ndarray of int, shape (n,)
-        Group of each channel, synergistic groups first. -1 for distractors. Equal in all worlds.
+        Group of each channel, -1 for distractors. The numbers of synergistic groups come before those of correlated
+        groups. Labels are equal in all worlds.
     kinds : ndarray of str, shape (n,)
-        "product", "correlated" or "distractor".
+        "product" (in a synergistic group), "correlated" or "distractor", for each channel.
 
     Notes
     -----
-    With "gaussian", channels are not products of normal numbers. A large product would imply large factors, which
-    pairwise measures detect. The sign of a normal number is independent of its magnitude. With independent magnitudes,
-    any proper subset of a group is therefore exactly independent, and every channel is exactly normal.
+    With "gaussian", only the sign of a channel is a product. If its magnitude were a product too, a large value would
+    imply large factors, which pairwise measures detect. The sign of a normal number is independent of its magnitude.
+    With independent magnitudes, the channels of any proper subset of a group are therefore exactly independent, and
+    every channel is exactly normal.
     """
 
     name = "synergy"
@@ -140,7 +146,7 @@ class Synergy(Masked):
         self.blocks = tuple(blocks)
 
     def best_mse(self, ratio: float) -> float:
-        """Return the mean squared error of the best possible predictor.
+        """Return the mean squared error of the best possible predictor of hidden channels.
 
         Parameters
         ----------
@@ -150,6 +156,7 @@ class Synergy(Masked):
         Returns
         -------
         float
+            In units of the variance of a channel, as the metric "mse".
 
         Examples
         --------
@@ -160,6 +167,7 @@ class Synergy(Masked):
         return best_error(self.blocks, hidden_of(ratio, self.tokens), values, correlation, noise)
 
     def describe(self) -> dict[str, Any]:
+        """Return the description of `Masked`, and the best possible error for each fraction of hidden channels."""
         best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
         return {**super().describe(), "best_mse": best}
 
@@ -172,7 +180,11 @@ def draw(
     correlation: float = 0.5,
     noise: float = 0.1,
 ) -> np.ndarray:
-    """Draw samples, (count, n), of groups of channels. A block is the kind and size of a group."""
+    """Draw independent samples, (count, n), of groups of channels.
+
+    `blocks` has the kind ("product", "correlated" or "distractor") and the size of each group, in the order of the
+    channels. The other parameters are those of `Synergy`.
+    """
     parts = []
     for kind, size in blocks:
         if kind == "correlated":
@@ -189,12 +201,15 @@ def draw(
 
 
 def draw_signs(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
-    """Draw independent random signs, (count, size)."""
+    """Draw independent random signs, -1 or 1, (count, size)."""
     return rng.integers(2, size=(count, size)) * 2.0 - 1
 
 
 def draw_correlated(rng: np.random.Generator, count: int, size: int, values: str, correlation: float) -> np.ndarray:
-    """Draw channels with a common cause, (count, size), so that any two have this correlation."""
+    """Draw samples, (count, size), of channels with a common cause, any two of which have this correlation.
+
+    `values` is "sign" or "gaussian".
+    """
     if values == "gaussian":
         cause, independent = rng.standard_normal((count, 1)), rng.standard_normal((count, size))
         return math.sqrt(correlation) * cause + math.sqrt(1 - correlation) * independent
@@ -207,10 +222,11 @@ def best_error(
 ) -> float:
     """Return the mean squared error of the best possible predictor, in units of the variance of a channel.
 
-    The variance of a channel is 1 + noise^2. A hidden channel can be predicted from the visible channels of its group.
-    Their number is hypergeometric. In a synergistic group all others must be visible. With 30 channels in groups of 3
-    and 9 hidden channels, this has the probability 21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of
-    1 - 0.517.
+    `blocks` has the kind and size of each group, as in `draw`, and `hidden` is the number of hidden channels, which are
+    chosen at random. The variance of a channel is 1 + noise^2. A hidden channel can be predicted only from the visible
+    channels of its group, whose number has a hypergeometric distribution. In a synergistic group, all others must be
+    visible. With 30 channels in groups of 3 and 9 hidden channels, the probability of this is 21/29 * 20/28 = 0.517.
+    The error is then 1 - 0.517 without noise, and little more with a noise of 0.1.
 
     >>> round(best_error([("product", 3)] * 10, 9), 3)
     0.488
@@ -219,7 +235,7 @@ def best_error(
     known = 0.0
     for (kind, size), groups in {block: blocks.count(block) for block in blocks}.items():
         for visible in range(size):
-            hidden_elsewhere = hidden - 1 - (size - 1 - visible)  # hidden channels of other groups
+            hidden_elsewhere = hidden - 1 - (size - 1 - visible)  # number of hidden channels in other groups
             if hidden_elsewhere < 0:
                 continue
             ways = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
@@ -229,22 +245,24 @@ def best_error(
 
 
 def explained(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
-    """Return the variance of a hidden channel that visible channels of its group explain.
+    """Return how much of the variance of a hidden channel the visible channels of its group explain.
 
-    This is the variance of its conditional mean.
+    This is the variance of the conditional mean of the channel. `kind` and `size` are those of the group, and `visible`
+    is the number of its visible channels. The other parameters are those of `Synergy`.
     """
     if kind == "product":
         if visible < size - 1:
             return 0.0
-        # the conditional mean of the sign is the product of the conditional means of the others' signs;
-        # a standard normal number has E|x| = sqrt(2 / pi)
+        # the conditional mean of the sign is the product of the conditional means of the signs of the other channels;
+        # the magnitude of a standard normal number has the mean sqrt(2 / pi)
         scale = 2 / math.pi if values == "gaussian" else 1.0
         return scale * certainty(values, noise) ** visible
     if kind == "distractor" or visible == 0:
         return 0.0
     if values == "gaussian":
         return visible * correlation**2 / (1 + noise**2 + (visible - 1) * correlation)
-    # signs: sum the evidence of the visible channels for the common cause, over all their values if the cause is +1
+    # signs: the visible channels are independent given the common cause, so their log odds for a cause of +1 add up;
+    # average over all their values if the cause is +1
     agreement = math.sqrt(correlation)
     means, weight = zip(*(_sign_means(sign, noise) for sign in (1, -1)), strict=True)
     evidence = np.arctanh(agreement * np.concatenate(means))
@@ -256,19 +274,24 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
 
 
 def certainty(values: str, noise: float) -> float:
-    """Return the variance of the conditional mean of a sign, given its noisy value. 1 without noise.
+    """Return the variance of the conditional mean of the sign of a channel, given the noisy value of the channel.
+
+    It is 1 if the noisy value determines the sign, as without noise, and close to 0 if noise is strong.
 
     >>> certainty("sign", 0.0), round(certainty("sign", 1.0), 3), round(certainty("gaussian", 0.1), 3)
     (1.0, 0.55, 0.91)
     """
-    if values == "gaussian":  # the mean is 2 Phi(y / ...) - 1; its expected square is an orthant probability
+    if values == "gaussian":  # the conditional mean is 2 Phi(c y) - 1; its expected square is an orthant probability
         return 2 / math.pi * math.asin(1 / (1 + noise**2))
     means, weights = _sign_means(1, noise)
     return float((means * weights).sum())  # for a fair sign s with conditional mean m, E[m^2] = E[m s]
 
 
 def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the conditional mean of a sign for all its noisy values, and the probabilities of these values."""
+    """Return the conditional mean of a sign for each noisy value, (k,), and the probability of each value, (k,).
+
+    The noisy values are those of the true sign `sign` plus noise at the `POINTS`.
+    """
     if noise == 0:
         return np.array([float(sign)]), np.ones(1)
     weights = np.exp(-(POINTS**2) / 2)

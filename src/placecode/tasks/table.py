@@ -1,17 +1,17 @@
-"""Masked prediction on a table of samples and channels provided by the user.
+"""Masked prediction on a user's table: rows are samples, and the model predicts hidden columns from visible ones.
 
 >>> values = np.random.default_rng(0).normal(size=(1_000, 6)).astype("float32")
 >>> task = tables(values)["all"]
 >>> task.tokens, {name: len(split) for name, split in task.splits.items()}
 (6, {'train': 600, 'validation': 200, 'test': 200})
 
-Values may be missing (NaN). Inputs represent a missing value like a hidden one, but it is never predicted. A channel
-may be categorical. Its token is then a one-hot vector, centred and scaled so that predicting the frequency of each
-value has an error of 1, like predicting the mean of a number. The table may be a memory-mapped file. Samples are read
-and standardized when they are needed.
+Values may be missing (NaN). In the inputs, a missing value looks like a hidden one, but it is not part of the loss. A
+channel may be categorical. Its token is then a one-hot vector, centred and scaled. Always predicting the frequency of
+each value has a mean squared error of 1, like always predicting the mean of a numerical channel. The table may be a
+memory-mapped file. Samples are read and standardized when they are needed.
 
-There are three tasks on one table: with "all" training samples, and with the first or the second half of them. Results
-that agree between the halves do not depend on single samples.
+`tables` returns three tasks on one table: with "all" training samples, and with the first or the second half of them.
+Results that agree between the halves do not depend on single samples.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, autocorrelation_leng
 
 PARTS = ("all", "first half", "second half")
 """Names of the three tasks on a table, which differ in their training samples."""
-HELD_OUT = ("validation", "test")
-MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000  # range of the number of evaluated examples of a held-out split
-EVALUATED_VALUES = 100_000  # number of values, examples times channels, to evaluate within that range
-TRAINING_EXAMPLES = 200  # number of evaluated examples of the training split
+HELD_OUT = ("validation", "test")  # splits that are not used for training
+MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000  # limits of the number of examples of a held-out split that are evaluated
+EVALUATED_VALUES = 100_000  # number of values (examples times channels) to evaluate, within these limits
+TRAINING_EXAMPLES = 200  # maximum number of examples of the training split that are evaluated
 MIN_SAMPLES = 2  # smallest number of samples in each split
 
 
 class Table(Masked):
-    """Masked prediction on a table of values, (T, m). Only values that are not missing are hidden.
+    """Masked prediction on a table of T samples and m columns, `values`, (T, m). Missing values are never hidden.
 
-    `columns` are the n channels, and `parts` the indices of the samples of each split.
+    `columns` are the n columns that are channels, with their means and standard deviations. `parts` maps the name of
+    each split to the indices of its samples. `ratios` and `seed` are those of `Masked`. `tables` creates the tasks.
     """
 
     name = "table"
     memory: int = 0
-    """Autocorrelation length of the channels, in samples."""
+    """Number of samples over which channels are correlated in time, see `splits.autocorrelation_length`."""
     pieces: npt.NDArray[np.int64] | None = None
-    """Index of the group or block of each sample, (T,), or of its group within a block. -1 for unusable samples."""
+    """Number of the piece of the table to which each sample belongs, (T,), -1 for unusable samples. A piece is a block
+    or a group or, if a block contains several groups, the samples of one group in one block."""
 
     def __init__(
         self,
@@ -96,17 +98,18 @@ class Table(Masked):
         bound._share = torch.tensor(shares, device=self._kept.device, dtype=torch.float64)
         return bound
 
-    _share: Tensor = torch.empty(0)
+    _share: Tensor = torch.empty(0)  # fraction of the known values to hide in training, for each member, (e,)
 
     def examples(self, split: str) -> int:
+        """Return the number of examples of a split that are evaluated. They are evenly spaced in the split."""
         held_out = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
         return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else held_out)
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the examples of a batch, as in `Masked.batch`.
+        """Return inputs and targets of a batch, with some channels hidden. The parameters are those of `Masked.batch`.
 
-        Inputs, (e, b, n, w + 1), are the values, zero if hidden or missing, and a mark, which is 1 if hidden or
-        missing. Targets have the same shape: the true values and a mark, which is 1 if hidden.
+        Inputs, (e, b, n, w + 1), are the w values of each token, zero if hidden or missing, then a mark, which is 1 if
+        hidden or missing. Targets, (e, b, n, w + 1), are the true values, then a mark, which is 1 if hidden.
         """
         if step is None:
             examples, dice = self.examples(split), self.dice(split, rows)
@@ -118,10 +121,11 @@ class Table(Masked):
         return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
 
     def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Hide channels of samples, (..., n), with the lowest random numbers, at least one and never all known ones.
+        """Hide some channels of samples, and return inputs and targets, (..., n, w + 1), as `batch` does.
 
-        `share`, (...), is the fraction of the known values to hide. Returns inputs and targets, (..., n, w + 1), as in
-        `batch`.
+        `raw`, (..., n), are samples as in the table, and `share`, (...), is the fraction of the known values to hide.
+        At least one is hidden, and never all if there are two or more. The channels with the lowest numbers in `dice`,
+        (..., n), are hidden.
         """
         values, known = self.standard(raw)
         dice = torch.where(known, dice, torch.iinfo(dice.dtype).max)
@@ -133,12 +137,19 @@ class Table(Masked):
         return torch.cat([values * shown, 1 - shown], -1), torch.cat([values, hidden.to(values.dtype)[..., None]], -1)
 
     def raw(self, split: str, rows: Tensor) -> Tensor:
-        """Return the channels of examples `rows`, (...), as in the table: (..., n)."""
+        """Return the values of examples, (..., n), as in the table, with NaN for missing values and codes for words.
+
+        `rows`, (...), are indices of the examples in the split.
+        """
         data = self.splits[split]
         return data.inputs[0][data.targets[rows]][..., self._kept]
 
     def standard(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Standardize samples, (..., n): values, (..., n, w), zero if missing, and whether they are known, (..., n)."""
+        """Standardize samples with the means and standard deviations of the training samples.
+
+        `raw`, (..., n), are samples as in the table. Returns the w values of each token, (..., n, w), zero if missing
+        (w is 1 unless there are categories), and whether each channel is known, that is not missing, (..., n).
+        """
         known = ~raw.isnan()
         value = raw.nan_to_num()[..., None]
         if self.columns.width > 1:
@@ -148,15 +159,20 @@ class Table(Masked):
         return value * (self.used & known[..., None]).to(raw.dtype), known
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Compute the mean squared error of the hidden channels of a batch, (e,), one number per member."""
         errors, hidden = self.wrong(outputs, targets)
         return errors.sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Compute "mse", the mean squared error of the hidden channels of each row, (e, b)."""
         errors, hidden = self.wrong(outputs, targets)
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
     def wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squared errors, (e, b, n), zero for visible channels, and a mark, (e, b, n), 1 for hidden ones."""
+        """Return the squared error of each channel, (e, b, n), zero if it is not hidden, and a mark, (e, b, n).
+
+        The mark is 1 if the channel is hidden. The error of a categorical channel is summed over its one-hot vector.
+        """
         hidden = targets[..., -1]
         return ((outputs - targets[..., :-1]).square() * self.used).sum(-1) * hidden, hidden
 
@@ -178,7 +194,7 @@ class Table(Masked):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 hash of the values of the table and of the samples of each split."""
+        """SHA-256 hash of the values of the table and of the indices of the samples in each split."""
         digest = hashlib.sha256()
         values = self.splits["train"].inputs[0].cpu().numpy()
         for part in chunks(values):
@@ -199,12 +215,15 @@ def tables(
     ratios: Sequence[float] = (0.3,),
     seed: int = 0,
 ) -> dict[str, Table]:
-    """Return three tasks on a table, with "all" training samples, the "first half" and the "second half" of them.
+    """Split a table, and return three tasks on it by name: "all", "first half" and "second half".
 
-    `values`, (T, m), has NaN for missing values and codes for categories. `categories` are the values of categorical
-    columns, `groups` the group of each sample, and `labels` and `positions` known groups and positions of the columns.
-    The tasks share the table and the held-out samples. Columns that do not vary or are always missing are left out,
-    with a warning.
+    They are trained on all training samples or on half of them, and share the table and the held-out samples. `values`,
+    (T, m), has NaN for missing values and codes for categories. `names`, (m,), are names of the columns. `categories`
+    maps the index of a categorical column to its words. `groups`, (T,), is the group (person, day) of each sample.
+    `labels`, (m,), and `positions`, (m, 2) or (m, 3), are true groups and positions of the columns, if they are known.
+    `ratios` are the fractions of hidden channels at evaluation. `seed` is that of the split and of the hidden channels
+    at evaluation. Columns that do not vary or are always missing are left out, with a warning. Raises `BadInput` if
+    there are too few samples.
     """
     column_names = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
     usable = usable_samples(values)
@@ -244,7 +263,10 @@ def tables(
 
 
 def _check_sizes(parts: Mapping[str, npt.NDArray[np.int64]], samples: int, usable: int) -> None:
-    """Raise `BadInput` if a split has too few samples."""
+    """Raise `BadInput` if a split has fewer than `MIN_SAMPLES` samples.
+
+    For the message, `samples` is the number of samples of the table, of which `usable` can be used.
+    """
     fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
     if fewest < MIN_SAMPLES:
         raise BadInput(

@@ -1,1 +1,11 @@
-"""Reading of tables from text, Parquet, NumPy, MATLAB and HDF5 files, arrays and pandas frames."""
+"""Readers of tables (rows are samples, columns are channels) from files, NumPy arrays and pandas frames.
+
+| module | content |
+|---|---|
+| `files` | the public functions `read_sheet`, `sheet_of` and `read_cells`; start reading here |
+| `columns` | which columns are channels, categories or groups |
+| `sources` | reading of rows in pieces, from Parquet, frames and arrays; parsing of cells |
+| `texts`, `headers` | reading of .csv and .tsv, and whether the first line is a header |
+| `arrays` | reading of .npy, .npz, .mat and HDF5, shared with recordings |
+| `questions` | encoding of new samples for a model that is already trained |
+"""

@@ -1,6 +1,8 @@
-"""Arrays in .npy, .npz, .mat and HDF5 files. Headers are read first, and rows when they are needed.
+"""Reading of two-dimensional arrays from NumPy (.npy, .npz), MATLAB (.mat) and HDF5 files.
 
-Arrays of objects, which could run code when loaded, are rejected by their header.
+Tables (`files`) and brain recordings (`data/recording_files.py`) both use `array_source`. The header, with the shape
+and type of an array, is read first, and rows are read when they are needed. Arrays of Python objects, which could run
+code when they are loaded, are rejected from the header alone.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ from placecode.data.tables.sources import PIECE, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-STREAMED = "Parquet, .npy or .h5"  # formats for tables that do not fit into memory
-MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # types of MATLAB with names that differ from numpy's
+STREAMED = "Parquet, .npy or .h5"  # formats that can be read in pieces, for error messages
+MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # numpy types of MATLAB types that numpy does not know
 
 
 class ArrayRule(NamedTuple):
-    """Which arrays are accepted."""
+    """Conditions on an array that is read. Tables and recordings differ in them."""
 
     sides: str
-    """Names of the two sides, for error messages."""
+    """Meaning of the two axes, for error messages."""
     kinds: str
-    """Kinds of numpy dtypes."""
+    """Kinds of numpy dtypes that are accepted, as letters of `dtype.kind`."""
     least: int
-    """Smallest length of a side."""
+    """Smallest length of an axis."""
 
 
 TABLE = ArrayRule("samples and channels", "biuf", 0)
@@ -56,9 +58,10 @@ class ArrayHeader:
 def array_source(
     path: Path, ending: str, key: str | None, rule: ArrayRule = TABLE, memory: int = sys.maxsize
 ) -> ArraySource:
-    """Open the array of a file: the one named `key`, or the only table. Raises `BadInput` if there is none.
+    """Return a source (reader of rows) for an array in a file: the one named `key`, or the only two-dimensional one.
 
-    `ending` is the suffix of the file in lower case. An array that must be read at once may have `memory` bytes.
+    `ending` is the suffix of the file in lower case. Raises `BadInput` if there is no such array, if it violates
+    `rule`, or if it has more than `memory` bytes and its format (.npz, older .mat) cannot be read in pieces.
     """
     if ending == ".npy":
         return _of_npy(path, rule)
@@ -71,13 +74,13 @@ def array_source(
 
 
 def array_source_of(array: np.ndarray) -> ArraySource:
-    """Return the source of an array in memory. Masked values are missing."""
+    """Return a source for an array in memory. Masked values become NaN. Raises `BadInput` unless it is a table."""
     check_table("data", array, TABLE)
     return ArraySource(None, array.shape, lambda first, end: filled(array[first:end]))
 
 
 def available() -> int:
-    """Return the approximate available memory in bytes."""
+    """Return the available memory of this computer in bytes, approximately."""
     try:
         with open("/proc/meminfo") as file:
             entries = dict(line.split(":", 1) for line in file)
@@ -88,12 +91,15 @@ def available() -> int:
 
 
 def megabytes(size: int) -> str:
-    """Format a number of bytes for a message."""
+    """Return a number of bytes as text for a message, such as "12.5 MB"."""
     return f"{size / 1e6:.1f} MB"
 
 
 def check_table(label: str | Path, array: Any, rule: ArrayRule) -> None:
-    """Raise `BadInput` unless an array or header is a two-dimensional table of numbers."""
+    """Raise `BadInput` unless an array, or the header of one, is two-dimensional and satisfies `rule`.
+
+    `label` is the name of the array in the message.
+    """
     if not _is_table(array, rule.kinds, rule.least):
         raise BadInput(
             f"{label} must hold a table of numbers with two sides, {rule.sides}; "
@@ -102,13 +108,15 @@ def check_table(label: str | Path, array: Any, rule: ArrayRule) -> None:
 
 
 def _is_table(array: Any, kinds: str, least: int) -> bool:
+    """Return whether an array or header has a dtype of these kinds, and two axes that are at least `least` long."""
     return array.dtype.kind in kinds and len(array.shape) == 2 and min(array.shape) >= least
 
 
 def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule: ArrayRule) -> str:
-    """Return the name of the table: `key`, or the only array with two sides longer than 1.
+    """Return the name of the array to read: `key`, or the only array in the file with two axes longer than 1.
 
-    MATLAB stores numbers as arrays of 1 x 1.
+    Shorter ones do not count, because MATLAB stores single numbers as arrays of 1 x 1. Raises `BadInput` if `key` does
+    not exist, or if without a key there is no such array or there are several.
     """
     if key is not None:
         return choice(f"key for {path}", key, headers)
@@ -122,7 +130,7 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
 
 
 def _check_size(path: Path, size: int, memory: int) -> None:
-    """Raise `BadInput` for arrays that do not fit into memory."""
+    """Raise `BadInput` if an array that cannot be read in pieces has more than `memory` bytes."""
     if size > memory:
         raise BadInput(
             f"{path} takes {megabytes(size)} of {megabytes(memory)} of memory, and its format cannot be read piece by "
@@ -131,7 +139,7 @@ def _check_size(path: Path, size: int, memory: int) -> None:
 
 
 def _header(stream: BinaryIO) -> ArrayHeader:
-    """Read the header of a .npy file."""
+    """Read the header at the beginning of a .npy file."""
     version = np.lib.format.read_magic(stream)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, _, dtype = headers[version](stream)
@@ -139,6 +147,7 @@ def _header(stream: BinaryIO) -> ArrayHeader:
 
 
 def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
+    """Return a source for the array of a .npy file."""
     with open(path, "rb") as stream:
         header = _header(stream)
         begin = stream.tell()
@@ -154,6 +163,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
 
 
 def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
+    """Return a source for an array of a .npz file."""
     headers = {}
     with zipfile.ZipFile(path) as archive:
         for name in [name for name in archive.namelist() if name.endswith(".npy")]:
@@ -168,7 +178,7 @@ def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
 
 
 def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
-    """Open an array of a .mat file before version 7.3."""
+    """Return a source for an array of a .mat file of a version before 7.3."""
     import scipy.io
 
     headers = {name: ArrayHeader(shape, _matlab_type(kind)) for name, shape, kind in scipy.io.whosmat(path)}
@@ -180,7 +190,7 @@ def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
 
 
 def _matlab_type(kind: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a MATLAB type, or object for cells, texts and structures."""
+    """Return the numpy dtype of a MATLAB type, or the dtype object for cell arrays, texts and structures."""
     try:
         return np.dtype(MATLAB.get(kind, kind) if kind not in ("char", "object") else object)
     except TypeError:
@@ -188,7 +198,10 @@ def _matlab_type(kind: str) -> np.dtype[Any]:
 
 
 def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transposed: bool) -> ArraySource:
-    """Open an array of an HDF5 file. Tables of MATLAB are `transposed`, because MATLAB stores columns first."""
+    """Return a source for an array of an HDF5 file.
+
+    `transposed` is set for .mat files of version 7.3, because MATLAB stores columns first.
+    """
     h5py = needed("h5py", f"Reading {path}")
     headers: dict[str, ArrayHeader] = {}
     chunks: dict[str, int] = {}

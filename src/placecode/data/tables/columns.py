@@ -1,4 +1,8 @@
-"""Interpretation of the columns of a table as channels, categories or groups, in a first pass over all rows."""
+"""Interpretation of the columns of a table: which are numbers, categories (words), groups or row numbers.
+
+A first pass over all rows collects statistics of the columns (`Survey`). The statistics determine the use of each
+column (`Layout`). `files` then reads the values in a second pass.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed, repea
 from placecode.data.tables.sources import Piece, Source
 from placecode.errors import BadInput, must_be
 
-CATEGORIES = 20  # maximum number of different words of a category
-MAX_COUNTED_WORDS = 1000  # maximum number of different words that are counted in a column
+CATEGORIES = 20  # maximum number of different words in a categorical column
+MAX_COUNTED_WORDS = 1000  # different words of a column are counted up to this number
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
-"""Headers of a first column that may contain row numbers instead of a channel, in lower case."""
+"""Names, in lower case, of a first column that may contain row numbers or times instead of a channel."""
 SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
-"""If the range of a column is a smaller fraction of its size than the first, its minimum is subtracted. If it is
-smaller than the second, values differ by rounding only."""
+"""Limits of the range of a column (maximum - minimum) relative to its largest absolute value. Below the first limit,
+the minimum is subtracted before values are converted to float32. Below the second, values differ by rounding only."""
 MAX_STEP_ERROR = 0.3
 """Largest deviation of row numbers or times from even spacing, in steps. Times are often rounded: 0.03, 0.07, 0.1."""
 DATE = re.compile(
@@ -29,31 +33,33 @@ DATE = re.compile(
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?|-?\d+ days?,?( .*)?",
     re.IGNORECASE,
 )
-"""Dates and times."""
+"""Pattern of the dates and times that are recognized."""
 
 
-# First pass: content of the columns
+# First pass over the table: statistics of the columns
 
 
 @dataclass
 class Survey:
     """Statistics of the columns, updated with each piece of rows."""
 
-    # of all columns, (width,)
+    # arrays with one element per column, (width,)
     missing: np.ndarray  # number of missing values
-    numeric: np.ndarray  # whether it contains numbers
-    rounded: np.ndarray  # whether it has numbers that float32 cannot represent exactly
-    low: np.ndarray  # minimum
-    high: np.ndarray  # maximum
+    numeric: np.ndarray  # whether the column contains numbers
+    rounded: np.ndarray  # whether the column has numbers that float32 cannot represent exactly
+    low: np.ndarray  # minimum, inf without numbers
+    high: np.ndarray  # maximum, -inf without numbers
 
     words: dict[int, dict[str, int]] = field(default_factory=dict)
-    """The different words of each column, with the row of their first occurrence, at most `MAX_COUNTED_WORDS` + 1."""
+    """By index of the column, its different words and the index of the row in which each first occurs. At most
+    `MAX_COUNTED_WORDS` + 1 words are stored per column."""
     rows: int = 0  # number of rows read so far
     start: float = np.nan  # first value of the first column
     steps: tuple[float, float] = (0.0, np.inf)
-    """Range of possible steps of the first column if it is evenly spaced. Empty if it is not."""
-    groups: list[np.ndarray] = field(default_factory=list)  # codes of the groups of all rows, in pieces
-    group_codes: dict[str, int] = field(default_factory=dict)  # codes of the groups by name
+    """Smallest and largest step between rows with which the first column would be evenly spaced. If the first number
+    is larger than the second, the column is not evenly spaced."""
+    groups: list[np.ndarray] = field(default_factory=list)  # code of the group of each row, one array per piece
+    group_codes: dict[str, int] = field(default_factory=dict)  # code of each group, by its name
 
     @classmethod
     def empty(cls, width: int) -> Survey:
@@ -62,7 +68,7 @@ class Survey:
         return cls(np.zeros(width, dtype=np.int64), no, no.copy(), np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, piece: Piece, stored: np.ndarray) -> None:
-        """Update the statistics with some rows and with their numbers as float32, `stored`."""
+        """Update the statistics with a piece of rows. `stored` are its numbers as float32."""
         known_numbers = ~np.isnan(piece.numbers)
         self.numeric |= known_numbers.any(axis=0)
         self.low = np.fmin(self.low, np.fmin.reduce(piece.numbers, axis=0, initial=np.inf))
@@ -82,39 +88,46 @@ class Survey:
         self.rows += len(known_numbers)
 
     def _narrow_step(self, first: np.ndarray) -> None:
-        """Narrow the range of possible steps of the first column if it is evenly spaced, up to rounding."""
+        """Update `steps` with further values of the first column, `first`, which may be rounded."""
         if self.rows == 0 and len(first):
             self.start = float(first[0])
         rows = np.arange(self.rows, self.rows + len(first))
         distance, rows = (first - self.start)[rows > 0], rows[rows > 0]
         if len(distance):
-            # NaN if a value is missing
+            # both are NaN if a value is missing, so the column does not count as evenly spaced
             least, most = (distance / (rows + MAX_STEP_ERROR)).max(), (distance / (rows - MAX_STEP_ERROR)).min()
             low, high = self.steps
             self.steps = (max(low, float(least)), min(high, float(most))) if least <= most else (np.inf, 0.0)
 
     @property
     def counts(self) -> bool:
-        """Whether the first column contains row numbers or times, with even spacing from any start."""
+        """Whether the first column counts the rows: its values increase in even steps, from any first value."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
     @property
     def offsets(self) -> np.ndarray:
-        """Numbers to subtract from each column before storing, (width,): its minimum if float32 would lose its
-        variation, as of 100000000.5, otherwise 0. Columns that vary by rounding only are constant."""
+        """Number to subtract from each column before it is converted to float32, (width,).
+
+        It is the minimum of the column if float32 would lose its variation, as for values around 100000000.5, and
+        otherwise 0. It is also 0 for columns whose values differ by rounding only, which become constant.
+        """
         size, spread = np.maximum(np.abs(self.low), np.abs(self.high)), np.maximum(self.high - self.low, 0.0)
         lost = self.rounded & (spread < SMALL_RANGE * size) & (spread > ROUNDING_RANGE * size)
         return np.where(lost, self.low, 0.0)
 
     def add_groups(self, texts: Sequence[str]) -> None:
-        """Add the groups of some rows."""
+        """Append the groups of further rows, given by their names."""
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
 
 
 def survey_of(source: Source, group: int | None) -> Survey:
-    """Read all rows, and return the statistics of the columns. Raises `BadInput` at the first invalid piece."""
+    """Read all rows of a table, and return the statistics of its columns.
+
+    `group` is the index of the column with the groups, or None. Raises `BadInput` at the first infinite number, empty
+    group, or column with both numbers and words.
+    """
     survey = Survey.empty(source.width)
     for piece in source.pieces(group):
         stored = as_float32(piece.numbers)
@@ -138,21 +151,25 @@ def survey_of(source: Source, group: int | None) -> Survey:
 
 
 def _comma(source: Source, row: int, column: int, word: str) -> BadInput:
-    """Return the exception for a number with a decimal comma."""
+    """Return the exception for a cell that contains a number with a decimal comma, `word`."""
     return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
 
 
 def _wrong(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
-    """Return the exception for an invalid value."""
+    """Return the exception for a cell with an invalid value. `row` and `column` are its indices."""
     return BadInput(f"{source.row(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
 
 
 def _name(source: Source, column: int) -> str:
+    """Return the name of a column, or "channel 3" for column 2 if it has no name."""
     return (source.header[column] if source.header else "") or f"channel {column + 1}"
 
 
 def group_column(source: Source, groups: str | Path | None) -> int | None:
-    """Return the column with the groups, or None if they are in a separate file."""
+    """Return the index of the column called `groups`, or None if `groups` is None or a file.
+
+    Raises `BadInput` if several columns have this name, or if it is neither a column nor a file.
+    """
     if groups is None:
         return None
     matches = [column for column in range(source.width) if _name(source, column) == str(groups)]
@@ -172,17 +189,22 @@ def group_column(source: Source, groups: str | Path | None) -> int | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The use of each column."""
+    """Which columns are channels, categories or groups. Columns are given by their indices in the table."""
 
-    channels: list[int]  # columns that are channels
-    group: int | None  # column with the groups
-    names: tuple[str, ...]  # names of the channels
+    channels: list[int]  # columns that are channels, (n,)
+    group: int | None  # column with the groups, or None
+    names: tuple[str, ...]  # names of the channels, (n,)
     categories: Mapping[int, tuple[str, ...]]  # sorted words of each categorical column
-    numbers: Mapping[int, Mapping[str, float]]  # number of each word, for columns of words
+    numbers: Mapping[int, Mapping[str, float]]  # for each column of words, the number that stands for each word
 
 
 def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
-    """Determine the use of each column. `names` replace the names of the channels in the source."""
+    """Return which columns are channels, categories or groups, from the statistics of the first pass.
+
+    `group` is the index of the column with the groups, or None. A first column of row numbers is left out. Columns of
+    true and false become 1 and 0, and other words become codes. `names`, if given, replace the names of the channels.
+    Raises `BadInput` for a wrong number of names and for columns of words that cannot be categories.
+    """
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
     if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:
@@ -214,7 +236,11 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
 
 
 def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
-    """Raise `BadInput` for too many different words, dates, times, or numbers with decimal commas."""
+    """Raise `BadInput` if a column of words cannot be a category.
+
+    That is the case for more than `CATEGORIES` different words, for dates and times, and for numbers with decimal
+    commas. `words` maps each word to the row of its first occurrence.
+    """
     row = min(words.values())
     first = next(word for word, where in words.items() if where == row)
     plain = column not in source.declared
@@ -231,7 +257,7 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
 
 
 def check(source: Source, survey: Survey, layout: Layout) -> None:
-    """Raise `BadInput` for duplicate names, or if more than half of the values are missing."""
+    """Raise `BadInput` if two channels have the same name, or if more than half of all values are missing."""
     if twice := repeated(layout.names):
         raise BadInput(
             f"The names of the channels of {source.label} must all be different; given twice: {listed(twice)}."

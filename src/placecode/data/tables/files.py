@@ -1,14 +1,15 @@
-"""Reading of tables in common formats, with checks and interpretation of the columns.
+"""Reading of tables (CSV, TSV, Parquet, NumPy, MATLAB, HDF5, pandas) as float32 values with names of channels.
 
 Rows are samples, and columns are channels. A column with a few different words is a category, and is converted to
-codes. One column may contain the group (person, day) of each sample. A table that does not fit into memory is written
-to a memory-mapped file in pieces.
+codes. One column may contain the group (person, day) of each sample. A table is read twice: once to check it and to
+interpret its columns, and once for its values. If the values do not fit into memory, they are written to a
+memory-mapped file piece by piece.
 
 >>> sheet = sheet_of([[1, "west", None], [2, "east", 0.5]], names=["speed", "wind", "rain"])
 >>> sheet.values.tolist(), dict(sheet.categories)
 ([[1.0, 1.0, nan], [2.0, 0.0, 0.5]], {1: ('east', 'west')})
 
-| format | streamed | names | categories |
+| format | read in pieces | names of channels | categories |
 |---|---|---|---|
 | .csv, .tsv | yes | header | yes |
 | .parquet | yes | yes | yes |
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
-CHANNELS, SAMPLES = 5, 50  # smallest numbers of channels and samples of a file
+CHANNELS, SAMPLES = 5, 50  # smallest number of channels and of samples in a file
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,18 @@ class Sheet:
     """A table of T samples and n channels."""
 
     values: np.ndarray
-    """Values as float32, (T, n): NaN if missing, codes from 0 for categories. It may be a read-only memory map."""
-    names: tuple[str, ...]  # names of the channels
-    categories: Mapping[int, tuple[str, ...]]  # sorted words of each categorical channel
-    groups: np.ndarray | None  # group of each sample, (T,), as an index into `group_names`
+    """Values as float32, (T, n): NaN if missing, codes from 0 for categories. The array may be a read-only memory
+    map."""
+    names: tuple[str, ...]  # names of the channels, (n,)
+    categories: Mapping[int, tuple[str, ...]]  # sorted words of each categorical channel, by index of the channel
+    groups: np.ndarray | None  # group of each sample, (T,), as an index into `group_names`; None without groups
     group_names: tuple[str, ...]  # names of the groups, in order of first appearance
     source: str  # name of the file, or "array"
-    columns: tuple[str | int, ...]  # names of all columns, as in pandas
-    channels: tuple[int, ...]  # indices of the channels among the columns, (n,), without groups and row numbers
+    columns: tuple[str | int, ...]  # names of all columns, as pandas would name them
+    channels: tuple[int, ...]  # indices into `columns`, (n,); columns of groups and of row numbers are no channels
     offsets: np.ndarray
-    """Numbers subtracted from the values, (n,), because float32 would lose their variation. Usually 0."""
+    """Number that was subtracted from each channel, (n,). It is 0 unless float32 would lose the variation of the
+    channel, as for values around 100000000.5."""
 
 
 def read_sheet(
@@ -68,12 +71,13 @@ def read_sheet(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Read the table of a file. Raises `BadInput` with the reason and the row if it is not valid.
+    """Read a table from a file. Raises `BadInput` with the reason, and where possible the row, if it is not valid.
 
-    `key` names the table in a .npz, .mat or .h5 file with several. `names` is a file with one name per line, or a CSV
-    with a column `name`, to replace the names of the file. `groups` is the name of a column, or a file with one group
-    per row. Values of more than `memory` bytes, by default a quarter of the available memory, are written to a
-    memory-mapped file in the folder `spool`. A .npy file of float32 is mapped itself.
+    `key` is the name of the table in a .npz, .mat or .h5 file that contains several. `names` is a file with names for
+    the channels, which replace those in the table: one per line, or a CSV with a column `name`. `groups` is the name of
+    a column, or a file with one group per row. Values of more than `memory` bytes, by default a quarter of the
+    available memory, are written to a memory-mapped file in the folder `spool`. A .npy file of float32 in row order is
+    memory-mapped itself instead.
     """
     path = Path(path)
     memory = available() // 4 if memory is None else memory
@@ -104,10 +108,12 @@ def sheet_of(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Return the table of an array, a frame or a list of rows, with at least one sample and one channel.
+    """Convert a NumPy array, a pandas frame or a list of rows to a `Sheet`.
 
-    `groups` are the name of a column, or the group of each row. A memory map of float32 is used without copying, unless
-    it contains the column of groups. Other memory maps are read as in `read_sheet`.
+    Raises `BadInput` if it is not valid, for example without samples or channels. `names` are names for the channels.
+    `groups` is the name of a column, or the group of each row. A memory map of float32 in row order is used without
+    copying, unless it contains the column of groups. `spool` and `memory`, as in `read_sheet`, apply only to other
+    memory maps.
     """
     import pandas as pd
 
@@ -138,9 +144,9 @@ def sheet_of(
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
-    """Read all columns of a file as a frame of numbers and words, for predictions of trained models.
+    """Read all columns of a file into a pandas frame of numbers and words, as input of a trained model.
 
-    Unlike `read_sheet`, it accepts few samples, and does not convert categories to codes.
+    Unlike `read_sheet`, this function accepts any number of samples, and does not convert categories to codes.
     """
     import pandas as pd
 
@@ -163,7 +169,11 @@ def read_cells(path: str | Path) -> pd.DataFrame:
 
 
 def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
-    """Open a file. `groups` is the column with groups. Arrays that must be read at once may have `memory` bytes."""
+    """Return the source (reader) for the format of a file. Raises `BadInput` for other formats and unreadable files.
+
+    `key` is the name of the table if the file contains several. `groups` is the name of the column with groups, or
+    None. An array in a format that cannot be read in pieces must not have more than `memory` bytes.
+    """
     ending = path.suffix.lower()
     check_file(path, ending, FORMATS, key)
     if ending in (".csv", ".tsv"):
@@ -174,25 +184,28 @@ def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Sourc
 
 
 def _warn_of_no_header(source: Source) -> None:
-    """Warn if a text file has no header, because a header of numbers could have been read as a sample."""
+    """Warn if no header was detected in a text file, because a header of numbers could have been read as a sample."""
     if isinstance(source, TextSource) and not source.header:
         warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
 
 
 def _column_names(source: Source) -> tuple[str | int, ...]:
-    """Return the names of all columns as in pandas: numbers without a header, "Unnamed: 3" for empty names."""
+    """Return names of all columns as pandas would: 0, 1, 2 ... without a header, and "Unnamed: 3" for an empty name."""
     if not source.header:
         return tuple(range(source.width))
     return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
 
 
 def is_single(groups: Any) -> bool:
-    """Return whether groups are a name of a column rather than one group per row."""
+    """Return whether the argument `groups` is the name of a column, rather than a sequence of one group per row."""
     return isinstance(groups, str) or not hasattr(groups, "__iter__") or getattr(groups, "ndim", 1) == 0
 
 
 def _group_column(data: Any, source: Source, groups: Any) -> int | None:
-    """Return the column with the groups, or None if there is one group per row. Names in a frame may be any object."""
+    """Return the index of the column with the groups, or None if `groups` is None or has one group per row.
+
+    In a frame, the name of a column may be any hashable object, not only text.
+    """
     import pandas as pd
 
     if groups is None:
@@ -209,7 +222,7 @@ def _group_column(data: Any, source: Source, groups: Any) -> int | None:
 
 
 def _check_width(path: Path, channels: int) -> None:
-    """Raise `BadInput` for too few channels."""
+    """Raise `BadInput` if a file has fewer channels than `CHANNELS`."""
     if channels < CHANNELS:
         raise BadInput(f"{path} must have at least {CHANNELS} channels, one in each column; it has {channels}.")
 
@@ -217,7 +230,11 @@ def _check_width(path: Path, channels: int) -> None:
 def _sheet(
     source: Source, survey: Survey, layout: Layout, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
-    """Combine values and descriptions of a table. A memory map `stored` of float32 in row order is used as it is."""
+    """Read the values of a table in the second pass, and return them with its description as a `Sheet`.
+
+    If `stored` is a memory map of float32 in row order and no column contains groups, it becomes the values without a
+    copy. `name` is the name of the file, or "array".
+    """
     is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
     if is_float32_map and layout.group is None:
         values = stored.view()
@@ -238,11 +255,14 @@ def _sheet(
     )
 
 
-# Second pass: values
+# Second pass over the table: read the values
 
 
 def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
-    """Yield the values of the channels as float32, in blocks of rows (r, n)."""
+    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words.
+
+    Raises `BadInput` if the number of rows differs from that of the first pass.
+    """
     rows, offsets = 0, survey.offsets
     for piece in source.pieces(layout.group):
         for column, words in piece.words.items():
@@ -259,7 +279,11 @@ def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarr
 def _read_values(
     source: Source, survey: Survey, layout: Layout, name: str, spool: str | Path | None, memory: int
 ) -> np.ndarray:
-    """Read the values into memory if they fit, otherwise into a memory-mapped file of the folder `spool`."""
+    """Return the values of all channels, (T, n), in memory if they fit into `memory` bytes.
+
+    Otherwise they are written to a file in the folder `spool` and returned as a memory map. Raises `BadInput` if a
+    folder is needed and `spool` is None.
+    """
     from placecode.files import whole
 
     shape = (survey.rows, len(layout.channels))

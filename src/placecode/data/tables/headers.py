@@ -1,4 +1,4 @@
-"""Detection of a header in the first line of a text file.
+"""Detection of a header: does the first line of a text file contain names of columns, or the first sample?
 
 The first line is a header in these cases:
 
@@ -12,8 +12,9 @@ The first line is a header in these cases:
 | all in quotes | numbers without quotes |
 | different integers, optionally with words | decimals far from them, and other words below the words |
 
-Otherwise it is a sample. The last case does not apply to samples: the first sample of a table of integers has no
-decimals below it, and a sample that happens to consist of integers is close to the values below.
+Otherwise the first line is a sample. The last case does not mistake a sample for a header: in a table of integers there
+are no decimals below the first sample, and in a table of decimals, a first sample that happens to consist of integers
+is close to the values below.
 
 >>> is_header([["400", "410", "420"], ["0.31", "0.35", "0.42"], ["0.30", "0.36", "0.41"]])
 True
@@ -28,16 +29,17 @@ from collections.abc import Sequence
 
 from placecode.data.cells import DECIMAL_COMMA, MISSING, TIMES, counted, is_word, number
 
-LINES_BELOW = 20  # number of lines below the first that are read
+LINES_BELOW = 20  # number of lines below the first that are compared with it
 MIN_DECIMAL_FRACTION = 0.8  # smallest fraction of decimals below a header of integers; some programs write 2 for 2.0
 MIN_CONSECUTIVE = 3
-"""Smallest number of consecutive integers beside words. With fewer, it may be a sample that begins with its number."""
+"""Smallest number of consecutive integers (1, 2, 3 ...) in a header that also contains words. A line with fewer may be
+a sample that begins with its row number."""
 
 
 def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
-    """Return whether the first row of cells is a header.
+    """Return whether the first of some rows of cells is a header, by the rules in the docstring of this module.
 
-    `quoted` tells whether all cells of the first line are in quotes, and numbers below are not.
+    `quoted` says whether all cells of the first line are in quotes while the second line has a number without quotes.
     """
     first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = list(zip(*below, strict=True)) or [()] * len(first)
@@ -50,25 +52,29 @@ def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
     if quoted or counted(rest) or (not first[0] and len(below) > 1 and counted(columns[0])):
         return True
     if any(first[j] in columns[j] for j in words):
-        return False  # the words are categories
+        return False  # a word occurs again below, so it is a category and not the name of its column
     numbers = [j for j, cell in enumerate(first) if is_number(cell)]
     consecutive = len(numbers) >= MIN_CONSECUTIVE and counted([first[j] for j in numbers])
     return consecutive or _are_codes([first[j] for j in numbers], [columns[j] for j in numbers])
 
 
 def _is_name(cell: str) -> bool:
-    """Return whether a cell is a word, and not a number with a decimal comma."""
+    """Return whether a cell can be the name of a column: a word, but not a number with a decimal comma."""
     return is_word(cell) and not DECIMAL_COMMA.fullmatch(cell)
 
 
 def is_number(cell: str) -> bool:
-    """Return whether a cell is a number, and not missing."""
+    """Return whether a cell contains a number. Words and missing values do not count."""
     value = number(cell)
     return value is not None and not math.isnan(value)
 
 
 def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Return whether integers are codes (years, wavelengths, stations) above decimals, and not values like those."""
+    """Return whether the integers in a first line are names of columns (years, wavelengths, station numbers).
+
+    They are if they all differ, if the columns below contain mostly decimals, and if more than half of them are far
+    from the values in their column. Otherwise they are the first sample. `columns` are the cells below each integer.
+    """
     if len(set(first)) < max(2, len(first)) or not all(cell.isascii() and cell.isdigit() for cell in first):
         return False
     known = [[cell for cell in column if is_number(cell)] for column in columns]
@@ -80,6 +86,6 @@ def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_far(value: float, others: Sequence[float]) -> bool:
-    """Return whether a value is outside the range of the others by more than half of this range."""
+    """Return whether a value lies outside the range of the others by more than half the width of this range."""
     low, high = min(others), max(others)
     return abs(value - (low + high) / 2) > high - low

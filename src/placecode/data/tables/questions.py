@@ -1,4 +1,8 @@
-"""Encoding of new samples for predictions of trained models, with the codes used in fitting."""
+"""Encoding of new samples for a trained model: words become the same category codes as in the training table.
+
+The scikit-learn estimator (`placecode.fit.estimator`) uses these functions when it predicts or transforms samples. The
+module is called `questions` because the model is asked about these samples. `filled` is also used for training tables.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,20 @@ if TYPE_CHECKING:
 
 
 def filled(data: Any) -> Any:
-    """Replace masked values by NaN. scikit-learn would use the values behind the mask."""
+    """Return a masked array of numbers as float64, with NaN for masked values. Other data are returned as they are.
+
+    scikit-learn would ignore the mask and use the values behind it.
+    """
     masked = isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf"
     return np.ma.filled(data.astype(np.float64), np.nan) if masked else data
 
 
 def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
-    """Replace words by their codes in fitting. Words that no training sample had become NaN."""
+    """Return a copy of a frame in which words are replaced by the codes that they had in the training table.
+
+    `categories` maps the index of a categorical column to its words in the order of their codes. A word that was not in
+    the training table becomes NaN. Columns of other types must contain numbers or true and false.
+    """
     import pandas as pd
 
     encoded = frame.copy(deep=False)
@@ -41,13 +52,19 @@ def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.
 
 
 def _code(cell: Any, codes: Mapping[str, float]) -> float:
-    """Return the code of a word. A number counts as its text, and 3.0 also as 3."""
+    """Return the code of a cell in a categorical column, or NaN if the cell is missing or has no code.
+
+    A number is looked up by its text. For 3.0, "3.0" is tried first, then "3".
+    """
     word = str(cell).strip()
     return np.nan if word.casefold() in MISSING else codes.get(word, codes.get(group_text(cell), np.nan))
 
 
 def _number(cell: Any, column: Hashable) -> float:
-    """Return a number, or 1 for true and 0 for false. Raises `BadInput` for other words."""
+    """Return the number in a cell: NaN if it is missing, 1 for true, 0 for false. Raises `BadInput` for other words.
+
+    `column` is the name of the column, for the error message.
+    """
     value = parse_cell(cell)
     if not isinstance(value, str):
         return value

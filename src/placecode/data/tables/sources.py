@@ -1,7 +1,7 @@
-"""Sources of tables. Every format is read in pieces of rows, so that a table need not fit into memory.
+"""Reading of the rows of a table in pieces, so that a table need not fit into memory, and parsing of its cells.
 
-A source has a header and can be read several times. The interpretation of cells (`columns`, `files`) does not depend on
-the source.
+Every format has a class, called a source, that yields pieces of rows as numbers and words. A source can be read several
+times. `columns` and `files` interpret the columns, in the same way for all sources.
 
 | source | format | piece |
 |---|---|---|
@@ -33,49 +33,52 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**22
-"""Approximate size in bytes of a piece in float64. A block of text has a sixteenth, because pyarrow reads dozens of
-blocks ahead."""
+"""Approximate size of a piece of rows in bytes, as float64. Blocks of text files are a sixteenth of it, because pyarrow
+reads dozens of blocks ahead."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a table."""
+    """Some consecutive rows of a table. r is their number."""
 
-    numbers: np.ndarray  # (r, width), NaN for missing values and words
-    words: Mapping[int, np.ndarray]  # words by column, (r,), None for cells that are not words
-    group: Sequence[str] | None = None  # texts of the column with groups, whose numbers and words are then empty
+    numbers: np.ndarray  # numbers in all columns, (r, width); NaN for missing values and words
+    words: Mapping[int, np.ndarray]
+    """Words of each column that has any, (r,), by index of the column. None for cells that are not words."""
+    group: Sequence[str] | None = None
+    """Group of each row, if a column of groups was chosen. This column has no entries in `numbers` and `words`."""
 
 
 class Source:
-    """Base class of sources."""
+    """Base class of the readers of one table. Subclasses set the attributes and implement `pieces`."""
 
-    path: Path | None = None
-    header: tuple[str, ...] = ()  # names of the columns
+    path: Path | None = None  # the file, or None for data in memory
+    header: tuple[str, ...] = ()  # names of the columns, empty if there are none
     width = 0  # number of columns
-    declared: frozenset[int] = frozenset()  # columns that are declared as categories by their type
+    declared: frozenset[int] = frozenset()  # indices of columns whose data type is categorical
 
     @property
     def label(self) -> str:
-        """Name in messages: the path, or "data"."""
+        """Name of the table in messages: the path of its file, or "data" for data in memory."""
         return str(self.path or "data")
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        """Read all rows. `group` is the column whose texts are returned as groups."""
+        """Yield all rows in pieces, from the first. `group` is the index of the column with the groups, or None."""
         raise NotImplementedError
 
     def row(self, number: int) -> str:
-        """Describe the position of a row in messages, which count from 1. `number` counts from 0."""
+        """Return the position of a row in words, such as "a.csv, line 3". `number` is the index of the row, from 0."""
         return f"{self.label}, row {number + 1}" if self.path else f"row {number + 1}"
 
     def _step(self) -> int:
-        """Return the number of rows of a piece."""
+        """Return the number of rows in a piece of about `PIECE` bytes."""
         return max(1, PIECE // (8 * self.width))
 
 
 class ArraySource(Source):
-    """Rows of an array of this shape. `rows(first, end)` returns some of them.
+    """The rows of an array of numbers, in memory or in a file.
 
-    `least` is the number of rows to read at once, for example the size of a chunk in the file.
+    `shape` is that of the array, and `rows(first, end)` returns its rows from `first` up to `end`, exclusive. Pieces
+    are multiples of `least` rows, for example the size of a chunk in an HDF5 file.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class ArraySource(Source):
 
 
 class ParquetSource(Source):
-    """A Parquet file, without the index written by pandas, unless it is the column `group`."""
+    """The rows of a Parquet file. An index written by pandas is left out, unless it is the column named `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
         self.path = path
@@ -107,7 +110,7 @@ class ParquetSource(Source):
         self._columns = [i for i, name in enumerate(schema.names) if name not in index]
         self.header = tuple(schema.names[i].strip() for i in self._columns)
         self.width = len(self._columns)
-        # only the metadata of pandas tell categories of numbers from numbers
+        # a category whose values are numbers is stored like a column of numbers; only pandas' metadata distinguish them
         entries = metadata.get("columns", [])
         categorical = {entry.get("field_name") for entry in entries if entry.get("pandas_type") == "categorical"}
         columns = [(schema.names[i], str(schema.types[i])) for i in self._columns]
@@ -116,6 +119,7 @@ class ParquetSource(Source):
         )
 
     def _open(self) -> Any:
+        """Open the file with pyarrow, with buffers that limit the memory it uses."""
         import pyarrow.parquet as pq
 
         # every column has a buffer; without buffers, a whole row group would be read
@@ -130,7 +134,7 @@ class ParquetSource(Source):
 
 
 class FrameSource(Source):
-    """A pandas frame, without its index."""
+    """The rows of a pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.width, self._frame = frame.shape[1], frame
@@ -165,7 +169,7 @@ class FrameSource(Source):
 
 
 def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
-    """Convert a list of rows to a frame. Raises `BadInput` for rows of different lengths."""
+    """Convert a list of rows to a pandas frame. Raises `BadInput` unless they are lists of values of equal length."""
     import pandas as pd
 
     for i, row in enumerate(rows):
@@ -176,11 +180,13 @@ def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
     return pd.DataFrame([list(row) for row in rows])
 
 
-# Cells
+# Conversion of cells to numbers and words
 
 
 def group_text(value: Any) -> str:
-    """Return the text of a group, empty if missing, with the same text for equal integers and dates in all formats.
+    """Return the name of a group from a cell of any type, "" if it is missing.
+
+    Equal integers and equal dates get the same name, whatever file format they are read from.
 
     >>> group_text(3.0), group_text(" 3 "), group_text("2024-05-01 00:00:00"), group_text(float("nan"))
     ('3', '3', '2024-05-01', '')
@@ -192,7 +198,11 @@ def group_text(value: Any) -> str:
 
 
 def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
-    """Convert pyarrow columns to a piece."""
+    """Convert the pyarrow arrays of all columns to a piece of rows.
+
+    `group` is the index of the column with the groups, or None. Raises `BadInput` for columns of other types than
+    numbers, booleans, text, dates and times, for example lists.
+    """
     import pyarrow as pa
 
     numbers = np.full((len(columns[0]), len(columns)), np.nan)
@@ -223,7 +233,10 @@ def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece
 
 
 def plain_numbers(cells: Any) -> np.ndarray | None:
-    """Convert texts to numbers, NaN for missing values. None if some are words or unusual numbers."""
+    """Convert a pyarrow array of texts to numbers, NaN for missing values.
+
+    Returns None if a text is a word, or a number in a notation that pyarrow does not parse.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,7 +251,11 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
 
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert a column of texts to numbers and words."""
+    """Convert a pyarrow column of r texts to numbers and words.
+
+    Returns numbers, (r,), with NaN for words and missing values, and words, (r,), with None for other cells. The words
+    are None if there are none.
+    """
     plain = plain_numbers(cells)
     if plain is not None:
         return plain, None
@@ -254,7 +271,10 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
-    """Convert the codes of a categorical column to words. A code of -1 is a missing value."""
+    """Return the words, (r,), of a categorical column, with None for missing values. None if all are missing.
+
+    `codes`, (r,), are indices into the `values` of the category. A code of -1 is a missing value.
+    """
     texts = ["" if value is None else str(value).strip() for value in values]
     words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)
     column_words = words[codes]
@@ -262,7 +282,11 @@ def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
 
 
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert a column of objects to numbers and words. `first` is the index of its first row."""
+    """Convert r cells of any Python type, from one column, to numbers and words, as `_of_texts` returns them.
+
+    `column` is the index of the column in `source` and `first` the index of the first row, for the error message if a
+    cell is neither a number nor a word.
+    """
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
         try:
@@ -277,7 +301,10 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
 
 
 def parse_cell(cell: Any) -> float | str:
-    """Return a number, NaN for a missing value, or a word. Booleans, dates and times are words, as in a text file."""
+    """Return the content of a cell of any type: a number, NaN for a missing value, or a word.
+
+    Booleans, dates and times become words, as in a text file. Raises `TypeError` for other types, such as lists.
+    """
     import pandas as pd
 
     if isinstance(cell, str):
@@ -297,6 +324,9 @@ def parse_cell(cell: Any) -> float | str:
 
 
 def _unsupported(source: Source, column: int, value: str, place: str | None = None) -> BadInput:
-    """Return the exception for a value that is neither a number nor a word."""
+    """Return the exception for a column with a value that is neither a number nor a word.
+
+    `value` is the value, or the data type of the column, as text. `place` is the row in words, by default the table.
+    """
     name = source.header[column] if source.header else f"channel {column + 1}"
     return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {value}.")

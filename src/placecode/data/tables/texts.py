@@ -1,4 +1,8 @@
-"""Text files of tables, .csv and .tsv, with or without a header."""
+"""Reading of tables from text files (.csv, .tsv), with or without a header, in pieces of rows.
+
+pyarrow parses the file. Python's csv module, which is slower, is used for the first rows, for error messages, and for
+the few files that pyarrow cannot parse.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ from placecode.errors import BadInput
 
 
 class TextSource(Source):
-    """A text file with commas, semicolons or tabs, with or without a header."""
+    """The rows of a text file separated by commas, semicolons or tabs, with or without a header.
+
+    Raises `BadInput` when it is created if the file is empty or has only a header.
+    """
 
     path: Path
 
@@ -33,31 +40,37 @@ class TextSource(Source):
         first = rows[0]
         self.width = len(first)
         self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
-        # pyarrow requires that every line fits into a block
+        # number of bytes that pyarrow reads at once; every line must fit into a block
         self._block = max(sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))
         if self.header and len(rows) == 1:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
     def _first_lines(self) -> tuple[str, str]:
-        """Return the first two lines that are not empty."""
+        """Return the first two lines of the file that are not empty, or "" where there are fewer."""
         with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
             lines = (line for line in file if line.strip())
             return next(lines, ""), next(lines, "")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Return whether only the first line has all cells in quotes, as in headers written by R."""
+        """Return whether all cells of the `first` line are in quotes and the `second` has a number without quotes.
+
+        R writes headers in this way.
+        """
         cells = [[cell.strip() for cell in line.split(self._sign)] for line in (first, second)]
         plain = any(map(is_number, cells[1]))
         return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
 
     def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
-        """Yield rows with their line numbers. This is slow, and used for the first rows and for error messages."""
+        """Yield the line number and the cells of each row that is not empty, parsed by Python's csv module (slow).
+
+        `errors` says what to do with bytes that are not UTF-8, as in `open`.
+        """
         with open(self.label, encoding="utf-8-sig", errors=errors, newline="") as file:
             yield from ((line, row) for line, row in csv_rows(file, self._sign) if row)
 
     @cached_property
     def _spaced(self) -> bool:
-        """Whether the file has spaces before quotes, which pyarrow does not parse."""
+        """Whether a cell of the file has spaces before its opening quote, which pyarrow does not parse."""
         spaced = re.compile(rf'(^|{re.escape(self._sign)}) +"'.encode())
         with open(self.label, "rb") as file:
             return any(b' "' in line and spaced.search(line) for line in file)
@@ -66,7 +79,7 @@ class TextSource(Source):
         return self._python_pieces(group) if self._spaced else self._arrow_pieces(group)
 
     def _python_pieces(self, group: int | None) -> Iterator[Piece]:
-        """Read the file with Python's csv module."""
+        """Yield pieces of rows that are parsed by Python's csv module, for files that pyarrow cannot parse."""
         import pyarrow as pa
 
         try:
@@ -79,7 +92,11 @@ class TextSource(Source):
             self._fail(error)
 
     def _arrow_pieces(self, group: int | None) -> Iterator[Piece]:
-        """Read the file with pyarrow."""
+        """Yield pieces of rows that are parsed by pyarrow, which is much faster than Python's csv module.
+
+        `group` is the index of the column with the groups, or None. As long as all cells are plain numbers and there is
+        no column of groups, all columns of a piece are converted at once. Afterwards they are converted one by one.
+        """
         import pyarrow as pa
         import pyarrow.csv as arrow
 
@@ -108,7 +125,11 @@ class TextSource(Source):
             self._fail(error)
 
     def _fail(self, error: Exception | None = None) -> NoReturn:
-        """Raise `BadInput` for a file that could not be read, with the first invalid line."""
+        """Raise `BadInput` for a file that could not be parsed, and name its first invalid line if there is one.
+
+        A line is invalid if it is not UTF-8 or has another number of cells than the first. `error` is the exception of
+        the parser.
+        """
         with open(self.label, "rb") as file:
             for line, content in enumerate(file, 1):
                 try:
