@@ -133,7 +133,7 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
 
 
 def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
-    """Draw how often answers are wrong for each queried cell of a grid, with a map per entry (title, rates) of `panels`.
+    """Draw how often answers are wrong by the queried cell of a grid, with a map per entry (title, rates) of `panels`.
 
     `rates` are error rates of shape (rows, columns). The rate is written in every cell, or "none" if it is NaN because
     the cell was never queried.
@@ -255,11 +255,11 @@ def maps_as_pictures(
     run_name: str,
     note: str = "",
 ) -> Figure:
-    """Draw maps of the tokens of a grid as puzzles: each token is drawn as its piece of a picture. The true grid is last.
+    """Draw maps of the tokens of a grid, each token as its piece of a picture, with the true grid last.
 
-    An entry of `panels` is (title, note, places (n, 2)), where places are positions on a map. `positions` (n, 2) are the
-    true row and column of every token, and `near` (n, n) is true for pairs of true neighbours, which are joined by
-    lines. The `picture`, a matrix of greys from 0 to 1, is cut into the rows and columns of the grid. Maps are shifted,
+    An entry of `panels` is (title, note, places (n, 2)): positions on a map. `positions` (n, 2) are the true row
+    and column of every token, and `near` (n, n) is true for pairs of true neighbours, which are joined by lines. The
+    `picture`, a matrix of greys from 0 to 1, is cut into the rows and columns of the grid. Maps are shifted,
     rotated, reflected and scaled onto the grid, since their orientation and size are arbitrary.
     """
     n = len(positions)
@@ -303,7 +303,7 @@ def cut(picture: Array, positions: Array) -> Array:
 
 
 def onto(places: Array, true: Array) -> Array:
-    """Return the map `places` (n, 2), rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
+    """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
     laid = turned(places, true)
     size = np.linalg.norm(laid)
     return np.asarray(laid * (np.linalg.norm(true) / size)) if size > 0 else laid

@@ -29,9 +29,9 @@ LETTERS = 100
 def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     """Draw results by sigma in one panel per outcome, with a line per setting, and default scales in a panel below.
 
-    `curves` has the columns panel, task, setting, sigma and share: the gain at this sigma, divided by the gain at the
-    best sigma of the setting. `marks` has a row per default scale with the columns formula, names (of the libraries that
-    use it), low and high. Low equals high unless the scale depends on the size of the model.
+    `curves` has the columns panel, task, setting, sigma and share: the gain over a model that has learned nothing,
+    divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
+    names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
     finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
