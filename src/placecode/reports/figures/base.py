@@ -72,11 +72,11 @@ Style = dict[str, Any]
 """Keyword arguments for a function of matplotlib."""
 
 
-# ----------------------------------------------------------------------------------------------- means over seeds
-
-
 def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
-    """Return the rows with finite `values`, and a note on how many others there are ("" if none); check `columns`."""
+    """Return the rows in which all columns `values` are finite, and a note on how many rows are left out.
+
+    The note is empty if none are left out. Raises BadInput if the table lacks one of `columns`.
+    """
     if not set(columns) <= set(table.columns):
         raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
     rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
@@ -91,7 +91,10 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.Da
 
 
 def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
-    """Return "mean ... over 3 seeds", or "2 to 3 seeds" if groups `by` differ in their number of unique `unit`s."""
+    """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if means differ.
+
+    A mean is over rows with equal values in the columns `by`. The unique values in the column `unit` are counted.
+    """
     counts = table.groupby(list(by), dropna=False)[unit].nunique()
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     if high < 2:
@@ -138,9 +141,6 @@ def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
     return [float(ordered[i]) for i in chosen]
 
 
-# --------------------------------------------------------------------------------------------------------- panels
-
-
 def panels(
     rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
@@ -155,7 +155,10 @@ def panels(
 def grid_of(
     count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), **more: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` panels of about `side` inches, at most `most` per row; "no values" if it is 0."""
+    """Make a figure with `count` panels of about `side` inches, at most `most` in a row; return it and the panels.
+
+    `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
+    """
     rows = max(1, -(-count // most))
     columns = max(1, -(-count // rows))  # rows of nearly equal length
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
@@ -262,9 +265,6 @@ def wrapped(text: str, width: int, even: bool = True) -> str:
 def short(text: str, most: int = 60) -> str:
     """Return the text; if it has more than `most` letters, an ellipsis replaces its middle."""
     return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
-
-
-# ----------------------------------------------------------------------------------------------------------- axes
 
 
 def uneven(sigmas: Array) -> bool:

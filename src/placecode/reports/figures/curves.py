@@ -99,7 +99,7 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
 
 
 def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw OOD accuracy by training step, with a panel per encoding and a line with band per dropout rate.
+    """Draw OOD accuracy by training step, with a panel per encoding, and a line and a band per dropout rate.
 
     `table` has the columns name, dropout, step, seed and value.
     """

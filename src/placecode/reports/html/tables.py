@@ -70,13 +70,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table."""
+    """A cell of a table: its text, and the numbers behind it."""
 
     text: str
     order: float | None = None
     """Number by which rows are sorted; if it is None, they are sorted by the text."""
     free: bool = False
-    """Whether the text may be wrapped."""
+    """Whether the text may be broken into several lines."""
     half: float | None = None
     """Half-width of the interval of the number, which is a separate column in downloads; None if it has no interval."""
     ends: tuple[float, float] | None = None
