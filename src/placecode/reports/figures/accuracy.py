@@ -29,7 +29,7 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
     """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
 
     There is one panel for each encoding with several sigmas, and one panel for all other encodings. Intervals are
-    clipped to [0, 1] for drawing. A text says so if all members of a sigma diverged.
+    clipped to [0, 1] for drawing. Where all members of a sigma diverged, a text says so.
     """
     settings = labelled(members)
     final = accuracies(settings, metrics)
@@ -88,7 +88,7 @@ def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `metrics` with accuracy over all examples, with label and sigma; no members that diverged."""
+    """Return the accuracy over all examples of the members that did not diverge, with their label and sigma."""
     rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
     done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
     return rows.merge(done, on="member")

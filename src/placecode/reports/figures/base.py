@@ -91,7 +91,7 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.Da
 
 
 def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
-    """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if means differ.
+    """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if numbers differ.
 
     A mean is over rows with equal values in the columns `by`. The unique values in the column `unit` are counted.
     """
@@ -228,7 +228,7 @@ def nothing(axes: Axes, text: str = "no values") -> None:
 
 
 def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
-    """Set the title of a panel and a smaller note below it. Both are as wide as `width` letters of the note at most."""
+    """Set the title of a panel and a smaller note below it, wrapped to the width of `width` letters of the note."""
     head, lines = wrapped(short(text, 90), round(width * SMALL / TEXT)), wrapped(note, width)
     if note:
         below: Style = {"transform": axes.transAxes, "ha": "center", "va": "bottom", "linespacing": 1.25}
@@ -251,7 +251,7 @@ def label_edges(axes: Axes, x: str = "", y: str = "") -> None:
 
 
 def wrapped(text: str, width: int, even: bool = True) -> str:
-    """Wrap a text to lines of at most `width` letters; with `even`, lines are of similar length. Line breaks stay."""
+    """Wrap a text to lines of at most `width` letters; with `even`, of similar length. Existing line breaks stay."""
     lines = []
     for line in text.split("\n"):
         parts = textwrap.wrap(line, width)

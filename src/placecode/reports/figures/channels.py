@@ -70,7 +70,7 @@ def error_by_sigma(
 
     Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
     at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
-    A text says so if all members of a sigma diverged.
+    Where all members of a sigma diverged, a text says so.
     """
     settings = swept(members)
     rows, lost = of_members(settings, final_errors(metrics), ["condition"])
@@ -137,8 +137,8 @@ def heatmap_by_settings(
 
     `table` has the columns seed, value and those named by `down` (the setting in the rows of the map) and `across` (the
     setting in its columns). If `panel` names another column, there is one map per value of it; all share one colour
-    scale, labelled `value_label`. `labels` maps each of these column names to the text that is written. A cell says so
-    if its settings were not run, or have no finite value.
+    scale, labelled `value_label`. `labels` maps each of these column names to the text that is written. Cells without
+    a mean say "not run", or "no values" if none of their values is finite.
     """
     by = [*([panel] if panel else []), down, across]
     means, how, lost = base.summarized(table, by)
@@ -279,7 +279,7 @@ def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
 
 
 def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
-    """Return the conditions with those whose share of hidden channels was used in training first."""
+    """Return the conditions, starting with those whose share of hidden channels was used in training."""
     return sorted(shares, key=lambda name: _share(name) not in _trained(members))
 
 

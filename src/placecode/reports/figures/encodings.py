@@ -66,7 +66,7 @@ def worth_of_dropout(
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
-    """Draw published accuracies as crosses: upright with dropout, slanting without. `published`: see above."""
+    """Draw published accuracies as crosses: upright with dropout, slanting without. `published` is as above."""
     shown = {name: published[name] for name in names if name in published}
     for rate in sorted({float(rate) for _, rate in shown.values()}):
         points = [(value, names.index(name)) for name, (value, dropout) in shown.items() if dropout == rate]

@@ -257,10 +257,11 @@ def maps_as_pictures(
 ) -> Figure:
     """Draw maps of the tokens of a grid, each token as its piece of a picture, with the true grid last.
 
-    An entry of `panels` is (title, note, places (n, 2)): positions on a map. `positions` (n, 2) are the true row
-    and column of every token, and `near` (n, n) is true for pairs of true neighbours, which are joined by lines. The
-    `picture`, a matrix of greys from 0 to 1, is cut into the rows and columns of the grid. Maps are shifted,
-    rotated, reflected and scaled onto the grid, since their orientation and size are arbitrary.
+    An entry of `panels` is (title, note, places (n, 2)), where places are the positions of the tokens on a map.
+    `positions` (n, 2) are the true row and column of every token, and `near` (n, n) is true for pairs of true
+    neighbours, which are joined by lines. The `picture`, a matrix of greys from 0 to 1, is cut into the rows and
+    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and
+    size are arbitrary.
     """
     n = len(positions)
     if np.shape(positions) != (n, 2) or np.shape(near) != (n, n):

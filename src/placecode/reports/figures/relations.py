@@ -101,8 +101,8 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     """Draw rank correlations with accuracy and their intervals, with a row per measure and a panel per question.
 
     `table` has the columns measure, question (such as "over the sigmas"), value, low, high and adjusted, the p-value
-    adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the
-    others hollow. A text in the row of a measure without a dot says whether it was tested.
+    adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others hollow. A text in the
+    row of a measure without a dot says whether it was tested.
     """
     finite_rows, lost = base.finite(table, ["measure", "question", "value", "low", "high", "adjusted"])
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])

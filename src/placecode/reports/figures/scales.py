@@ -69,7 +69,7 @@ def _axis(axes: Axes) -> None:
 
 
 def _across(axes: Axes, marks: pd.DataFrame) -> None:
-    """Draw light vertical lines at the default scales of libraries that do not depend on the size of the model."""
+    """Draw light vertical lines at the default scales above 0, except those that depend on the size of the model."""
     for low in marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]:
         axes.axvline(low, **DOTTED)
 

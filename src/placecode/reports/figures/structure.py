@@ -33,8 +33,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
     **dict.fromkeys(("modularity", "ari", "ami", "silhouette", "segregation", "fc_correlation"), AT_MOST_1),
 }
-"""Lowest and highest possible value of each measure. Drawn intervals are clipped to it. A measure from 0 to 1 need not
-have a chance level near 0: `coordinate_agreement` is a mean rank, which is 0.5 by chance."""
+"""Lowest and highest possible value of each measure. Drawn intervals are clipped to these. A measure from 0 to 1 need
+not have a chance level near 0: `coordinate_agreement` is a mean rank, which is 0.5 by chance."""
 SIGNED = LinearSegmentedColormap.from_list("signed", ("#fff3a3", "#e6dfb6", "#c4c6c9", "#5b8ab8", "#0a2f66"))
 """Colour map from yellow (negative) over grey (0) to dark blue (positive), monotonic in greyscale."""
 _BEFORE: base.Style = {"color": MUTED, "marker": "o", "markersize": 7, "hollow": True, "label": "before training"}
@@ -63,7 +63,7 @@ def structure_by_sigma(
 
     Members without a sigma are left out. A baseline is a horizontal line at its mean over worlds, with a mark at the
     right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
-    `labels` the label of its vertical axis. A text says so if all members of a sigma diverged.
+    `labels` the label of its vertical axis. Where all members of a sigma diverged, a text says so.
     """
     settings = channels.swept(members)
     rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])

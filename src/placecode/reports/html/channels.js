@@ -209,7 +209,8 @@ class AtlasView {
     const { names } = this.content;
     const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
     const size = names.length > 300 ? 6 : 9;
-    const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1; // many are paler
+    // if there are many channels, the others are pale, so that the chosen one stands out
+    const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1;
     return {
       ...this.those(at, own),
       mode: "markers",

@@ -19,8 +19,8 @@ ZERO = 1e-9
 def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one template entry per claim that the run can test, which is a claim with an effect.
 
-    An entry is the record of the claim with four texts and positions for the template: statement, source, numbers and
-    drawing. The statement includes the note on the claim, unless several claims share the note: the caption of the
+    An entry is the record of the claim, with what the template shows: statement, source and numbers (texts), and
+    drawing (positions). The statement includes the note on the claim, unless several claims share the note: the caption of the
     table of claims shows such a note once.
     """
     common = common_notes(findings)
@@ -68,7 +68,7 @@ def _rounded(value: float) -> float:
 def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
-    The range of effects that supports the claim is shaded, from "start" on and of some "width", and its limits are the
+    The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
     "margins". A dot is the "effect" and a bar its "interval" (empty if it has none). A diamond is the "published" value
     (None if there is none). "ticks" are (position, text-anchor, label).
     """

@@ -13,7 +13,7 @@ const shorter = (name, most) => {
   return `${letters.slice(0, half - 1).join("")}\u2026${letters.slice(1 - half).join("")}`;
 };
 
-// Return the box [left, top, right, bottom], in pixels, of a text of a size on one side of a point.
+// Return the box [left, top, right, bottom], in pixels, of a text (`wide`, `high`) on one side of a point.
 const boxBeside = ({ x, y, radius }, [wide, high], side) => {
   const [up, across] = side.split(" ");
   const gap = radius + 2;

@@ -91,7 +91,7 @@ const inLines = (text) => (String(text).match(/.{1,40}/gsu) ?? [""]).map(plain).
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
-// Redraw all plots before printing, smaller and in light colours, and as they were afterwards.
+// Before printing, redraw all plots smaller and in light colours. After printing, restore them.
 const onPaper = (printing) => {
   document.documentElement.classList.toggle("printing", printing);
   if (!canDraw) return;
