@@ -20,8 +20,8 @@ def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one template entry per claim that the run can test, which is a claim with an effect.
 
     An entry is the record of the claim, with what the template shows: statement, source and numbers (texts), and
-    drawing (positions). The statement includes the note on the claim, unless several claims share the note: the caption of the
-    table of claims shows such a note once.
+    drawing (positions). The statement includes the note on the claim, unless several claims share the note: the caption
+    of the table of claims shows such a note once.
     """
     common = common_notes(findings)
     return [
