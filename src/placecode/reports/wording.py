@@ -1,7 +1,8 @@
-"""Words of reports from Jinja2 templates: a template has the sentences and their conditions, Python the numbers.
+"""Render the sentences, titles and captions of reports from Jinja2 templates.
 
+A template holds the sentences and the conditions under which each is written; Python code passes the numbers to it.
 Sentences are in `pages/templates/*.j2`, titles and captions in `pages/templates/captions.toml`. The generated pages of
-the documentation use the same environment with templates of their own.
+the documentation use the same filters with other templates.
 """
 
 from __future__ import annotations
@@ -22,50 +23,63 @@ TEMPLATES = Path(__file__).parent / "pages" / "templates"
 
 
 def signed(interval: Interval, digits: int = 2) -> str:
-    """A difference or a correlation with its sign: "+0.12 (+0.05 to +0.19)"; no bounds if seeds are too few."""
+    """Format a difference or a correlation with its sign: "+0.12 (+0.05 to +0.19)".
+
+    The bounds are left out if they are NaN, because there were too few seeds for an interval.
+    """
     bounds = "" if math.isnan(interval.low) else f" ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
     return f"{interval.mean:+.{digits}f}{bounds}"
 
 
 def plain(interval: Interval, digits: int = 2) -> str:
-    """A value, or a difference whose direction is in the sentence: "0.12 (0.05 to 0.19)"."""
+    """Format a value with its interval: "0.12 (0.05 to 0.19)", or "0.12" if the bounds are NaN.
+
+    This also suits a difference if the sentence says in words which side is larger.
+    """
     bounds = "" if math.isnan(interval.low) else f" ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
     return f"{interval.mean:.{digits}f}{bounds}"
 
 
 def with_interval(interval: Interval, sign: str = "") -> str:
-    """A value with its named interval: "0.12 (95% CI 0.05 to 0.19)"; with the sign of the mean if `sign` is "+"."""
+    """Format a value with its interval: "0.12 (95% CI 0.05 to 0.19)", or "0.12" if the bounds are NaN.
+
+    If `sign` is "+", a positive mean is written with a plus sign.
+    """
     bounds = "" if math.isnan(interval.low) else f" (95% CI {interval.low:.2f} to {interval.high:.2f})"
     return f"{interval.mean:{sign}.2f}{bounds}"
 
 
 def listed(items: Sequence[str]) -> str:
-    """The items as "a, b and c"."""
+    """Join the items as "a, b and c"; return an empty text if there are none."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def share(value: float, digits: int = 0) -> str:
-    """A share as a percentage; empty for NaN."""
+    """Format a share from 0 to 1 as a percentage with `digits` decimals: "42%"; return an empty text for NaN."""
     return "" if math.isnan(value) else f"{100 * value:.{digits}f}%"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: "1 seed", "2 seeds"."""
+    """Format a number with its noun: "1 seed", "2 seeds". `plural` is needed only if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def capital(text: str) -> str:
-    """The text with its first letter in upper case."""
+    """Return the text with its first letter in upper case and all others unchanged."""
     return text[:1].upper() + text[1:]
 
 
 def one_line(text: str) -> str:
-    """The text with line breaks replaced by spaces."""
+    """Return the text on one line: line breaks and repeated spaces become single spaces."""
     return " ".join(text.split())
 
 
 def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
-    """Templates of plain text in a folder. With `trim`, a line that has only a block tag leaves nothing behind."""
+    """Return a Jinja2 environment for the plain-text templates in a folder, with the functions above as filters.
+
+    With `trim`, a line that holds only a block tag such as `{% if %}` leaves no empty line in the output. A template
+    that uses an undefined name raises an error.
+    """
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
@@ -82,32 +96,38 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
 
 @functools.cache
 def _reports(trim: bool = True) -> jinja2.Environment:
+    """Return the environment of the templates of reports, made once."""
     return environment(TEMPLATES, trim)
 
 
 @functools.cache
 def _captions() -> dict[str, Any]:
+    """Return the content of captions.toml, read once."""
     return tomllib.loads((TEMPLATES / "captions.toml").read_text())
 
 
 def paragraphs(text: str) -> list[str]:
-    """The parts of a text between blank lines, each on one line."""
+    """Split a text at blank lines and return its paragraphs, each on one line."""
     return [one_line(part) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 def sentences(template: str, **numbers: Any) -> list[str]:
-    """The paragraphs of a template, without its suffix."""
+    """Render a template and return its paragraphs. `template` is its file name without the suffix .j2."""
     return paragraphs(_reports().get_template(f"{template}.j2").render(numbers))
 
 
 def sections(template: str, **numbers: Any) -> dict[str, list[str]]:
-    """The paragraphs of each variable that a template sets."""
+    """Render a template and return, for each variable that it sets, the list of its paragraphs."""
     module = _reports().get_template(f"{template}.j2").make_module(numbers)
     return {name: paragraphs(str(text)) for name, text in vars(module).items() if isinstance(text, str)}
 
 
 def caption(key: str, **values: Any) -> tuple[str, str]:
-    """The title and the caption of a figure or a table: an entry of captions.toml, such as "latin.accuracy"."""
+    """Render and return the title and the caption of a figure or table; a part that the entry lacks is empty.
+
+    `key` is the page and the name of an entry of captions.toml, such as "latin.accuracy". `values` are the variables of
+    its templates.
+    """
     page, _, name = key.partition(".")
     texts = (_captions()[page][name].get(part, "") for part in ("title", "caption"))
     title, text = (one_line(_reports(trim=False).from_string(text).render(values)) for text in texts)

@@ -1,4 +1,6 @@
-"""Draw accuracy by sigma, with published values, under noise, by condition and during training.
+"""Draw accuracy by sigma: at the end of training, beside published values, under noise and by condition.
+
+`before_and_after` draws other measures by sigma, before and after training.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 """
@@ -19,15 +21,15 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, KINDS, MUTED, SIGMA, SIGMA_LABEL, SPLITS, VERMILLION
 
 MAX_LINES = 5
-"""Maximum number of sigmas in a panel of noise curves. More are thinned out evenly."""
+"""Maximum number of sigmas in a panel of noise curves. If there are more, evenly spread ones are drawn."""
 _NOT_SPEC = (*AUXILIARY, "sigma", "options", "encoding")
 
 
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
     """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
 
-    There is one panel for each encoding with several sigmas, and one for all others. Intervals are clipped to [0, 1]
-    for drawing. A sigma at which all members diverged is labelled.
+    There is one panel for each encoding with several sigmas, and one panel for all other encodings. Intervals are
+    clipped to [0, 1] for drawing. Where all members of a sigma diverged, a text says so.
     """
     settings = labelled(members)
     final = accuracies(settings, metrics)
@@ -60,7 +62,10 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
-    """Add a column `label` to the members: the encoding and the settings that vary within it, except sigma."""
+    """Return the members with a column `label`: the encoding, and the settings in which its members differ.
+
+    Sigma is not part of the label, and becomes a number (NaN if a member has none).
+    """
     specs = [
         {**{name: row[name] for name in row if name not in _NOT_SPEC}, **json.loads(row.get("options") or "{}")}
         for row in members.to_dict("records")
@@ -75,7 +80,7 @@ def labelled(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the labels with several sigmas (or with one, if none has several), and all other labels."""
+    """Return two lists: labels with several sigmas (or with one, if none has several), and all other labels."""
     sigmas = settings.groupby("label", sort=False)["sigma"].nunique()
     enough = min(2, int(sigmas.max()))
     swept = [str(label) for label in sigmas.index if enough and sigmas[label] >= enough]
@@ -83,14 +88,17 @@ def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy over all examples with label and sigma, without members that diverged."""
+    """Return the accuracy over all examples of the members that did not diverge, with their label and sigma."""
     rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
     done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
     return rows.merge(done, on="member")
 
 
 def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, float], line: bool) -> None:
-    """Draw seeds as dots and means with intervals for each split; splits are shifted slightly."""
+    """Draw seeds as dots, and means with intervals, for each split. Splits are shifted slightly.
+
+    `places` maps the values of `column` to positions on the x axis. `line` is whether to join the means by lines.
+    """
     near = 0.02 if line else 1.0
     for shift, (split, style) in zip((-1, 0, 1), SPLITS.items(), strict=True):
         rows = table[(table["split"] == split) & table[column].isin(list(places))]
@@ -110,7 +118,10 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 
 
 def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float, near: float) -> base.Array:
-    """Shift x by `shift` steps, each a fifth of the smallest gap between places, and at most `near` times the axis."""
+    """Return the x positions `at`, shifted by `shift` steps.
+
+    A step is a fifth of the smallest gap between places, but at most `near` times the length of the axis.
+    """
     log = axes.get_xscale() == "log"
     x, ends = at.to_numpy(dtype=float), np.array(sorted(places.values()), dtype=float)
     ends, x = (np.log(ends), np.log(x)) if log else (ends, x)
@@ -120,7 +131,7 @@ def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float
 
 
 def means_over(table: pd.DataFrame) -> str:
-    """Describe what the means are over."""
+    """Describe over how many seeds the means of a table from `accuracies` are taken."""
     return base.over_seeds(table, ["label", "sigma", "split", "step"], unit="member")
 
 
@@ -129,7 +140,7 @@ def beside_published(
 ) -> Figure:
     """Draw accuracy by sigma: our means with 95% intervals, seeds as faint dots, and published means as crosses.
 
-    `table` has the columns sigma, seed and value. `published` are means by sigma, and may lack some sigmas.
+    `table` has the columns sigma, seed and value. `published` maps a sigma to a mean, and may lack some sigmas.
     """
     rows, lost = base.finite(table, ["sigma", "seed", "value"])
     means, sigmas = base.means(rows, ["sigma"]), base.sorted_sigmas(table)
@@ -158,8 +169,8 @@ def beside_published(
 def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
     """Draw accuracy by noise level, with a panel per split and a line per sigma (at most five).
 
-    `table` has the columns split, sigma, level, seed and value. Levels are drawn at equal distances, since the level 0
-    has no place on a logarithmic axis.
+    `table` has the columns split, sigma, level (the standard deviation of the noise), seed and value. Levels are drawn
+    at equal distances, since a logarithmic axis could not show the level 0.
     """
     means, how, lost = base.summarized(table, ["split", "sigma", "level"])
     names = base.in_order(table["split"])
@@ -225,8 +236,8 @@ _MOMENT_NAMES = {"start": "before training", "end": "after training"}
 def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, str] | None = None) -> Figure:
     """Draw measures by sigma before training (hollow and grey) and after it (filled), with a panel per measure.
 
-    `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` of the vertical axes are
-    by measure; by default the measure. Panels have separate scales.
+    `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` maps a measure to the
+    label of its vertical axis, which is the name of the measure by default. Panels have separate scales.
     """
     means, how, lost = base.summarized(table, ["measure", "moment", "sigma"])
     measures = base.in_order(table["measure"])

@@ -1,4 +1,4 @@
-"""What all figures share: palette, panels, axes, means over seeds and small print.
+"""Helpers that all figures use: colours, panels, axes, means over seeds and the small print below a figure.
 
 Figures are made without pyplot and have no global state, so they can be made in any thread and are freed like any other
 object. Colours are the colour-blind safe palette of Okabe and Ito. Markers and line styles differ too, so that figures
@@ -34,11 +34,11 @@ from placecode.errors import must_be
 from placecode.experiments.specs import SIGMA as SIGMA
 
 INK = "#1d2126"
-"""Colour of text, axes and the train curve. Inline SVG uses currentColor instead, so that it follows a dark page."""
+"""Colour of text, axes and the train curve. In an HTML page, `svg_text` replaces it by the text colour of the page."""
 MUTED = "#6d747d"
 """Colour of small print, grids and the chance level. Readable on white and on near-black."""
 PAPER = "#fffffe"
-"""Colour inside hollow markers: nearly white, and used for nothing else, so that inline SVG can replace it."""
+"""Colour inside hollow markers: nearly white and used for no other purpose, so that `svg_text` can replace it."""
 BLUE, VERMILLION = "#0072B2", "#D55E00"
 GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
 SPLITS: Mapping[str, Mapping[str, Any]] = {
@@ -46,7 +46,7 @@ SPLITS: Mapping[str, Mapping[str, Any]] = {
     "test": {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
     "ood": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
 }
-"""Style of each split, in the order in which they are drawn and listed."""
+"""Style of each split of the data. Splits are drawn, and listed in legends, in this order."""
 KINDS: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "o", "linestyle": "-"},
     {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
@@ -55,11 +55,11 @@ KINDS: Sequence[Mapping[str, Any]] = (
     {"color": PURPLE, "marker": "v", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
     {"color": ORANGE, "marker": "P", "linestyle": (0, (2, 3))},
 )
-"""Styles of other lines, used in turn."""
+"""Styles of lines that are not splits: the first line has the first style, and so on."""
 TEXT = 9.5
-"""Size of titles and axis labels, in points."""
+"""Font size of titles and axis labels, in points."""
 SMALL = 7.5
-"""Size of notes and of labels inside a panel, in points."""
+"""Font size of notes and of labels inside a panel, in points."""
 MIN_WIDTH = 4.4
 """Minimum width of a figure in inches, enough for legend and small print."""
 SIGMA_LABEL = f"initial scale {SIGMA} of the encoding"
@@ -69,14 +69,14 @@ ALL_DIVERGED = "all members diverged"
 
 Array = npt.NDArray[Any]
 Style = dict[str, Any]
-"""Keyword arguments of matplotlib."""
-
-
-# ----------------------------------------------------------------------------------------------- means over seeds
+"""Keyword arguments for a function of matplotlib."""
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
-    """Return the rows with finite `values`, and a note on how many are missing (empty if none are)."""
+    """Return the rows in which all columns `values` are finite, and a note on how many rows are left out.
+
+    The note is empty if none are left out. Raises BadInput if the table lacks one of `columns`.
+    """
     if not set(columns) <= set(table.columns):
         raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
     rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
@@ -85,13 +85,16 @@ def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = 
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
-    """Return mean, low and high (95% t interval) of each group of rows, sorted by the columns `by`."""
+    """Return a table with the columns `by`, mean, low and high (95% t interval), one row per group of rows, sorted."""
     rows = [(*key, *interval(group.to_numpy())) for key, group in table.groupby(list(by))[value]]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
 
 def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
-    """Describe what means are over: "... over 3 seeds", or "... over 2 to 3 seeds" if some are missing."""
+    """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if numbers differ.
+
+    A mean is over rows with equal values in the columns `by`. The unique values in the column `unit` are counted.
+    """
     counts = table.groupby(list(by), dropna=False)[unit].nunique()
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     if high < 2:
@@ -100,21 +103,21 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
-    """Return the `means` of finite values by these columns, what they are over, and a note on missing values."""
+    """Return the `means` of the finite values, the text of `over_seeds`, and the note of `finite` on missing values."""
     rows, lost = finite(table, [*by, "seed", "value"])
     return means(rows, by), over_seeds(rows, by), lost
 
 
 def left_out(members: pd.DataFrame) -> str:
-    """Describe how many members diverged; empty if none did."""
+    """Return a note on how many members diverged; empty if none did."""
     lost = int((members["state"] != "done").sum())
     return f"{lost} of {len(members)} members diverged and are left out" if lost else ""
 
 
 def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
-    """Return the distances from means to low and high, (2, k), for error bars; 0 without an interval.
+    """Return the lengths (2, k) of error bars, from each mean down to low and up to high; 0 without an interval.
 
-    `bounds` clip the interval for drawing, since that of an accuracy may exceed 1.
+    `rows` is a table of `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
     """
     mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("mean", "low", "high"))
     low, high = (np.clip(end, *bounds) for end in (low, high)) if bounds else (low, high)
@@ -122,7 +125,7 @@ def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> 
 
 
 def sorted_sigmas(table: pd.DataFrame) -> Array:
-    """Return the sigmas of a table, sorted."""
+    """Return the unique values in the column sigma, sorted."""
     return np.sort(table["sigma"].unique().astype(float))
 
 
@@ -138,13 +141,10 @@ def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
     return [float(ordered[i]) for i in chosen]
 
 
-# --------------------------------------------------------------------------------------------------------- panels
-
-
 def panels(
     rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with rows x columns panels, in reading order."""
+    """Make a figure of `size` inches and return it with its panels, row by row. `grid` has arguments of GridSpec."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     drawn = figure.subplots(rows, columns, sharey=sharey, squeeze=False, gridspec_kw=grid).ravel()
     for axes in drawn:
@@ -155,7 +155,10 @@ def panels(
 def grid_of(
     count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), **more: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with `count` panels of about `side` inches, at least one, with at most `most` in a row."""
+    """Make a figure with `count` panels of about `side` inches, at most `most` in a row; return it and the panels.
+
+    `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
+    """
     rows = max(1, -(-count // most))
     columns = max(1, -(-count // rows))  # rows of nearly equal length
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
@@ -170,10 +173,10 @@ def grid_of(
 def row_panels(
     names: Sequence[Any], columns: int, width: float, height: float, wrap: int = 34, background: str = "bands"
 ) -> tuple[Figure, list[Axes]]:
-    """Make panels with a row for each name, the first on top, for a figure `height` inches high.
+    """Make a figure with `columns` panels side by side that share rows: a row per name, with the name at the left.
 
-    `width` is that of a panel in inches, without the names, which are wrapped to `wrap` letters. Rows have a
-    `background` of grey "bands", thin "lines" from 0 to 1, or none.
+    The first name is on top. The figure is `height` inches high; a panel is `width` inches wide without the names. They
+    are wrapped to `wrap` letters. The `background` of rows is grey "bands", thin "lines" from 0 to 1, or "".
     """
     labels = [wrapped(short(str(name)), wrap) for name in names]
     longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
@@ -210,7 +213,7 @@ def at_edge(axes: Axes) -> tuple[bool, bool]:
 
 
 def plain(axes: Axes) -> None:
-    """Remove the box and set the colours of ticks and labels."""
+    """Hide the upper and right border of a panel, and set the colours of its ticks and labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[:].set_color(MUTED)
     axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=3)
@@ -220,12 +223,12 @@ def plain(axes: Axes) -> None:
 
 
 def nothing(axes: Axes, text: str = "no values") -> None:
-    """Write in the middle of a panel that there is nothing to draw."""
+    """Write a text in the middle of a panel, which says why nothing is drawn."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=8)
 
 
 def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
-    """Set the title of a panel and a smaller note below it, both wrapped to the width of `width` small letters."""
+    """Set the title of a panel and a smaller note below it, wrapped to the width of `width` letters of the note."""
     head, lines = wrapped(short(text, 90), round(width * SMALL / TEXT)), wrapped(note, width)
     if note:
         below: Style = {"transform": axes.transAxes, "ha": "center", "va": "bottom", "linespacing": 1.25}
@@ -235,7 +238,7 @@ def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Set the axis labels that are not empty."""
+    """Set the labels of the x and y axes. A label that is empty is not set."""
     for text, setter in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
         if text:
             setter(text, fontsize=TEXT, color=INK, parse_math=False)
@@ -248,7 +251,7 @@ def label_edges(axes: Axes, x: str = "", y: str = "") -> None:
 
 
 def wrapped(text: str, width: int, even: bool = True) -> str:
-    """Wrap a text to lines of at most `width` letters, keeping its line breaks; with `even`, of similar length."""
+    """Wrap a text to lines of at most `width` letters; with `even`, of similar length. Existing line breaks stay."""
     lines = []
     for line in text.split("\n"):
         parts = textwrap.wrap(line, width)
@@ -260,21 +263,18 @@ def wrapped(text: str, width: int, even: bool = True) -> str:
 
 
 def short(text: str, most: int = 60) -> str:
-    """Shorten a text of more than `most` letters by removing its middle."""
+    """Return the text; if it has more than `most` letters, an ellipsis replaces its middle."""
     return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
 
 
-# ----------------------------------------------------------------------------------------------------------- axes
-
-
 def uneven(sigmas: Array) -> bool:
-    """Return whether sigmas are spaced so unevenly that a logarithmic scale is better."""
+    """Whether sorted sigmas are spaced so unevenly that a logarithmic scale is better."""
     gaps = np.diff(sigmas)
     return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
 
 
 def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
-    """Set up a horizontal axis of sigma, with at most `most` ticks, logarithmic if the sigmas are spaced unevenly."""
+    """Set up a horizontal axis of sorted sigmas with at most `most` ticks. It is logarithmic if they are `uneven`."""
     if uneven(sigmas):
         axes.set_xscale("log")
         axes.set_xlim(sigmas[0] / 1.25, sigmas[-1] * 1.25)
@@ -287,7 +287,7 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
 
 
 def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
-    """Shift the sigmas of one of several lines slightly, so that error bars do not hide each other."""
+    """Return `x`, the sigmas of line `place` of `count`, shifted slightly so that error bars do not overlap."""
     steps = place - (count - 1) / 2
     values = x.to_numpy(dtype=float)
     if uneven(sigmas):
@@ -296,33 +296,33 @@ def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
 
 
 def sigma_colors(sigmas: Array) -> Normalize:
-    """Return the normalization of a colour scale over sigma, linear or logarithmic as in `sigma_axis`."""
+    """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if they are `uneven`."""
     if len(sigmas) == 0:
         return Normalize(0, 1)
     return (LogNorm if uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
 
 
 def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> None:
-    """Set up an axis from 0 to 1 with light grid lines and the chance level."""
+    """Set up the axis `along` for accuracies: from 0 to 1, with light grid lines and a line at the chance level."""
     axes.set(**{f"{along}lim": (-0.02, 1.03), f"{along}ticks": [0, 0.25, 0.5, 0.75, 1]})
     chance_line(axes, chance, along)
     quiet_lines(axes, along)
 
 
 def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> None:
-    """Draw the chance level."""
+    """Draw a dashed line at the chance level, which is a value on the axis `along`."""
     dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
     (axes.axhline if along == "y" else axes.axvline)(level, **dashed)
 
 
 def quiet_lines(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
-    """Draw light grid lines."""
+    """Draw light grid lines at the ticks of the axis `along`."""
     axes.grid(axis=along, color=MUTED, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) -> ErrorbarContainer:
-    """Points with intervals, drawn the same in all figures: filled, or hollow with an edge."""
+    """Draw points with error bars, filled or hollow, as in all figures. `style` has arguments of `Axes.errorbar`."""
     drawn = axes.errorbar(
         np.asarray(x), np.asarray(y), **{"linestyle": "none", "capsize": 0, "elinewidth": 1.1, **style}
     )
@@ -339,7 +339,10 @@ def marks(
     along: Literal["x", "y"] = "y",
     **style: Any,
 ) -> None:
-    """Draw means with their intervals, clipped to `bounds`, at the positions `at` of the other axis."""
+    """Draw the means of `rows` (columns mean, low, high) with their intervals, clipped to `bounds`.
+
+    Means are values on the axis `along`; `at` are their positions on the perpendicular axis.
+    """
     reach = distances(rows, bounds)
     if along == "y":
         errorbars(axes, at, rows["mean"], yerr=reach, **style)
@@ -348,7 +351,7 @@ def marks(
 
 
 def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
-    """One legend for all panels, above them: the names in `order` first, then the others as they were drawn."""
+    """Draw one legend for all panels, above them: names in `order` first, then other names, then "chance"."""
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
@@ -363,7 +366,7 @@ def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
 
 
 def as_plain_text(shown: Legend) -> None:
-    """Write the names in a legend as they are: dollar signs do not start a formula."""
+    """Turn off formulas in a legend, so that names with dollar signs are written as they are."""
     for text in shown.get_texts():
         text.set_parse_math(False)
 
@@ -371,13 +374,13 @@ def as_plain_text(shown: Legend) -> None:
 def sigma_key(
     figure: Figure, panels: Sequence[Axes], colors: ScalarMappable, ticks: Sequence[float], **place: Any
 ) -> None:
-    """Draw the colour bar of sigma at the right of all panels."""
+    """Draw the colour bar of sigma at the right of all panels, with `ticks`. For `place` see `key`."""
     place = {"fraction": 0.03, "aspect": 24, "pad": 0.015, **place}
     key(figure, colors, f"initial scale {SIGMA}", ax=panels, ticks=ticks, format="%g", **place)
 
 
 def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
-    """Draw a colour bar with a few round ticks; `place` are arguments of `Figure.colorbar`."""
+    """Draw a colour bar labelled `text` for the colours `shades`. `place` has arguments of `Figure.colorbar`."""
     bar = figure.colorbar(shades, **{"ticks": MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]), **place})
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=SMALL, color=MUTED, labelcolor=INK, length=2)
@@ -386,7 +389,7 @@ def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None
 
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> None:
-    """Write the last lines of a figure: the run and the first note, then the other notes on separate lines."""
+    """Write the last lines of a figure: the run and the first note, then one line per other note that is not empty."""
     name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]

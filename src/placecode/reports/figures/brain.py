@@ -1,10 +1,10 @@
-"""Draw the regions of a brain at their positions, coloured by group.
+"""Draw the regions of a brain as dots at their positions in a brain outline, coloured by group.
 
 >>> rows = {"small": groups, "large": others}  # (n,) each, -1 for a region in no group
 >>> figure = regions_on_brain(rows, task.positions, "brain-quick", {"small": nearest}, task.partner)
 
-The outline is nilearn's glass brain, which is part of the extra `brain` and is imported when a figure is drawn. It is
-drawn on our own axes, without pyplot.
+The outline is the glass brain of nilearn, which is installed with the extra `brain` and imported only when a figure is
+drawn. It is drawn without pyplot.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
 PALETTE = ((BLUE, "o"), (VERMILLION, "D"), (GREEN, "^"), (ORANGE, "s"), (PURPLE, "v"), ("#56B4E9", "P"))
-"""Colours and markers of the largest groups. All other groups are grey."""
+"""Colours and markers of the six largest groups. All other groups are grey."""
 GREY = len(PALETTE)
-"""Number of the colour grey, for all groups beyond the palette."""
+"""Colour number of all groups beyond the palette, which are drawn in grey."""
 AREAS = {"o": 30.0, "D": 23.0, "^": 32.0, "s": 26.0, "v": 32.0, "P": 44.0}
 """Areas of the markers in square points, chosen to look equally large."""
 SCALE = 0.0105
-"""Inches per millimetre of brain, in all views."""
+"""Scale of the drawing, in inches per millimetre of brain, the same in all views."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class View(NamedTuple):
-    """A view of the brain: its title, nilearn's letter, the horizontal and vertical axes, and the axis of sight.
+    """A side from which the brain is drawn.
 
-    `near` is +1 if regions with a large coordinate along the axis of sight are near, else -1; `half` is the sign of x
-    of the regions that are shown, 0 for all; `turned` is whether coordinates increase to the left.
+    `letter` is nilearn's name of the view. `across`, `up` and `along` are the numbers of the coordinates (0 to 2) that
+    are drawn horizontally, drawn vertically, and along which one looks. `near` is +1 if regions with a large coordinate
+    `along` are closest to the viewer, and -1 if they are farthest. `half` is -1 or +1 if only regions whose x has this
+    sign are drawn, and 0 if all are. `turned` is whether the horizontal coordinate increases to the left.
     """
 
     title: str
@@ -73,14 +75,16 @@ def regions_on_brain(
     partner: npt.ArrayLike,
     note: str = "",
 ) -> Figure:
-    """Draw the regions of a brain from four sides, with a row for each title of `maps`, coloured by group.
+    """Draw the regions of a brain from four sides, coloured by group, with a row of drawings per entry of `maps`.
 
-    `maps`: the group of each region (n,), -1 for none. `coordinates`: (n, 3) in mm of MNI space. `neighbors`: by title
-    the nearest region of each region (n,), -1 for none, which is joined to it by a line. `partner`: the mirror region
-    of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small print.
+    `maps` maps the title of a row to the group of each region (n,), -1 for none. `coordinates` (n, 3) are in mm of MNI
+    space. `neighbors` maps the title to the nearest region in the PE of each region (n,), -1 for none; a line joins the
+    two. `partner` (n,) is the mirror region of each region, -1 for none; a line between mirror regions is dark. A
+    text next to the row counts the regions whose nearest region is their mirror region. `note` is added to the small
+    print.
 
-    Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions of
-    groups beyond the `PALETTE` are grey, those without a group are hollow; both are counted next to their row.
+    Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions in
+    groups beyond the `PALETTE` are grey, and those without a group are hollow; both are counted next to their row.
     """
     places = np.asarray(coordinates, dtype=float)
     if places.ndim != 2 or places.shape[1] != 3:
@@ -115,12 +119,12 @@ def regions_on_brain(
 
 
 def matched(maps: Sequence[Numbers]) -> list[Numbers]:
-    """Colours of groups, such that as many regions as can be have the colour they have in the maps before theirs.
+    """Choose colours of groups such that as many regions as possible keep the colour they have in earlier maps.
 
-    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to GREY - 1 for the largest groups of a
-    map, GREY for those of all others, -1 for no group. The groups of the first map have their colours in order of
-    size; those of a later one by Hungarian matching with all before it, and what shares no region with any takes the
-    colours that are left, again in order of size.
+    A map has the group number of each region (n,), -1 for no group. The result for a map has the colour number of each
+    region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. The groups of the first
+    map get colours in order of size. Those of a later map get colours by Hungarian matching with all earlier maps. A
+    group that shares no region with its match gets one of the remaining colours, again in order of size.
 
     >>> matched([np.array([4, 4, 4, 2, 2]), np.array([0, 0, 1, 1, 1])])
     [array([0, 0, 0, 1, 1]), array([0, 0, 1, 1, 1])]
@@ -143,7 +147,7 @@ def matched(maps: Sequence[Numbers]) -> list[Numbers]:
 
 
 def by_size(numbers: Numbers) -> list[int]:
-    """The groups of a map, the largest first, and the one with the lower number first where two are equal.
+    """Return the group numbers of a map, the largest group first; of groups of equal size, the lower number first.
 
     >>> by_size(np.array([7, 7, 2, 2, 2, -1, 5, 5]))
     [2, 5, 7]
@@ -153,10 +157,10 @@ def by_size(numbers: Numbers) -> list[int]:
 
 
 class _Column:
-    """Text at the left of a row: title, legend of the colours with their numbers of regions, and notes."""
+    """The text to the left of a row: title, legend with the number of regions per colour, and notes."""
 
     wide = 1.6
-    """Inches; the heights below too."""
+    """Width in inches. `steps` has the height of a line of each kind of text, also in inches."""
     steps = {"title": 0.175, "key": 0.165, "note": 0.135}
 
     def __init__(self, title: str, numbers: Numbers, colors: Numbers, notes: Sequence[str]) -> None:
@@ -173,6 +177,7 @@ class _Column:
 
     @property
     def tall(self) -> float:
+        """Height of the text in inches."""
         title = self.steps["title"] * (self.head.count("\n") + 1)
         lines = sum(note.count("\n") + 1 for note in self.notes)
         gaps = 0.06 + 0.08 * len(self.notes)
@@ -195,16 +200,16 @@ class _Column:
 
 
 def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
-    """Make a figure with axes for text and outlines of brains for each row, and space for notes at the bottom.
+    """Make a figure with outlines of brains; return it, the axes for the text of each row, and the views of each row.
 
-    The layout is computed in inches, so that all views have the same scale.
+    Space for the `notes` is left at the bottom. The layout is computed in inches, so that all views have one scale.
     """
     outlines, bounds = zip(*(_outline(view) for view in VIEWS), strict=True)
     sizes = [(SCALE * (x1 - x0), SCALE * (y1 - y0)) for x0, x1, y0, y1 in bounds]
     left, right, gap, top = 0.15, 0.1, 0.16, 0.3
     row = max(*(tall for _, tall in sizes), *(column.tall for column in rows)) + 0.12
     width = left + _Column.wide + sum(wide + gap for wide, _ in sizes) + right
-    lines = sum(len(note) // int(width * 17) + 1 for note in notes if note)  # a few letters less than in fact
+    lines = sum(len(note) // int(width * 17) + 1 for note in notes if note)  # slightly fewer letters per line than fit
     bottom = 0.2 + 0.125 * lines
     height = bottom + row * len(rows) + top
     figure = Figure(figsize=(width, height))
@@ -239,7 +244,7 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
 
 
 def _scale_bar(axes: Axes, bound: tuple[float, float, float, float]) -> None:
-    """Draw a scale bar of five centimetres."""
+    """Draw a scale bar of five centimetres at the lower front of a side view with these bounds in mm."""
     front, floor = bound[1] - 4, bound[2] + 8
     axes.plot([front, front - 50], [floor, floor], color=MUTED, linewidth=1.2, solid_capstyle="butt")
     axes.text(front - 25, floor + 3, "5 cm", fontsize=SMALL, color=MUTED, ha="center", va="bottom")
@@ -248,8 +253,8 @@ def _scale_bar(axes: Axes, bound: tuple[float, float, float, float]) -> None:
 def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     """Return nilearn's outline of a brain and its bounds (left, right, lower, upper) in mm.
 
-    Its hundreds of strokes are joined into one path: one element in an SVG, and not darker where strokes cross.
-    BadInput with the command that installs nilearn if it is missing.
+    The hundreds of strokes of the outline are joined into one path, which is a single element in an SVG and is not
+    darker where strokes cross. Raises BadInput with the command that installs nilearn if it is missing.
     """
     try:
         displays = importlib.import_module("nilearn.plotting.displays")
@@ -262,14 +267,14 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
 
 
 def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> None:
-    """Draw a marker for each region of a view, near regions above far ones."""
+    """Draw a marker for each region that a view shows. Regions close to the viewer cover those behind them."""
     seen = np.flatnonzero(places[:, 0] * view.half >= 0)
     order = seen[np.argsort(view.near * places[seen, view.along], kind="stable")]
     _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
 def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
-    """Draw markers at positions (k, 2) in the styles of their colours, later ones above earlier ones."""
+    """Draw markers at positions (k, 2) in the styles of their colour numbers (k,). Later markers cover earlier ones."""
     looks = [_style(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
     drawn = PathCollection(
@@ -287,7 +292,7 @@ def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
 
 
 def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers) -> None:
-    """Draw a line from each region to its nearest one if both are in the view, dark to its mirror region."""
+    """Draw a line from each region to its nearest region if the view shows both; dark if they are mirror regions."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]
     both = (places[start, 0] * view.half >= 0) & (places[end, 0] * view.half >= 0)
@@ -299,7 +304,7 @@ def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mi
 
 
 def _style(color: int) -> base.Style:
-    """Return the style of a colour."""
+    """Return the marker style of a colour number: hollow below 0 (no group), grey from `GREY` on."""
     if color < 0:
         return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}
     if color >= GREY:
@@ -309,7 +314,7 @@ def _style(color: int) -> base.Style:
 
 
 def _reading(n: int, rows: int, grey: bool) -> list[str]:
-    """Describe how to read the figure."""
+    """Return notes on how to read a figure of `n` regions and `rows` rows; `grey` is whether it has grey dots."""
     colors = "a colour is a group"
     if rows > 1:
         colors += ", chosen such that as many regions as can be have the colour they have in the rows above"
@@ -321,7 +326,7 @@ def _reading(n: int, rows: int, grey: bool) -> list[str]:
 
 
 def _numbers(what: str, values: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:
-    """Check integers (n,) of at least -1 and below `most`."""
+    """Return the values as integers (n,). Raise BadInput, with the name `what`, if any is not in [-1, most)."""
     array = np.asarray(values)
     if array.shape != (n,):
         raise must_be(what, f"a number for each of {n} regions", array.shape)

@@ -1,6 +1,6 @@
-"""Draw errors of the prediction of hidden channels: by sigma, by training step, and by two settings.
+"""Draw the error with which models predict hidden channels: by sigma, by training step, and by two settings.
 
-This module also has what figures of masked prediction share: members with their values, and lines for baselines.
+It also has helpers for other figures of masked prediction: values of members, and lines for baselines.
 
 >>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
 >>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", "test error (mse)", labels)
@@ -38,7 +38,7 @@ from placecode.reports.figures.base import (
 from placecode.reports.figures.curves import curve
 
 MAX_LINES = 6
-"""Maximum number of sigmas in a panel of curves. More are thinned out evenly."""
+"""Maximum number of sigmas in a panel of curves. If there are more, evenly spread ones are drawn."""
 BEST = "best possible"
 ERROR_LABEL = "mean squared error\non hidden channels, test"
 BEFORE: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.6, "hollow": True, "zorder": 3}
@@ -52,7 +52,7 @@ LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "X", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
     {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
 )
-"""Styles of baselines, used in turn. Blue is for members, a solid line for the best possible error."""
+"""Styles of baselines, used in turn. None is blue (used for members) or solid (used for the best possible error)."""
 SHADES = "Blues"
 """Sequential colour map, monotonic in greyscale."""
 SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
@@ -68,8 +68,9 @@ def error_by_sigma(
 ) -> Figure:
     """Draw the final test error by sigma, with a panel for each share of hidden channels.
 
-    Members without a sigma are left out. Lines are baselines (means over worlds) and the `best` possible error by
-    condition, with a mark at the right end. A sigma at which all members diverged is labelled.
+    Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
+    at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
+    Where all members of a sigma diverged, a text says so.
     """
     settings = swept(members)
     rows, lost = of_members(settings, final_errors(metrics), ["condition"])
@@ -92,7 +93,7 @@ def error_by_sigma(
 def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) -> Figure:
     """Draw the test error by training step, with a panel per share of hidden channels and a line per sigma.
 
-    At most six sigmas are drawn. Lines are means, bands 95% intervals.
+    At most six sigmas are drawn. Lines are means over seeds, bands are 95% intervals.
     """
     settings = swept(members)
     rows, lost = of_members(settings, errors(metrics), ["condition", "step"])
@@ -132,11 +133,12 @@ def heatmap_by_settings(
     labels: Mapping[str, str],
     panel: str = "",
 ) -> Figure:
-    """Draw a value by two settings: in every cell the mean over seeds and the half-width of its 95% interval.
+    """Draw a heat map of a value by two settings, with the mean over seeds and half its 95% interval in every cell.
 
-    `table` has the columns `down` (rows of the map), `across` (columns), seed and value; with `panel`, there is a map
-    for each value of that column, on one scale. `labels` are those of the settings. A cell that was not run, or has no
-    finite value, is labelled.
+    `table` has the columns seed, value and those named by `down` (the setting in the rows of the map) and `across` (the
+    setting in its columns). If `panel` names another column, there is one map per value of it; all share one colour
+    scale, labelled `value_label`. `labels` maps each of these column names to the text that is written. Cells without
+    a mean say "not run", or "no values" if none of their values is finite.
     """
     by = [*([panel] if panel else []), down, across]
     means, how, lost = base.summarized(table, by)
@@ -180,7 +182,7 @@ def heatmap_by_settings(
 
 
 def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
-    """Write the mean and, smaller, the half-width of its interval; the text colour depends on the cell."""
+    """Write the mean into a cell and, smaller, half the `width` of its interval; or the text `without` if it is NaN."""
     middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
@@ -193,18 +195,18 @@ def _write(axes: Axes, row: int, column: int, mean: float, width: float, without
 
 
 def _ordered(values: pd.Series) -> list[Any]:
-    """Return the unique values, sorted if they are numbers."""
+    """Return the unique values: sorted if all are numbers, else in the order of their first appearance."""
     unique = base.in_order(values)
     return sorted(unique) if all(isinstance(value, int | float) for value in unique) else unique
 
 
 def _word(value: Any, most: int = 24) -> str:
-    """Format a value as a label."""
+    """Format a value as a tick label; a text is shortened to `most` letters."""
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
 def _ends(values: base.Array) -> tuple[float, float]:
-    """Return the smallest and the largest value, at least slightly different."""
+    """Return the ends of a colour scale: the smallest and largest value, moved apart if they are equal."""
     if len(values) == 0:
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
@@ -215,7 +217,7 @@ def _ends(values: base.Array) -> tuple[float, float]:
 
 
 def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the members after checking that there is one per value of `by` and seed, so that seeds are independent."""
+    """Return the members unchanged; raise BadInput if several have the same seed and the same value of `by`."""
     wanted = ["member", by, "seed", "state"]
     if not set(wanted) <= set(members.columns):
         raise must_be("the members", f"a table with the columns {', '.join(wanted)}", list(members.columns))
@@ -225,13 +227,16 @@ def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def swept(members: pd.DataFrame) -> pd.DataFrame:
-    """Return the members that have a sigma, one per sigma and seed."""
+    """Return the members that have a sigma; raise BadInput if several have the same sigma and seed."""
     with_sigma = members[pd.to_numeric(members["sigma"]).notna()]
     return checked(with_sigma.assign(sigma=pd.to_numeric(with_sigma["sigma"])), "sigma")
 
 
 def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return the finite values of members that did not diverge, with their settings, and a note on missing values."""
+    """Return `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed if known.
+
+    Rows whose value is not finite are left out. Also return a note on how many these are, empty if there are none.
+    """
     columns_kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     joined = rows[["member", *columns, "value"]].merge(
         settings.loc[settings["state"] == "done", columns_kept], on="member"
@@ -240,12 +245,12 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
 
 
 def errors(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the test errors of all members and steps."""
+    """Return the rows of `metrics` with the test errors (mse) of all members at all steps."""
     return metrics[(metrics["metric"] == "mse") & (metrics["split"] == "test")]
 
 
 def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the test errors of each member at its last step."""
+    """Return the rows of `metrics` with the test errors (mse) of each member at its last step."""
     rows = errors(metrics)
     return rows[rows["step"] == rows.groupby("member")["step"].transform("max")]
 
@@ -265,7 +270,7 @@ def _share(condition: str) -> float | None:
 
 
 def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
-    """Return the title and note of a panel: the share of hidden channels, and the share used in training."""
+    """Return the title and the note of a panel, such as ("50% hidden", "as in training"); the note may be empty."""
     share, trained = _share(condition), _trained(members)
     if share is None:
         return condition, ""
@@ -274,17 +279,17 @@ def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
 
 
 def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
-    """Sort conditions so that the share used in training comes first."""
+    """Return the conditions, starting with those whose share of hidden channels was used in training."""
     return sorted(shares, key=lambda name: _share(name) not in _trained(members))
 
 
 def _trained(members: pd.DataFrame) -> base.Array:
-    """Return the shares of hidden channels used in training."""
+    """Return the shares of hidden channels that members were trained with, sorted; empty if they are not known."""
     return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
 
 
 def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:
-    """Return whether all members with a sigma diverged."""
+    """Whether all members with this sigma diverged."""
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
 
 
@@ -296,7 +301,7 @@ def along_sigma(
     bounds: tuple[float, float] | None = None,
     label: str = "after training",
 ) -> None:
-    """Draw seeds as faint dots and means with intervals, hollow and grey before training; label missing sigmas."""
+    """Draw values by sigma `after` and `before` training (hollow, grey); a text says why a sigma has no values."""
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
         return base.nothing(axes)
@@ -319,7 +324,7 @@ def along_sigma(
 
 
 def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
-    """Shift positions slightly to the right, by at most a quarter of the smallest gap."""
+    """Return positions `x` shifted slightly to the right, by at most a quarter of the smallest gap between sigmas."""
     log = axes.get_xscale() == "log"
     ends, low_high = (np.log(values) if log else np.asarray(values) for values in (sigmas, axes.get_xlim()))
     step = min(0.022 * float(np.ptp(low_high)), np.diff(ends).min(initial=np.inf) / 4)
@@ -327,7 +332,7 @@ def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
 
 
 def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
-    """Set round ticks and light grid lines on an axis that need not start at 0."""
+    """Set round ticks and light grid lines on the axis `along`, which need not start at 0."""
     base.quiet_lines(axes, along)
     axis = axes.yaxis if along == "y" else axes.xaxis
     axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
@@ -340,7 +345,10 @@ def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
 def of_data(
     members: pd.DataFrame, baselines: pd.DataFrame | None, split: str, condition: str, metric: str
 ) -> pd.DataFrame:
-    """Return the finite results of baselines on the data of the members: world, baseline and value."""
+    """Return the finite results of baselines on the data sets of the members; empty if there are none.
+
+    The columns are world, baseline and value. For measures, `split` is "analysis" and `condition` the target.
+    """
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
         return pd.DataFrame({name: pd.Series(dtype=object) for name in columns})
@@ -351,14 +359,14 @@ def of_data(
 
 
 def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the style of each baseline, the same in all panels, with the best possible error last."""
+    """Return the style of each baseline in the tables `known`, then that of the best possible error if `best`."""
     names = dict.fromkeys(str(name) for rows in known for name in rows["baseline"])
     styles = {name: dict(LEVELS[i % len(LEVELS)]) for i, name in enumerate(names)}
     return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
 
 
 def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
-    """Draw a line across the panel at the mean of each baseline, with a mark at its right end."""
+    """Draw a line across the panel at the mean of each baseline, and at `best`, with a mark at its right end."""
     for i, (name, style) in enumerate(styles.items()):
         values = rows.loc[rows["baseline"] == name, "value"].to_numpy(dtype=float)
         if name == BEST and best is not None:
@@ -371,7 +379,7 @@ def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any
 
 
 def legend(figure: Figure, order: Sequence[str]) -> None:
-    """Draw the legend in up to six columns, and enlarge the figure if it is long."""
+    """Draw the legend in up to six columns, and enlarge the figure if it has more than two rows."""
     width, height = figure.get_size_inches()
     longest = max((len(base.short(name)) for name in order), default=1)
     columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
@@ -382,7 +390,7 @@ def legend(figure: Figure, order: Sequence[str]) -> None:
 def over_worlds(
     known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
 ) -> str:
-    """Describe where baselines are drawn and what their means are over."""
+    """Return a note on where baselines are drawn and over how many worlds they are averaged; empty if none are."""
     counts = [rows["world"].nunique() for table in known for _, rows in table.groupby("baseline")]
     if not counts:
         return ""

@@ -1,4 +1,4 @@
-"""Draw accuracy and loss during training: by sigma, by encoding, by other settings, and by epoch.
+"""Draw learning curves, which are accuracy or loss during training: by sigma, by encoding and by other settings.
 
 >>> figure = learning_curves(run.members, run.metrics, run_name="lst-quick")
 >>> figure = curves_by_setting(curves, "lst-heads")
@@ -22,9 +22,9 @@ from placecode.reports.figures.encodings import rate_name, rate_style
 from placecode.reports.figures.knobs import chance_of, full_names
 
 MAX_SIGMAS = 6
-"""Maximum number of panels of learning curves for one sweep. More sigmas are thinned out evenly."""
+"""Maximum number of panels of `learning_curves` per sweep. If there are more sigmas, evenly spread ones are drawn."""
 MIN_LOSS = 1e-9
-"""Value at which a loss of exactly 0 is drawn on a logarithmic axis."""
+"""Smallest loss that is drawn. A loss of 0, which a logarithmic axis cannot show, is drawn here and labelled "0"."""
 
 
 def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -64,10 +64,10 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
 
 
 def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
-    """Draw curves during training, with a panel for each table: seeds as thin lines and means as thick lines.
+    """Draw values by epoch, with a panel for each table: seeds as thin lines and means as thick lines.
 
-    The tables, by title, have the columns line, epoch, seed and value. Losses have a logarithmic axis whose lower end
-    stands for 0; accuracies have an axis from 0 to 1.
+    `panels` maps a title to a table with the columns line, epoch, seed and value. If the title contains "loss", the
+    axis is logarithmic and its lower end stands for 0; if it contains "accuracy", the axis is from 0 to 1.
     """
     figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
     notes = set()
@@ -99,7 +99,7 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
 
 
 def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw OOD accuracy by training step, with a panel per encoding and a line with band per dropout rate.
+    """Draw OOD accuracy by training step, with a panel per encoding, and a line and a band per dropout rate.
 
     `table` has the columns name, dropout, step, seed and value.
     """
@@ -121,10 +121,11 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
 
 
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
-    """Draw held-out accuracy by training step, with a panel per line of the table and a curve per sigma.
+    """Draw held-out accuracy by training step, with a curve per sigma.
 
-    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands are 95%
-    intervals. `chance` is a number, or one by panel.
+    `table` has the columns panel, line, sigma, step, seed and value. There is one panel for each combination of its
+    columns panel and line, which are those of `accuracy_by_setting`. Curves are means over seeds, bands are 95%
+    intervals. `chance` is the chance level, or a mapping from values of the column panel to chance levels.
     """
     means, how, lost = base.summarized(table, ["panel", "line", "sigma", "step"])
     kinds = table[["panel", "line"]].drop_duplicates()
@@ -144,14 +145,17 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
 
 
 def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float = 1.0, **style: Any) -> None:
-    """Draw means by training step as a line, and their intervals, clipped to [0, most], as a band."""
+    """Draw means by training step as a line, and their intervals, clipped to [0, most], as a band of opacity `alpha`.
+
+    `rows` has the columns step, mean, low and high. `style` has arguments of `Axes.plot` for the line.
+    """
     steps, mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high"))
     axes.fill_between(steps, low.clip(0, most), high.clip(0, most), color=color, alpha=alpha, linewidth=0)
     axes.plot(steps, mean, color=color, **style)
 
 
 def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
-    """Set title, axes and labels of a panel of accuracies, with the means that are `here` of those in all panels."""
+    """Set title, axes and labels of a panel that shows the accuracies `here`, which are some of the `means` of all."""
     if here.empty:
         base.nothing(axes)
     base.title(axes, name, width=38)

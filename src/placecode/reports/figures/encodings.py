@@ -1,4 +1,4 @@
-"""Compare encodings by name: accuracy, and the effect of dropout.
+"""Draw the accuracy of each encoding in a row of its own, with and without dropout.
 
 >>> figure = worth_of_dropout(table, "lst-encodings", published={"2d-fixed": (0.955, 0.1)})
 """
@@ -22,7 +22,7 @@ DROPOUT_STYLES: Sequence[Mapping[str, Any]] = (
     {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
     {"color": PURPLE, "marker": "v", "linestyle": (0, (3, 1.2, 1, 1.2))},
 )
-"""Styles of dropout rates, the smallest first."""
+"""Styles of dropout rates above 0, the smallest rate first."""
 NO_DROPOUT: Mapping[str, Any] = {"color": BLUE, "marker": "o", "linestyle": (0, (5, 2))}
 
 
@@ -34,9 +34,9 @@ def worth_of_dropout(
 ) -> Figure:
     """Draw accuracy with and without dropout, joined by a line, with a row per encoding and a panel per split.
 
-    `table` has the columns name, dropout, split, seed and value. The row with the best OOD accuracy without dropout is
-    on top. Hollow circles are without dropout, filled marks with it. Crosses are `published` OOD accuracies, by name
-    with their dropout.
+    `table` has the columns name, dropout (the rate), split, seed and value. The encoding with the best OOD accuracy
+    without dropout is on top. Hollow circles are results without dropout, filled marks results with it. Crosses are
+    `published` results: a mapping from name to (OOD accuracy, dropout rate).
     """
     means, how, lost = base.summarized(table, ["name", "dropout", "split"])
     names = _best_first(table, means)
@@ -66,7 +66,7 @@ def worth_of_dropout(
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
-    """Draw published values as crosses."""
+    """Draw published accuracies as crosses: upright with dropout, slanting without. `published` is as above."""
     shown = {name: published[name] for name in names if name in published}
     for rate in sorted({float(rate) for _, rate in shown.values()}):
         points = [(value, names.index(name)) for name, (value, dropout) in shown.items() if dropout == rate]
@@ -77,9 +77,9 @@ def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: li
 
 
 def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw the accuracy of every encoding on all splits, with a row per name and the best on ood on top.
+    """Draw the accuracy of every encoding on all splits, with a row per encoding.
 
-    `table` has the columns name, split, seed and value.
+    `table` has the columns name, split, seed and value. The encoding with the best OOD accuracy is on top.
     """
     means, how, lost = base.summarized(table, ["name", "split"])
     names = _best_first(table, means)
@@ -99,20 +99,23 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
 
 
 def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
-    """Sort names by mean OOD accuracy (without dropout, if there is such a column); missing values last."""
+    """Return the names sorted by mean OOD accuracy, the best first and those without a mean last.
+
+    If the table has a column dropout, only results without dropout count.
+    """
     rows = means[(means["split"] == "ood") & ((means["dropout"] == 0) if "dropout" in means else True)]
     accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
     return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
 
 
 def _say_missing(axes: Axes, names: Sequence[Any], means: pd.DataFrame) -> None:
-    """Write in rows without a mean that there is none."""
+    """Write "no values" in the row of each name that has no mean."""
     for name in (name for name in names if name not in set(means["name"])):
         axes.text(0.5, names.index(name), "no values", ha="center", va="center", fontsize=8, color=MUTED)
 
 
 def rate_style(rate: float, rates: list[float]) -> Mapping[str, Any]:
-    """Return the style of a dropout rate."""
+    """Return the style of a dropout rate, by its place among all `rates` above 0; 0 has a style of its own."""
     if rate == 0:
         return NO_DROPOUT
     dropped = sorted({*rates, rate} - {0.0})
@@ -120,5 +123,5 @@ def rate_style(rate: float, rates: list[float]) -> Mapping[str, Any]:
 
 
 def rate_name(rate: float) -> str:
-    """Return the label of a dropout rate."""
+    """Return the label of a dropout rate: "dropout 0.1", or "no dropout" for 0."""
     return f"dropout {rate:g}" if rate else "no dropout"

@@ -1,4 +1,4 @@
-"""Draw accuracy by sigma and one other setting, with a line for each of its values; and the figure of lst-causal.
+"""Draw accuracy by sigma with a line for each value of another setting, and the figure of the study lst-causal.
 
 >>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
 """
@@ -20,7 +20,7 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, SIGMA, SIGMA_LABEL, SMALL, VERMILLION
 
 LEVELS = ((0, (4, 1.5)), (0, (1, 2)))
-"""Line styles of models without a sigma."""
+"""Styles of the horizontal lines that show models without a sigma, used in turn."""
 
 
 def accuracy_by_setting(
@@ -31,12 +31,15 @@ def accuracy_by_setting(
     worth: pd.DataFrame | None = None,
     beside: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Figure:
-    """Draw held-out accuracy by sigma, with a panel for each `panel` of the table and a line for each `line` of it.
+    """Draw held-out accuracy by sigma, with a panel per value of the column `panel` and a line per value of `line`.
 
-    `table` has the columns panel, line, sigma, seed and value. A line has the same style in all panels. `worth` has
-    panel, line, seed and value: the benefit of a small sigma, drawn as the last panel with a row per line. `chance` is
-    a number, or one by panel. `beside` has the accuracy of models without a sigma, by panel and name; its mean is drawn
-    as a level, and its interval is given in the legend.
+    `table` has the columns panel, line, sigma, seed and value (an accuracy). A line has the same style in all panels.
+    `knob` names the setting that the lines differ in; it is the title of the legend if there is one panel. `chance` is
+    the chance level, or a mapping from panel to chance level.
+
+    `worth` has the columns panel, line, seed, value and large: how much higher accuracy is at sigma 0.2 than at the
+    sigma `large`. It is drawn as the last panel, with a row per line. `beside` maps a panel to the models without a
+    sigma in it, by name: their mean accuracy is drawn as a horizontal line, and the legend gives its interval.
     """
     means, how, lost = base.summarized(table, ["panel", "line", "sigma"])
     names = base.in_order(table["panel"])
@@ -67,7 +70,7 @@ def accuracy_by_setting(
 
 
 def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], sigmas: base.Array) -> None:
-    """Draw means by sigma, a line for each style; lines are shifted slightly."""
+    """Draw means by sigma as one line per key of `styles`. Lines are shifted slightly, so that bars do not overlap."""
     base.sigma_axis(axes, sigmas)
     for place, (line, style) in enumerate(styles.items()):
         rows = means[means["line"] == line]
@@ -76,7 +79,7 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Choose the style of each line: the first that no other line of its panels has."""
+    """Return the style of each line: the first of `KINDS` that no earlier line in the same panels has."""
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
     for line, line_panels in panels.items():
@@ -86,21 +89,23 @@ def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
 
 
 def _level(name: str, accuracy: Interval) -> str:
-    """Format the legend entry of a level, with its interval clipped to [0, 1]."""
+    """Return the legend entry of a model without a sigma: its name, mean, and interval clipped to [0, 1]."""
     bounds = "" if math.isnan(accuracy.low) else f" ({max(0.0, accuracy.low):.2f} to {min(1.0, accuracy.high):.2f})"
     return base.wrapped(f"{name}: {accuracy.mean:.2f}{bounds}", 34)
 
 
 def _entry(line: str) -> str:
+    """Return the legend entry of a line, shortened and wrapped."""
     return base.wrapped(base.short(line), 34)
 
 
 def _lines_of_text(entries: Iterable[str]) -> int:
+    """Return how many lines of text the legend entries take."""
     return sum(entry.count("\n") + 1 for entry in entries)
 
 
 def chance_of(chance: Mapping[str, float] | float, panel: str) -> float:
-    """Return the chance level of a panel."""
+    """Return the chance level of a panel; `chance` is one number for all panels, or maps each panel to its level."""
     return chance[panel] if isinstance(chance, Mapping) else chance
 
 
@@ -114,14 +119,14 @@ def _legend(axes: Axes, title: str) -> None:
 
 
 def full_names(table: pd.DataFrame) -> pd.Series:
-    """Return the names of lines outside their panel: with the name of the panel, if another panel has such a line."""
+    """Return a name per row: "panel, line" if any line name occurs in several panels, otherwise only the line name."""
     pairs = table[["panel", "line"]].drop_duplicates()
     alone = pd.Series(pairs["line"].is_unique, index=table.index) | (table["panel"] == "")
     return table["line"].where(alone, table["panel"] + ", " + table["line"])
 
 
 def _worth(axes: Axes, worth: pd.DataFrame) -> None:
-    """Draw the benefit of a small sigma, with a row per line."""
+    """Draw how much higher accuracy is at sigma 0.2 than at a large sigma, with a row per line."""
     table = worth.assign(name=full_names(worth))
     names = base.in_order(table["name"])
     means = base.means(table, ["name"]).set_index("name").reindex(names)
@@ -133,7 +138,7 @@ def _worth(axes: Axes, worth: pd.DataFrame) -> None:
 
 
 def _rows(axes: Axes, names: Sequence[str], places: Sequence[float]) -> None:
-    """Set up a row for each name, and a line at zero."""
+    """Set up a panel with a row per name at the heights `places`, and draw a vertical line at zero."""
     axes.axvline(0, color=MUTED, linewidth=0.9)
     axes.set_yticks(places, names, parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
@@ -150,11 +155,12 @@ def causes(
     run_name: str,
     chance: float = 0.25,
 ) -> Figure:
-    """Draw the results of lst-causal in three panels.
+    """Draw the results of the study lst-causal in three panels, one for each of these tables.
 
-    `table` (line, sigma, seed, value): accuracy by the kind of PE, against its size. `effects` (group, name, mean, low,
-    high, control): a row per effect, with hollow marks for controls. `losses` (sigma, name, seed, value): loss of
-    accuracy when PEs are exchanged, with a row per name and a mark per sigma; names in `controls` are hollow.
+    `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
+    `effects` has group, name, mean, low, high and control, and is drawn with a row per effect; effects of controls have
+    hollow marks. `losses` has sigma, name, seed and value, which is how much accuracy is lost when the PE is exchanged
+    after training. It is drawn with a row per name and a mark per sigma; names in `controls` have hollow marks.
     """
     means, how, lost = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
@@ -168,7 +174,7 @@ def causes(
 
 
 def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:
-    """Draw accuracy by the size of the PE."""
+    """Draw accuracy by the initial size of the PE, with a line per kind of PE in `order`."""
     if means.empty:
         base.nothing(axes)
         return
@@ -181,7 +187,7 @@ def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance:
 
 
 def _effects(axes: Axes, effects: pd.DataFrame) -> None:
-    """Draw effects with their intervals."""
+    """Draw effects on accuracy with their intervals, in rows below the heading of their group."""
     groups = base.in_order(effects["group"])
     place, ticks, names = 0.0, [], []
     heading: base.Style = {"ha": "right", "va": "center", "fontsize": 8, "fontweight": "bold", "color": INK}
@@ -206,7 +212,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
 
 
 def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
-    """Draw the loss of accuracy when PEs are exchanged."""
+    """Draw how much accuracy a model loses when its PE is exchanged after training, with a row per kind of exchange."""
     names = base.in_order(losses["name"])
     _rows(axes, [base.wrapped(base.short(name, 50), 30) for name in names], range(len(names)))
     axes.set_ylim(len(names) - 0.4, -0.8)

@@ -1,4 +1,4 @@
-"""Write labels next to points such that they hide neither each other nor what is drawn."""
+"""Write labels next to the points of a plot, on the side where they overlap least with labels, points and lines."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def write_beside(
     size: float = base.SMALL,
     gap: float = 3.5,
 ) -> None:
-    """Write labels next to points (k, 2), each on the side where it hides least.
+    """Write one label next to each of the points (k, 2), on the side where it covers least.
 
-    The panel must have linear scales whose limits are already set; `room` is its approximate size, `size` that of the
-    font and `gap` the distance between point and label, all in typographic points. The labels avoid `dots` (m, 2), by
-    default the points, and `lines` (j, 2, 2), given by their end points.
+    The axes must be linear, with limits that are already set. Sizes are in typographic points (1/72 inch): `room` is
+    the approximate width and height of the panel, `size` the size of the font, and `gap` the distance between a point
+    and its label. Labels avoid each other, the `dots` (m, 2), by default the points, and the `lines` (j, 2, 2), each
+    given by its two ends.
     """
     corner = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
     unit = np.array(room) / [np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())]
@@ -66,10 +67,10 @@ def write_beside(
 
 
 def _inside(marks: base.Array, box: base.Array, margin: float) -> int:
-    """Count the points inside a box with a margin."""
+    """Return how many of the points `marks` (m, 2) are inside a box (lower left, upper right) widened by a margin."""
     return int(((marks > box[0] - margin) & (marks < box[1] + margin)).all(axis=1).sum())
 
 
 def _overlap(a: base.Array, b: base.Array) -> float:
-    """Return the area of the intersection of two boxes."""
+    """Return the area that two boxes (lower left, upper right) share; 0 if they do not overlap."""
     return float(np.prod((np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])).clip(min=0)))

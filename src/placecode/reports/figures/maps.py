@@ -1,4 +1,4 @@
-"""Draw maps: similarity of tokens, attention, error rates, positions of tokens, and a picture made from a map.
+"""Draw maps: similarity of tokens, attention, error rates by cell, positions of tokens, and pictures cut by a grid.
 
 >>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", titles, rule=4)
 >>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (l, n, n) each
@@ -23,17 +23,17 @@ from placecode.reports.figures.base import BLUE, MUTED
 from placecode.reports.figures.labels import write_beside
 
 MAX_PANELS = 5
-"""Maximum number of maps of tokens in a row."""
+"""Maximum number of panels in a row of `token_maps`."""
 SHADES = "Blues"
 """Sequential colour map, monotonic in greyscale."""
 MAX_NAMED = 25
-"""Maximum number of tokens with names on a similarity map."""
+"""Maximum number of tokens for which a similarity map shows their names."""
 SIDE = 2.7
-"""Side of a similarity map or picture in inches."""
+"""Side of a similarity map, or of a panel with a picture, in inches."""
 DOTS = 24
-"""Pixels of a picture per side of a grid cell."""
+"""Side of a grid cell in pixels, in `maps_as_pictures`."""
 PIECE = 0.92
-"""Share of a cell that a piece of the picture takes, so that lines between pieces are visible."""
+"""Side of a piece of the picture relative to a grid cell, below 1 so that lines between pieces are visible."""
 
 Array = base.Array
 
@@ -49,9 +49,10 @@ def similarity_maps(
 ) -> Figure:
     """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
-    All maps are (n, n), as from `analysis.alignment.similarity`, on one colour scale. `small` and `large` are pairs
-    (before training, after). `labels` are the names of tokens, written for up to 25 of them. A thin line is drawn after
-    every `rule` tokens, for example after the rows of a grid.
+    All maps are (n, n), as from `analysis.alignment.similarity`, and share one colour scale. `small` and `large` are
+    pairs of maps (before training, after training). `titles` are those of the small, the large and the true similarity.
+    `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn after every
+    `rule` tokens, for example after each row of a grid.
 
     >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
     """
@@ -60,13 +61,14 @@ def similarity_maps(
         if array.shape != (n, n):
             raise must_be("a similarity map", f"an array of shape ({n}, {n}), as the true one", array.shape)
     ticks, names = (range(n), list(labels)) if n <= MAX_NAMED else (range(0), [])
-    # Laid out in inches by hand: the maps stay square and equal, and the true one stands half-way between the rows.
+    # The layout is computed in inches, so that all maps are square and of one size. The true map is centred vertically.
     gap, room = 0.16, 0.12 + 0.058 * max(map(len, names), default=0)
     left, bottom = room + 0.3, room + 0.35
     width, height = left + 3 * SIDE + gap + room + 0.35 + 0.95, bottom + 2 * SIDE + gap + 0.4
     figure = Figure(figsize=(width, height))
 
     def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
+        """Draw a map with its lower left corner at (x, y) inches, with names of tokens along x and y if wanted."""
         axes = figure.add_axes((x / width, y / height, SIDE / width, SIDE / height))
         axes.imshow(array, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
         base.plain(axes)
@@ -97,10 +99,11 @@ def similarity_maps(
 
 
 def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: int) -> Figure:
-    """Draw the attention of each block, with queries in rows and keys in columns; a column of maps per (title, maps).
+    """Draw attention maps, with a row of panels per block and a column of panels per entry (title, maps) of `columns`.
 
-    Maps are (l, n, n), on one colour scale from 0 to the 99.5th percentile of all entries, so that a few large entries
-    do not hide the others. A thin line is drawn after every `rule` tokens. A map that is not finite is labelled.
+    The maps of a column are (l, n, n), with queries in rows and keys in columns. All maps share one colour scale from 0
+    to the 99.5th percentile of all entries, so that a few large entries do not hide the others. A thin line is drawn
+    after every `rule` tokens. "not finite" is written on maps with entries that are not.
     """
     arrays = [np.asarray(array, dtype=float) for _, array in columns]
     for array in arrays:
@@ -130,9 +133,10 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
 
 
 def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
-    """Draw error rates by the cell that is queried, with a map of shape (rows, columns) per (title, rates).
+    """Draw how often answers are wrong by the queried cell of a grid, with a map per entry (title, rates) of `panels`.
 
-    The rate is written in every cell, or "none" if it is NaN because the cell was never queried.
+    `rates` are error rates of shape (rows, columns). The rate is written in every cell, or "none" if it is NaN because
+    the cell was never queried.
     """
     arrays = [np.asarray(array, dtype=float) for _, array in panels]
     for array in arrays:
@@ -169,10 +173,11 @@ def token_maps(
     names: Sequence[str],
     run_name: str,
 ) -> Figure:
-    """Draw the positions of tokens on a plane with their names, and join true neighbours (`edges`) by lines.
+    """Draw the positions of tokens on a plane with their names, and join true neighbours by lines.
 
-    A panel is (title, places (n, 2), stress), where stress measures how badly the plane shows the true distances. There
-    are at most five panels in a row.
+    An entry of `panels` is (title, places (n, 2), stress), where stress is the error of the plane in showing the
+    distances of the PEs; it is not written if it is NaN. `edges` are pairs of tokens (k, 2) that are true neighbours.
+    There are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
     rows = max(1, -(-len(panels) // MAX_PANELS))
@@ -206,9 +211,10 @@ def token_maps(
 def squares(
     rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with rows x columns square panels without spines and ticks; all sizes are in inches.
+    """Return a figure with rows x columns square panels without borders and ticks, and its panels, row by row.
 
-    The layout is computed here because the layout engine leaves too little space for the titles of square panels.
+    All sizes are in inches: `side` of a panel, `gap` between panels (across, down), and the margins `top`, `left` and
+    `right`. The layout is computed here because matplotlib's leaves too little space for the titles of square panels.
     """
     bottom = 0.42
     wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
@@ -227,7 +233,7 @@ def squares(
 
 
 def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
-    """Make axes for a colour bar at the right of the panels, at half their height."""
+    """Return axes for a colour bar to the right of the panels, centred vertically."""
     width, height = figure.get_size_inches()
     first, last = panels[0].get_position(), panels[-1].get_position()
     tall = min(first.y1 - last.y0, 2.4 / height)
@@ -235,7 +241,7 @@ def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
 
 
 def _rules(axes: Axes, n: int, rule: int) -> None:
-    """Draw thin lines after every `rule` tokens."""
+    """Draw thin horizontal and vertical lines after every `rule` of the `n` tokens of a map."""
     for edge in range(rule, n, rule):
         axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
@@ -249,12 +255,13 @@ def maps_as_pictures(
     run_name: str,
     note: str = "",
 ) -> Figure:
-    """Draw the tokens of a grid at their positions on maps, each with its piece of a picture; and the true grid last.
+    """Draw maps of the tokens of a grid, each token as its piece of a picture, with the true grid last.
 
-    A panel is (title, note, places (n, 2)). `positions` (n, 2) are the true row and column of every token, and `near`
-    (n, n) marks true neighbours, which are joined by lines. The picture, grey from 0 to 1, is cut into the rows and
-    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and size
-    are arbitrary.
+    An entry of `panels` is (title, note, places (n, 2)), where places are the positions of the tokens on a map.
+    `positions` (n, 2) are the true row and column of every token, and `near` (n, n) is true for pairs of true
+    neighbours, which are joined by lines. The `picture`, a matrix of greys from 0 to 1, is cut into the rows and
+    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and
+    size are arbitrary.
     """
     n = len(positions)
     if np.shape(positions) != (n, 2) or np.shape(near) != (n, n):
@@ -282,7 +289,10 @@ def maps_as_pictures(
 
 
 def cut(picture: Array, positions: Array) -> Array:
-    """Return the piece of a picture at every position of a grid, (n, DOTS, DOTS), by the nearest pixel."""
+    """Cut a picture into the cells of a grid and return the cell at each of the `positions` (n, 2): (n, DOTS, DOTS).
+
+    A pixel of a cell is the nearest pixel of the picture.
+    """
     image = np.asarray(picture, dtype=float)
     if image.ndim != 2 or 0 in image.shape:
         raise must_be("picture", "grey, (rows, columns)", image.shape)
@@ -294,21 +304,24 @@ def cut(picture: Array, positions: Array) -> Array:
 
 
 def onto(places: Array, true: Array) -> Array:
-    """Rotate and reflect a map (n, 2) onto another one that is centred, and scale it to the same spread."""
+    """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
     laid = turned(places, true)
     size = np.linalg.norm(laid)
     return np.asarray(laid * (np.linalg.norm(true) / size)) if size > 0 else laid
 
 
 def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
-    """Draw the pieces at the positions of their tokens in one image, the first row on top, with lines below them."""
+    """Draw the pieces (n, DOTS, DOTS) at the places (n, 2) of their tokens as one image, above lines between `pairs`.
+
+    The first coordinate of a place increases downwards, as the rows of a grid do.
+    """
     reach = max(float(np.abs(places).max()) + 0.6, 1.0)
     axes.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
     segments = [[places[token][::-1] for token in pair] for pair in pairs]
     axes.add_collection(LineCollection(segments, colors=BLUE, linewidths=0.7, alpha=0.55, zorder=1))
     side = round(PIECE * DOTS)
     small = pieces[:, (DOTS - side) // 2 :, (DOTS - side) // 2 :][:, :side, :side]
-    seen = np.pad(np.ones((side - 2, side - 2)), 1)  # the page shows at the edge, so that pieces can be told apart
+    seen = np.pad(np.ones((side - 2, side - 2)), 1)  # edges are transparent, so that pieces can be distinguished
     dots = int(np.ceil(2 * reach * DOTS))
     canvas = np.zeros((dots, dots, 4))
     corner = np.clip(((places + reach) * DOTS - side / 2).round().astype(int), 0, dots - side)

@@ -1,4 +1,4 @@
-"""Write figures as PNG files, and convert them to SVG elements of a page.
+"""Write figures as PNG files, and convert them to the text of `<svg>` elements for an HTML page.
 
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))
 >>> svg_text(figure, prefix="figure-1", label="accuracy against sigma")
@@ -36,14 +36,14 @@ _LOCK = threading.Lock()  # settings and warning filters are global, so only one
 
 @contextlib.contextmanager
 def _rendering(settings: Any) -> Iterator[None]:
-    """Context manager that sets matplotlib's settings and silences warnings about missing glyphs."""
+    """Set matplotlib's settings and silence warnings about missing glyphs inside a `with` block."""
     with _LOCK, matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from", category=UserWarning)
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file with 150 dots per inch on white. Writing is atomic."""
+    """Write a figure to `path` as a PNG file with 150 dots per inch on white. Writing is atomic."""
     stream = io.BytesIO()
     with _rendering({}):
         figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
@@ -51,12 +51,12 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
-    """Convert a figure to an `<svg>` element of a page. The output is deterministic.
+    """Return the text of an `<svg>` element for an HTML page. The same figure always gives the same text.
 
-    Text remains searchable text in the font of the page, on a transparent background. INK becomes `currentColor`, other
-    colours become CSS variables such as `--figure-muted` with the palette as fallback, so that a dark page can change
-    them.
-    All ids start with `prefix`, which must be unique on the page; `label` is read by screen readers.
+    Words stay searchable and have the font of the page; the background is transparent. The colour `INK` becomes
+    `currentColor`. `MUTED`, `BLUE`, `VERMILLION` and `PAPER` become CSS variables such as `--figure-muted`, with the
+    original colour as fallback, so that a dark page can change them. All ids start with `prefix`, which must be unique
+    on the page. `label` is read by screen readers.
     """
     stream = io.StringIO()
     with _rendering(_SVG_SETTINGS):
@@ -73,7 +73,7 @@ def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
     used = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(re.findall(r'(?:="#|url\(#)([^")]+)', text)))}
 
     def rewrite(tag: re.Match[str]) -> str:
-        """Rename ids and replace colours in a tag."""
+        """Return a tag with its ids renamed and its colours replaced."""
         new = re.sub(r' id="([^"]+)"', lambda match: f' id="{used[match[1]]}"' if match[1] in used else "", tag[0])
         new = re.sub(r'(="#|url\(#)([^")]+)', lambda match: match[1] + used[match[2]], new)
         for color, name in _SVG_COLORS.items():

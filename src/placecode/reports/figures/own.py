@@ -1,4 +1,4 @@
-"""Draw the results of a fit: the map of the channels, the maps of other methods, and the choice of sigma.
+"""Draw the results of fitting a user's own table: a map of its channels, maps of other methods, the choice of sigma.
 
 >>> figure = channel_map(places, names, labels, confidence, "my fit")
 >>> figure = maps_by_method({"placecode": places, "PCA": loadings}, labels, "my fit", positions)
@@ -26,13 +26,13 @@ Array = npt.NDArray[Any]
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
-"""Markers of modules. Seven colours and eight markers distinguish 56 modules; markers help in greyscale."""
+"""Markers of modules. Seven colours and eight markers distinguish 56 modules; in greyscale, markers distinguish 8."""
 MAX_NAMES = 60
-"""Maximum number of channels on a map with names."""
+"""Maximum number of channels for which a map shows their names."""
 CLOSE, MAX_TOGETHER = 0.03, 6
-"""Distance, as a share of the map's extent, below which channels are labelled together; and maximum number of them."""
+"""Distance, as a share of the map's extent, below which channels share one label; and how many names it lists."""
 MAX_MODULES = 14
-"""Maximum number of modules in a legend."""
+"""Maximum number of modules for which a legend is drawn."""
 
 
 def channel_map(
@@ -45,8 +45,8 @@ def channel_map(
 ) -> Figure:
     """Draw a map of channels at `places` (n, 2), coloured by module.
 
-    `labels` (n,) are modules, -1 for none. Channels of low `confidence` (n,) in their position are pale. `edges` are
-    pairs of channels that are joined by a line, with the confidence that they are neighbours.
+    `labels` (n,) are the modules, -1 for none. Channels with a low `confidence` (n,) in their position, from 0 to 1,
+    are pale. An edge (channel, channel, confidence) joins two channels that are neighbours with this confidence.
     """
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
@@ -80,10 +80,11 @@ def maps_by_method(
     notes: Mapping[str, str] | None = None,
     colored: str = "modules that the method found",
 ) -> Figure:
-    """Draw the maps (n, 2) of several methods, rotated onto the first one.
+    """Draw the maps (n, 2) that several methods make, each rotated onto the first one.
 
-    Colours are `labels` (n,) by method, such as modules, which `colored` describes; or, if the true `positions` (n, 2)
-    are known, these, which are then drawn first. `notes` by method stand below the titles.
+    `maps`, `labels` and `notes` are by method. Colours show the `labels` (n,), such as modules; `colored` says what
+    they are. If the true `positions` (n, 2) are known, colours show these instead, and they are drawn as the first map.
+    `notes` are written below the titles.
     """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
     figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
@@ -107,7 +108,7 @@ def maps_by_method(
 def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: str) -> Figure:
     """Draw the validation error and the agreement between fits by sigma, and mark the chosen sigma.
 
-    `table` has the rows of `placecode.fit.choice.Choice.table`.
+    `table` is `placecode.fit.choice.Choice.table`, with a row per sigma that was tried.
     """
     sigmas = np.array([row["sigma"] for row in table])
     labels = {"error": "validation error", "stability": "agreement between fits"}
@@ -130,7 +131,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
 
 
 def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
-    """Return the positions and texts of labels; channels that nearly coincide share a label of several lines."""
+    """Return the position and text of each label. Channels that nearly coincide share a label of several lines."""
     extent = float(np.ptp(places, axis=0).max()) or 1.0
     groups: list[list[int]] = []
     for i, place in enumerate(places):
@@ -149,7 +150,7 @@ def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float
 
 
 def _frame(axes: Axes) -> None:
-    """Set up the panel of a map: equal scales, no ticks."""
+    """Set up the panel of a map: equal scales on both axes, no ticks and no border."""
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")  # "box" would move the title out of the figure
     axes.spines[:].set_visible(False)
@@ -157,7 +158,7 @@ def _frame(axes: Axes) -> None:
 
 
 def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float) -> None:
-    """Draw the channels of all modules."""
+    """Draw channels as markers of area `size`, coloured by module (n,). `shade` (n,) is their opacity from 0 to 1."""
     for module in np.unique(labels):
         in_module = labels == module
         color, marker = _style(int(module))
@@ -166,14 +167,14 @@ def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float
 
 
 def _style(module: int) -> tuple[str, str]:
-    """Return the colour and the marker of a module."""
+    """Return the colour and the marker of a module; a grey dot for -1 (no module)."""
     if module < 0:
         return MUTED, "."
     return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
 
 
 def _key(figure: Figure, count: int) -> None:
-    """Draw the legend of modules."""
+    """Draw a legend of `count` modules above the panel."""
     styles = [_style(module) for module in range(count)]
     handles = [
         Line2D([], [], linestyle="none", marker=marker, color=color, markeredgecolor=PAPER, label=f"module {i + 1}")
@@ -183,14 +184,14 @@ def _key(figure: Figure, count: int) -> None:
 
 
 def _unit(places: Array) -> Array:
-    """Centre positions and scale them to a root mean square distance of 1."""
+    """Return positions (n, 2), centred and scaled to a root mean square distance of 1 from the centre."""
     centred = places - places.mean(axis=0)
     size = np.linalg.norm(centred) / np.sqrt(len(places))
     return np.asarray(centred / (size or 1.0))
 
 
 def _two_way(positions: Array) -> Array:
-    """Return a colour for every position: blue increases along the first axis, orange along the second."""
+    """Return a colour (n, 3) for every position (n, 2): bluer along the first axis, more orange along the second."""
     flat = positions[:, :2] - positions[:, :2].min(axis=0)
     share = flat / np.where(flat.max(axis=0) > 0, flat.max(axis=0), 1.0)
     red, green, blue = 0.15 + 0.75 * share[:, 1], 0.35 + 0.1 * share.sum(axis=1), 0.2 + 0.65 * share[:, 0]

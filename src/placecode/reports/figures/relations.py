@@ -1,4 +1,4 @@
-"""Draw the relation between measures of the PEs and accuracy: scatter plots over sigma, and correlations.
+"""Draw how measures of the PEs relate to accuracy: scatter plots with a dot per sigma, and rank correlations.
 
 >>> figure = relation_panels(table, "lst-sigma", notes={"Procrustes distance": "over the sigmas -0.98"})
 >>> figure = forest(correlations, "lst-sigma")
@@ -20,18 +20,19 @@ from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
 from placecode.reports.figures.labels import write_beside
 
 ALPHA = 0.05
-"""Adjusted p-value below which a correlation is drawn as a filled dot."""
+"""Correlations with an adjusted p-value below this are drawn as filled dots."""
 
 Means = tuple[pd.DataFrame, pd.DataFrame]
-"""Means of a measure and of accuracy, with a row per sigma."""
+"""Means of a measure, and means of accuracy, as from `base.means`, with a row per sigma each."""
 
 
 def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None) -> Figure:
-    """Draw accuracy by each measure, with a panel per measure and a dot per sigma: means over seeds with intervals.
+    """Draw accuracy against each measure, with a panel per measure. A dot is the mean over the seeds of a sigma.
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
-    after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes`, such
-    as the correlation, are written below the titles. Seeds with a value or accuracy that is not finite are left out.
+    after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` are
+    by measure, for example its correlation, and written below the titles. Rows with a value or accuracy that is not
+    finite are left out.
     """
     values = ("value", "accuracy")
     finite_rows, lost = base.finite(table, ["measure", "moment", "sigma", "seed", *values], values)
@@ -53,7 +54,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         base.quiet_lines(axes, "both")
         base.title(axes, str(measure), (notes or {}).get(measure, ""), width=40)
         base.label_edges(axes, "mean of the measure", "held-out accuracy")
-    for axes, (before, after) in zip(panels, drawn, strict=False):  # now that the scale, which they share, is known
+    for axes, (before, after) in zip(panels, drawn, strict=False):  # the panels share a scale, which is known only now
         if len(after[0]):
             _name_ends(axes, before, after)
     if not finite_rows.empty:
@@ -65,14 +66,14 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
 
 
 def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
-    """Draw values before training as larger hollow dots, which remain visible as rings if nothing has changed."""
+    """Draw means before training as larger hollow dots, which remain visible as rings if training changed nothing."""
     if len(x):
         look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
         base.marks(axes, y, x["mean"], (0, 1), xerr=base.distances(x), hollow=True, label="before training", **look)
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
-    """Draw values after training, coloured by sigma and joined by a line."""
+    """Draw means after training with intervals, coloured by sigma and joined by a line."""
     if x.empty:
         return
     axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
@@ -84,7 +85,7 @@ def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable)
 
 
 def _name_ends(axes: Axes, before: Means, after: Means) -> None:
-    """Label the smallest and the largest sigma without hiding dots, line and bars."""
+    """Write labels at the dots of the smallest and the largest sigma, where they do not hide dots, lines and bars."""
     dots = np.concatenate([np.stack([x["mean"], y["mean"]], axis=1) for x, y in (after, before)])
     sigmas = after[0]["sigma"].tolist()
     ends = [0, len(sigmas) - 1][: len(sigmas)]
@@ -97,10 +98,11 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
 
 
 def forest(table: pd.DataFrame, run_name: str) -> Figure:
-    """Draw correlations with their intervals, with a row per measure and a panel per question.
+    """Draw rank correlations with accuracy and their intervals, with a row per measure and a panel per question.
 
-    `table` has the columns measure, question, value, low, high and adjusted, the p-value adjusted for multiple tests.
-    Dots with an adjusted p-value below 0.05 are filled, the others hollow. Missing values are labelled.
+    `table` has the columns measure, question (such as "over the sigmas"), value, low, high and adjusted, the p-value
+    adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others hollow. A text in the
+    row of a measure without a dot says whether it was tested.
     """
     finite_rows, lost = base.finite(table, ["measure", "question", "value", "low", "high", "adjusted"])
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
@@ -109,7 +111,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     figure, panels = base.row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
     for axes, question in zip(panels, questions, strict=False):
         rows = finite_rows[finite_rows["question"] == question].rename(columns={"value": "mean"})
-        sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # a NaN is not
+        sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # False for NaN
         for chosen, hollow, name in ((sure, False, f"adjusted p < {ALPHA:g}"), (~sure, True, "otherwise")):
             at = [measures.index(measure) for measure in rows.loc[chosen, "measure"]]
             look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}

@@ -1,4 +1,4 @@
-"""Draw how good each sigma is in many settings, and the defaults of libraries on the same axis.
+"""Draw how well each sigma works in many settings, above the initial scales that libraries use by default.
 
 >>> figure = scales(curves, marks, "lst-sigma and 19 others")
 """
@@ -17,20 +17,21 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA, SMALL, Style
 
 MIN_SIGMA, MAX_SIGMA = 0.004, 3.2
-"""Limits of the axis. A library that initializes with zeros is drawn at the left end."""
+"""Limits of the axis of sigma. A library that initializes with zeros is drawn at the left end."""
 TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 DOTTED: Style = {"color": MUTED, "linewidth": 0.8, "linestyle": (0, (1, 2)), "zorder": 0}
 MIN_SHARE = -0.1
-"""Lowest share that is drawn."""
+"""Lowest value of the vertical axes. Lower shares are drawn at this value."""
 LETTERS = 100
-"""Number of small letters that fit along the axis."""
+"""Number of letters of size `SMALL` that fit along the axis of sigma."""
 
 
 def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
-    """Draw a panel for each outcome, with a line per setting; and below, a row for each default of libraries.
+    """Draw results by sigma in one panel per outcome, with a line per setting, and default scales in a panel below.
 
-    `curves` has the columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
-    `marks` has formula, names, low and high; low equals high unless the scale depends on the size of the model.
+    `curves` has the columns panel, task, setting, sigma and share: the gain over a model that has learned nothing,
+    divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
+    names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
     finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
@@ -60,6 +61,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
 
 
 def _axis(axes: Axes) -> None:
+    """Set up the logarithmic horizontal axis of sigma that all panels have."""
     axes.set_xscale("log")
     axes.set_xlim(MIN_SIGMA, MAX_SIGMA)
     axes.xaxis.set_minor_locator(NullLocator())
@@ -67,24 +69,27 @@ def _axis(axes: Axes) -> None:
 
 
 def _across(axes: Axes, marks: pd.DataFrame) -> None:
-    """Draw light lines at the defaults of libraries."""
+    """Draw light vertical lines at the default scales above 0, except those that depend on the size of the model."""
     for low in marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]:
         axes.axvline(low, **DOTTED)
 
 
 def _on_the_right(low: float, high: float) -> bool:
-    """Return whether there is more space to the right of a mark."""
+    """Whether a mark from `low` to `high` has more space on its right than on its left."""
     return max(low, MIN_SIGMA) * high < MIN_SIGMA * MAX_SIGMA
 
 
 def _room(low: float, high: float) -> int:
-    """Return the number of letters that fit next to a mark."""
+    """Return the number of letters, at least 20, that fit next to a mark, on the side with more space."""
     ends = (max(high, MIN_SIGMA), MAX_SIGMA) if _on_the_right(low, high) else (MIN_SIGMA, low)
     return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MAX_SIGMA / MIN_SIGMA)))
 
 
 def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
-    """Draw a row for each default: a dot or a bar, and the names of libraries on the side with more space."""
+    """Draw a row per default scale: a dot or a bar, and the names of libraries on the side with more space.
+
+    `lines` are the names, wrapped to lines, and `rows` are the heights of the rows.
+    """
     place = 0.0
     for (_, mark), texts, height in zip(marks.iterrows(), lines, rows, strict=True):
         middle = place + height / 2

@@ -1,4 +1,4 @@
-"""Draw how learned PEs reflect groups of channels: measures by sigma and by encoding, similarity maps, brain networks.
+"""Draw how well learned PEs reflect groups of channels: measures by sigma or encoding, similarity maps, brain networks.
 
 >>> measures = [("neighbor_agreement", "labels"), ("modularity", "labels")]
 >>> chance = {("neighbor_agreement", "labels"): 0.18}
@@ -26,26 +26,26 @@ from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
 
 Measure = tuple[str, str]
-"""An analysis and its target, as in the table of a run's analyses."""
+"""Values of the columns `analysis` and `target` in analysis.parquet, for example ("modularity", "labels")."""
 ALL_BLOCKS = -1
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
     **dict.fromkeys(("modularity", "ari", "ami", "silhouette", "segregation", "fc_correlation"), AT_MOST_1),
 }
-"""Lowest and highest value of a measure, to which drawn intervals are clipped. Not all of (0, 1) are shares with a
-chance level near 0: `coordinate_agreement` is a mean rank, 0.5 by chance."""
+"""Lowest and highest possible value of each measure. Drawn intervals are clipped to these. A measure from 0 to 1 need
+not have a chance level near 0: `coordinate_agreement` is a mean rank, which is 0.5 by chance."""
 SIGNED = LinearSegmentedColormap.from_list("signed", ("#fff3a3", "#e6dfb6", "#c4c6c9", "#5b8ab8", "#0a2f66"))
 """Colour map from yellow (negative) over grey (0) to dark blue (positive), monotonic in greyscale."""
 _BEFORE: base.Style = {"color": MUTED, "marker": "o", "markersize": 7, "hollow": True, "label": "before training"}
 _AFTER: base.Style = {"color": BLUE, "marker": "s", "markersize": 4.8, "label": "after training", "zorder": 3}
 _BASELINE: base.Style = {"color": VERMILLION, "marker": "D", "markersize": 4.6, "label": "baseline", "zorder": 3}
 NETWORK_MEASURES = {"modularity": "signed modularity Q", "segregation": "system segregation"}
-"""Measures in rows of panels, with the labels of their vertical axes."""
+"""Measures that `networks_by_sigma` draws, a row of panels each, with the labels of their vertical axes."""
 MAX_PARTITIONS, MAX_VARIANT_MEASURES = 2, 4
 FC, CENTRED = "functional connectivity", "the same, centred as PEs are"
 FC_BASELINES = {"fc": FC, "centred fc": CENTRED}
-"""Labels of the baselines that are drawn as levels."""
+"""Baselines that are drawn as horizontal lines, with their labels."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
 MARKERS = ("o", "s", "^", "v", "P", "X")
 
@@ -61,9 +61,9 @@ def structure_by_sigma(
 ) -> Figure:
     """Draw measures of the PEs by sigma before training (hollow and grey) and after it, with a panel per measure.
 
-    Members without a sigma are left out. Baselines are lines at their means over worlds, with a mark at the right end
-    to distinguish lines that coincide. `chance` are levels by measure, `labels` the labels of the vertical axes. A
-    sigma at which all members diverged is labelled.
+    Members without a sigma are left out. A baseline is a horizontal line at its mean over worlds, with a mark at the
+    right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
+    `labels` the label of its vertical axis. Where all members of a sigma diverged, a text says so.
     """
     settings = channels.swept(members)
     rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
@@ -97,11 +97,12 @@ def measure_by_name(
     chance: Mapping[Measure, float] | None = None,
     labels: Mapping[Measure, str] | None = None,
 ) -> Figure:
-    """Draw test errors at every share of hidden channels and measures of the PE, with a row per encoding.
+    """Draw test errors, a panel per share of hidden channels, and measures of the PE, with a row per encoding.
 
-    `members` have a column `name`, and one member per name and seed. The row with the smallest error, at the share used
-    in training, is on top. Measures before training are hollow and grey. Baselines have separate rows below; a
-    predictor has no structure, and a similarity matrix has no error.
+    `members` has a column `name` (the encoding) and one member per name and seed. The encoding with the smallest error
+    at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
+    of their own below the encodings. A baseline that predicts channels has no mark in the panels of measures, and one
+    that is a similarity matrix has none in the panels of errors. `chance` and `labels`: as in `structure_by_sigma`.
     """
     settings = channels.checked(members, "name")
     errors, lost = channels.of_members(settings, channels.final_errors(metrics), ["condition"])
@@ -153,11 +154,12 @@ def similarity_by_sigma(
     reference_title: str = "correlation of channels",
     note: str = "",
 ) -> Figure:
-    """Draw the similarity of the PEs of all pairs of tokens, as maps (n, n) by title, sorted by cluster.
+    """Draw how similar the PEs of every two tokens are, as one heat map per entry of `maps`, sorted by cluster.
 
-    `labels` (n,) are integers, -1 for tokens without a cluster, which come last. Thin lines separate clusters. All maps
-    and the `reference`, drawn last, share one symmetric colour scale, which ends at the 99th percentile of the
-    off-diagonal entries of the map where this is largest. `note` describes the maps.
+    `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none; tokens
+    without a cluster come last. Thin lines separate clusters. A `reference` matrix (n, n) is drawn last. All matrices
+    share one symmetric colour scale. It ends at the 99th percentile of the absolute off-diagonal entries, in the matrix
+    where this is largest, rounded up to one decimal. `note` is added to the small print.
     """
     of = np.asarray(labels)
     n = len(of)
@@ -174,7 +176,7 @@ def similarity_by_sigma(
     norm = Normalize(-most, most)
     figure, panels = base.grid_of(len(shown), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
     for axes, (name, matrix) in zip(panels, shown, strict=False):
-        how = "none" if n <= 200 else "antialiased"  # more entries than dots on a page: it would only swell
+        how = "none" if n <= 200 else "antialiased"  # a page cannot show more entries: they would only add bytes
         axes.imshow(matrix[np.ix_(order, order)], cmap=SIGNED, norm=norm, interpolation=how)
         axes.spines[:].set_color(MUTED)
         axes.spines[:].set(visible=True, linewidth=0.5)
@@ -208,9 +210,10 @@ def networks_by_sigma(
 ) -> Figure:
     """Draw modularity and segregation of PEs by sigma, with a row per measure and a column per partition.
 
-    The run has one member per sigma and seed. `partitions` are the titles of targets in its tables; the first two are
-    drawn. Bands are the 95% ranges of two null distributions after training, averaged over seeds. Functional
-    connectivity is drawn as a level, the mean over worlds.
+    The run must have one member per sigma and seed. `partitions` maps targets of its analysis table, such as "yeo7", to
+    titles; the first two are drawn. Bands are the 95% ranges of two null distributions (shuffled labels, and maps that
+    are as smooth) after training, averaged over seeds. Horizontal lines show the same measures of functional
+    connectivity, mean over worlds.
     """
     shown = list(partitions)[:MAX_PARTITIONS]
     settings = channels.swept(members)
@@ -246,7 +249,10 @@ def networks_by_sigma(
 
 
 def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: Any) -> None:
-    """Draw the range of a null distribution by sigma, from the mean of its lower to that of its upper limits."""
+    """Draw the range of a null distribution by sigma as a band, whose lower and upper limits are means over seeds.
+
+    The limits are the rows whose analysis is "`prefix`_low" and "`prefix`_high".
+    """
     limits = (rows[rows["analysis"] == f"{prefix}_{end}"] for end in ("low", "high"))
     low, high = (limit.groupby("sigma")["value"].mean() for limit in limits)
     if len(low) and low.index.equals(high.index):
@@ -256,10 +262,11 @@ def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: Any)
 def measures_by_variant(
     table: pd.DataFrame, levels: pd.DataFrame, run_name: str, measures: Iterable[str], note: str = ""
 ) -> Figure:
-    """Draw measures of PEs by the preprocessing of recordings, with a row per variant and a mark per sigma.
+    """Draw measures of PEs by the preprocessing of recordings, with a row per variant of it and a mark per sigma.
 
-    `table` has the columns measure, variant, sigma, seed and value. `levels` has measure, variant and value: results of
-    functional connectivity by world, centred as PEs are. At most four `measures` are drawn, a panel each.
+    `table` has the columns measure, variant, sigma, seed and value. `levels` has measure, variant and value: the same
+    measures of functional connectivity, centred as PEs are, with a row per world. At most four `measures` are drawn, a
+    panel each.
     """
     finite_rows, lost = base.finite(table, ["measure", "variant", "sigma", "seed", "value"])
     variants: list[str] = base.in_order(table["variant"])
@@ -295,19 +302,19 @@ def measures_by_variant(
 
 
 def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
-    """Return the rows of these measures, of all blocks together, before training and at the last step."""
+    """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
     wanted = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
     rows = analysis[wanted & (analysis["block"] == ALL_BLOCKS)]
     return pd.DataFrame(rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())])
 
 
 def _label(measure: Measure, labels: Mapping[Measure, str] | None, width: int) -> str:
-    """Return the label of a measure, wrapped to `width` letters."""
+    """Return the label of a measure, by default its name, wrapped to `width` letters."""
     return base.wrapped(base.short((labels or {}).get(measure, measure[0].replace("_", " ")), 78), width)
 
 
 def _least_first(settings: pd.DataFrame, means: pd.DataFrame, shares: Sequence[str]) -> list[Any]:
-    """Sort names by their error at the first of these shares; missing values last."""
+    """Return the names of encodings sorted by mean error at the first of `shares`; those without a mean come last."""
     rows = means[means["condition"] == shares[0]] if shares else means
     error = dict(zip(rows["name"], rows["mean"], strict=True))
     return sorted(base.in_order(settings["name"]), key=lambda name: error.get(name, np.inf))
@@ -316,13 +323,13 @@ def _least_first(settings: pd.DataFrame, means: pd.DataFrame, shares: Sequence[s
 def _marks(
     axes: Axes, names: list[Any], rows: pd.DataFrame, bounds: tuple[float, float] | None, below: int = 0, **style: Any
 ) -> None:
-    """Draw means with intervals in the rows of their names, starting below a number of other rows."""
+    """Draw means with intervals, each in the row of its name; the first name is `below` this number of other rows."""
     if len(rows):
         base.marks(axes, rows, [below + names.index(name) for name in rows["name"]], bounds, "x", **style)
 
 
 def _say_missing(axes: Axes, settings: pd.DataFrame, names: list[Any], rows: pd.DataFrame, why: str) -> None:
-    """Write in rows without a mean why there is none, for example that all members diverged."""
+    """Write a reason in each row without a mean: that all members diverged, or else the text `why`."""
     for name in (name for name in names if name not in set(rows["name"])):
         gone = (settings.loc[settings["name"] == name, "state"] != "done").all()
         text: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}

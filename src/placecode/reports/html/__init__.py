@@ -1,10 +1,11 @@
-"""Write the report of a run as a self-contained HTML page, for screens, phones and print, in light and dark.
+"""Write the report of a run as one self-contained HTML file, report.html, for screens, phones and print.
 
 >>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], study.figures(run), command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-A study adds its own content as `Section`s, and interactive plots as a dial over sigma and a map of channels. The module
-`together` compares several runs on one page. All text that comes from data is escaped.
+A study can add `Section`s and two interactive parts: the sigma slider (called a dial in the code), which shows the
+results of one sigma at a time, and a searchable map of the channels. The module `together` compares several runs on one
+page. All text that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from placecode.runs.read import Run
 __all__ = ["Section", "Table", "badges", "render", "write"]
 
 MAX_SHRUNK_ASPECT = 1.4
-"""Maximum ratio of width to height of figures that are shrunk on a phone. Wider figures scroll horizontally."""
+"""Figures up to this ratio of width to height are shrunk to the width of a phone. Wider figures scroll sideways."""
 PIXELS_PER_INCH = 96
 """CSS pixels per inch of a figure."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: a heading, then figures (see `_drawn`) and tables."""
+    """A section of the page: a heading, then figures (as from `_drawn`), then tables."""
 
     title: str
     figures: Sequence[Mapping[str, Any]] = ()
@@ -42,7 +43,10 @@ class Section:
 
 
 def write(run: Run, title: str, lead: Sequence[str], figures: Sequence[Shown], command: str, **more: Any) -> Path:
-    """Write the figures and the page of a run, report.html, to its folder; for the arguments see `render`."""
+    """Write the figures (figures/*.png) and the page (report.html) of a run into its folder; return the page's path.
+
+    The arguments are those of `render`.
+    """
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
     for item in figures:
@@ -68,12 +72,14 @@ def render(
     channels: Channels | None = None,
     map_first: bool = False,
 ) -> str:
-    """Render the page of a finished run. Parts that the run does not have are left out.
+    """Return the HTML page of a finished run. Parts for which the run has no content are left out.
 
-    `lead` are the main results in sentences, shown at the top; `words` are all of them, collapsed; `verdicts` have a
-    badge. `command` repeats the run. `metric` is that of the tables of results, `measures` are the (analysis, target)
-    of the table of analyses (by default all), `claims` the records of claims. `map_first` puts the map of channels
-    before the dial.
+    `lead` has the main results as sentences, of which the first five are at the top; `words` has all results as
+    sentences, in a part that is collapsed. Each of the `verdicts` is a sentence with a badge. `command` repeats the
+    run. `sections` are added after the table of results. The tables of results show `metric`; the table of analyses
+    shows `measures`, pairs (analysis, target), by default all. `claims` are the records of claims with their verdicts.
+    `dial` is the content of the sigma slider, and `channels` that of the map of channels. With `map_first`, the map
+    comes before the slider.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
@@ -112,9 +118,11 @@ def render(
 
 
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Count the verdicts on the claims that can be tested with a run, by label, the paper's claims first.
+    """Count the verdicts on the claims that the run can test; return (label, badges) for each label of claims.
 
-    A badge is its kind and its text; directions come before numbers.
+    A badge is (kind, text), for example ("holds", "3 reproduced"), where the kind chooses its colour. Badges of
+    directions come before those of numbers, and the paper's claims before others. Labels without such claims are left
+    out.
     """
     by_label = []
     for label in LABELS:
@@ -128,7 +136,10 @@ def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
 
 
 def _drawn(number: int, item: Shown) -> dict[str, Any]:
-    """Prepare a figure for the template: as SVG, whose ids are unique by the number of the figure."""
+    """Return what the template needs to show a figure: its number, title, caption, size, and the figure as SVG text.
+
+    "natural" is its width in pixels; "across" is whether it scrolls sideways on a phone.
+    """
     width, height = item.figure.get_size_inches()
     return {
         "number": number,

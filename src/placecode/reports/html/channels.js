@@ -1,5 +1,6 @@
-// The map of channels: search by name, with the nearest channels and the confidence in them.
-const MATCHES = 8;
+// The map of channels with a search by name. A chosen channel is shown with its module, its other values, and its
+// nearest channels with the confidence in them. The data are the `Channels` of pages/dials.py, packed by packing.py.
+const MATCHES = 8; // maximum number of suggestions of the search
 
 class AtlasView {
   constructor(holder, content) {
@@ -13,7 +14,7 @@ class AtlasView {
     this.input = holder.querySelector("#find-channel");
     this.list = holder.querySelector("#matches");
     this.more = holder.querySelector(".more");
-    this.active = -1; // which of the suggestions the arrow keys are at
+    this.active = -1; // index of the suggestion that the arrow keys selected
     this.input.addEventListener("input", () => this.suggest());
     this.input.addEventListener("keydown", (event) => this.press(event));
     if (this.deep) this.makeTurns();
@@ -30,12 +31,13 @@ class AtlasView {
     return places.map((place) => place.map((value, axis) => value - middle[axis]));
   }
 
+  // Return the smallest and the largest coordinate along an axis.
   ends(places, axis) {
     const values = places.map((place) => place[axis]).filter((value) => value !== null);
     return values.length ? [Math.min(...values), Math.max(...values)] : [-1, 1];
   }
 
-  // Ranges of both axes: all positions with a margin, or all that a rotation may show.
+  // Return the ranges of both axes: all positions with a margin or, in three dimensions, all that a rotation may show.
   window() {
     if (this.space?.checked) {
       const far = Math.max(...this.deep.map((place) => Math.hypot(...place))) * 1.08 || 1;
@@ -46,7 +48,7 @@ class AtlasView {
     return both.map(([low, high]) => [low - room, high + room]);
   }
 
-  // Channels whose name contains the input: an exact match first, then names that start with it.
+  // Return the channels whose name contains the typed text: an exact match first, then names that start with it.
   matching() {
     const typed = this.input.value.trim().toLowerCase();
     if (!typed) return [];
@@ -55,6 +57,7 @@ class AtlasView {
     return found.sort((a, b) => rank(a[0]) - rank(b[0]) || a[1] - b[1]).map(([, i]) => i);
   }
 
+  // List the channels that match the typed text.
   suggest() {
     const found = this.matching();
     this.list.replaceChildren(...found.slice(0, MATCHES).map((i, at) => this.option(i, at)));
@@ -67,6 +70,7 @@ class AtlasView {
     this.more.textContent = nobody || left > 0 ? hint : "";
   }
 
+  // Make suggestion number `at`.
   option(channel, at) {
     const made = element("li", { className: "go", id: `match-${at}` }, this.content.names[channel]);
     made.setAttribute("role", "option");
@@ -82,18 +86,20 @@ class AtlasView {
     else this.input.setAttribute("aria-activedescendant", `match-${at}`);
   }
 
+  // The arrow keys select a suggestion, and Enter chooses it.
   press(event) {
     const count = this.list.children.length;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && count) {
       event.preventDefault();
-      const from = this.active < 0 && step < 0 ? 0 : this.active; // up from none is the last
+      const from = this.active < 0 && step < 0 ? 0 : this.active; // "up" without a selection selects the last
       this.point((from + step + count) % count);
     }
     const found = this.matching()[Math.max(this.active, 0)];
     if (event.key === "Enter" && found !== undefined) this.choose(found);
   }
 
+  // Make a button that chooses a channel.
   button(channel) {
     const made = element("button", { type: "button", className: "go" }, this.content.names[channel]);
     made.dataset.channel = channel;
@@ -101,6 +107,7 @@ class AtlasView {
     return made;
   }
 
+  // Show a channel in the text and on the map.
   choose(channel) {
     this.chosen = channel;
     this.input.value = this.content.names[channel];
@@ -112,7 +119,7 @@ class AtlasView {
     if (canDraw) this.draw();
   }
 
-  // Clear the last channel, which would be read as the result of the search.
+  // Remove the chosen channel when a search has no match, since it would look like the result of the search.
   forget() {
     if (this.chosen === null) return;
     this.chosen = null;
@@ -122,10 +129,12 @@ class AtlasView {
     if (canDraw) this.draw();
   }
 
+  // Return the name of a module, its number from 1 if it has no name, or "none".
   moduleOf(code) {
     return code === null || code < 0 ? "none" : this.content.module_names[code] ?? `module ${code + 1}`;
   }
 
+  // Write the values of the chosen channel and its nearest channels.
   tell() {
     const { names, modules, columns, neighbors } = this.content;
     const facts = element("dl", { className: "facts-of" });
@@ -158,6 +167,7 @@ class AtlasView {
     if (near.children.length) found.append(element("p", { className: "hint" }, head), near);
   }
 
+  // Set up the controls that show the map in three dimensions and rotate it.
   makeTurns() {
     this.space = this.holder.querySelector("#in-space");
     this.turns = ["turn", "tilt"].map((name) => this.holder.querySelector(`#${name}`));
@@ -175,8 +185,8 @@ class AtlasView {
     });
   }
 
-  // Positions on the screen, and nearness to the viewer from 0 to 1. Three dimensions are rotated and projected to a
-  // flat plot, which needs no graphics card.
+  // Return [x, y, nearness to the viewer from 0 to 1] of every channel. Positions in three dimensions are rotated and
+  // projected onto a flat plot, which needs no graphics card.
   seen() {
     if (!this.space?.checked) return this.flat.map(([x, y]) => [x, y, 0.5]);
     const [turn, tilt] = this.turns.map((input) => (Number(input.value) * Math.PI) / 180);
@@ -188,18 +198,19 @@ class AtlasView {
     });
   }
 
-  // Lines between pairs of channels, as one trace with gaps.
+  // Return lines between pairs of channels as one trace with gaps. `at` has the positions of all channels.
   lines(at, pairs, line) {
     const [x, y] = [0, 1].map((axis) => pairs.flatMap(([i, j]) => [at[i][axis], at[j][axis], null]));
     return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip", showlegend: false };
   }
 
-  // The channels of one module.
+  // Return the trace with the channels of one module.
   points(at, code, colors) {
     const { names } = this.content;
     const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
     const size = names.length > 300 ? 6 : 9;
-    const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1; // many step back behind the chosen one
+    // if there are many channels, the others are pale, so that the chosen one stands out
+    const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1;
     return {
       ...this.those(at, own),
       mode: "markers",
@@ -212,12 +223,13 @@ class AtlasView {
     };
   }
 
+  // Return the positions of some channels, as parts of a trace.
   those(at, channels) {
     const [x, y] = [0, 1].map((axis) => channels.map((i) => at[i][axis]));
     return { type: "scatter", customdata: channels, x, y };
   }
 
-  // Rings around the chosen channel and its nearest ones.
+  // Return the trace with rings around the chosen channel, the first of `channels`, and its nearest ones.
   rings(at, channels, colors) {
     const [size, letters] = [[18, 13], [14, 10]].map(([own, near]) => channels.map((_, i) => (i ? near : own)));
     return {
@@ -253,7 +265,7 @@ class AtlasView {
       xaxis: { ...axis, range: across, scaleanchor: "y" },
       yaxis: { ...axis, range: up },
       dragmode: held ? false : "zoom",
-      uirevision: String(this.space?.checked), // a choice keeps the part that is looked at
+      uirevision: String(this.space?.checked), // choosing a channel keeps the zoom
       margin: { l: 36, r: 36, t: 14, b: 14 }, // room for names at the edge
       showlegend: modules !== null && codes.length <= 16,
       legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } },
@@ -268,7 +280,7 @@ class AtlasView {
   }
 
   listen() {
-    this.plot.on("plotly_relayout", () => this.name()); // nearer by, or on a wider screen, more names have room
+    this.plot.on("plotly_relayout", () => this.name()); // after zooming or resizing, other names fit
     this.plot.on("plotly_click", ({ points: [point] }) => {
       if (point.customdata !== undefined) this.choose(point.customdata);
     });

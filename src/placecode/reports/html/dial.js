@@ -1,5 +1,7 @@
-// The dial: one slider moves the numbers, the mark on every curve, the similarity of the PEs, the map and the
-// attention. Dials of several runs move together where they share a sigma.
+// The sigma slider of a report (a "dial"). It chooses one sigma of the run (a "stop"). The numbers, the ring on every
+// curve, the similarity of the PEs, their map and the attention below it are those of this sigma. The data come from
+// `dial_of` in pages/dials.py, packed by packing.py. On a page that compares several runs, the sliders move together
+// where the runs share a sigma.
 const allDials = [];
 
 class DialView {
@@ -8,7 +10,7 @@ class DialView {
     this.content = content;
     this.stops = content.stops;
     this.at = content.first;
-    this.read = new Map(); // what was unpacked before
+    this.read = new Map(); // matrices and positions that are decoded already
     this.codes = content.groups ?? content.names.map(() => null);
     this.slider = holder.querySelector("input[type=range]");
     this.slider.addEventListener("input", () => this.turn(Number(this.slider.value), true));
@@ -17,19 +19,20 @@ class DialView {
     redraws.push(() => canDraw && this.draw());
   }
 
-  // A matrix at this stop, as rows.
+  // Return the rows of a matrix ("similarity" or "attention") at the current sigma; empty if it was not stored.
   matrix(kind) {
     const width = Math.ceil(this.content.names.length / this.content.each);
     return this.unpack(kind, kind, STEPS, width);
   }
 
-  // Places of some channels on the map of this stop.
+  // Return the positions of some channels on the map of the current sigma; null if it was not stored.
   at2(channels) {
     const places = this.unpack("places", "places", FINE, 2);
     const [x, y] = [0, 1].map((axis) => channels.map((i) => (places.length ? places[i][axis] : null)));
     return { x, y };
   }
 
+  // Decode a matrix or positions of the current sigma once, and return the rows.
   unpack(kind, scale, steps, width) {
     const key = `${this.at} ${kind}`;
     if (!this.read.has(key)) {
@@ -39,17 +42,19 @@ class DialView {
     return this.read.get(key);
   }
 
+  // Return the measures that are drawn on an axis.
   namesOn(axis) {
     return Object.keys(this.content.measures).filter((name) => this.content.measures[name] === axis);
   }
 
-  // Positions of the marks on the curves of an axis.
+  // Return the positions of the rings on the curves of an axis, at the current sigma.
   marks(axis) {
     const stop = this.stops[this.at];
     const names = this.namesOn(axis);
     return { x: names.map(() => stop.sigma), y: names.map((name) => stop.measures[name][0]) };
   }
 
+  // Move to stop number `at`. With `lead`, the sliders of the other runs follow.
   turn(at, lead) {
     const { sigma } = this.stops[at];
     if (lead) for (const other of allDials) if (other !== this) other.follow(sigma);
@@ -59,6 +64,7 @@ class DialView {
     if (canDraw) this.move();
   }
 
+  // Move to this sigma if the run has it.
   follow(sigma) {
     const at = this.stops.findIndex((stop) => Math.abs(stop.sigma - sigma) <= 1e-9 * Math.abs(sigma));
     if (at >= 0) this.turn(at, false);
@@ -71,7 +77,7 @@ class DialView {
     this.holder.querySelector(".lag").textContent = `no \u03c3 = ${sigma} in this run`;
   }
 
-  // The numbers of this stop as text.
+  // Write the numbers of the current sigma as text.
   show() {
     const stop = this.stops[this.at];
     Object.assign(this.holder.dataset, { stop: this.at, sigma: stop.sigma });
@@ -87,6 +93,7 @@ class DialView {
     }
   }
 
+  // Make the plots for which the run has data.
   makePanels() {
     const has = (kind) => this.stops.some((stop) => stop[kind]);
     const axes = [...new Set(Object.values(this.content.measures))];

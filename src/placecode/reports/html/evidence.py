@@ -1,4 +1,4 @@
-"""The evidence for claims: the effect and its interval relative to the margin, as numbers and as a drawing."""
+"""Prepare the list of claims of a report: each with its effect, interval and margin, as text and as a small drawing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 from placecode.reports.html.tables import common_notes, number, source_text, statement_text
 
 WIDTH, EDGE = 280, 10
-"""Width of a drawing and margin at its sides, in pixels. The rest of its layout is in the template."""
+"""Width of a drawing and empty space at its sides, in pixels. Heights are in the macro `drawn` of parts.html."""
 TICK_WIDTH, TICK_EDGE = 34, 24
-"""Width of the number of a tick, and distance from the edge below which it is not centred, in pixels."""
+"""Width of a tick label, and distance from the edge below which the label is not centred at its tick, in pixels."""
 ZERO = 1e-9
-"""Absolute values below this are rounding errors of zero."""
+"""Values whose absolute value is below this are taken as rounding errors and replaced by 0."""
 
 
 def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Prepare the claims that can be tested with a run. Notes that several claims share are left to the table."""
+    """Return one template entry per claim that the run can test, which is a claim with an effect.
+
+    An entry is the record of the claim, with what the template shows: statement, source and numbers (texts), and
+    drawing (positions). The statement includes the note on the claim, unless several claims share the note: the caption
+    of the table of claims shows such a note once.
+    """
     common = common_notes(findings)
     return [
         {
@@ -33,7 +38,7 @@ def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def in_numbers(finding: Mapping[str, Any]) -> str:
-    """Format effect, interval, margin and published value of a claim.
+    """Return a text with the effect, interval, margin and published value of a claim.
 
     >>> in_numbers({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above", "published": 0.58})
     'effect 0.600, 95% interval 0.550 to 0.650; margin: above 0.3; published: 0.58'
@@ -51,20 +56,21 @@ def in_numbers(finding: Mapping[str, Any]) -> str:
 
 
 def _brief(value: float) -> str:
-    """Format a value with as few digits as possible."""
+    """Format a value with up to six digits, without trailing zeros."""
     return f"{value:g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _rounded(value: float) -> float:
-    """Replace rounding errors of zero by 0."""
+    """Return the value, or 0 if it differs from 0 only by a rounding error."""
     return 0.0 if abs(value) < ZERO else float(value)
 
 
 def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """Compute the horizontal positions of a claim's drawing, in pixels.
+    """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
-    The range that supports the claim is shaded. A dot with a bar is the effect with its interval, a diamond the
-    published value.
+    The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
+    "margins". A dot is the "effect" and a bar its "interval" (empty if it has none). A diamond is the "published" value
+    (None if there is none). "ticks" are (position, text-anchor, label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)
@@ -75,6 +81,7 @@ def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     left, right = min(marks) - padding, max(marks) + padding
 
     def at(value: float) -> float:
+        """Return the position of a value in pixels."""
         return round(EDGE + (value - left) / (right - left) * (WIDTH - 2 * EDGE), 1)
 
     sides = {"above": (margin, right), "below": (left, margin), "within": (-margin, margin)}

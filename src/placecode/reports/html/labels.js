@@ -1,8 +1,9 @@
-// Names next to the points of a map, only where they fit. The others are shown on hover and by the search.
-const NAMED = 60; // channels up to which a map has names, as in the figures
-const LETTERS = 22;
-const LETTERS_OF_CHOSEN = 34;
-const SIDES = ["top center", "bottom center", "middle right", "middle left"]; // the best first, if all are free
+// Write the names of channels next to their points on a map, only where they fit. Other names are shown on hover and by
+// the search. Used by the maps of dial.js and channels.js; names come from the data of the dial or of the map.
+const NAMED = 60; // maximum number of channels for which a map shows names, as in the figures
+const LETTERS = 22; // maximum length of a name
+const LETTERS_OF_CHOSEN = 34; // maximum length of the name of the chosen channel
+const SIDES = ["top center", "bottom center", "middle right", "middle left"]; // in order of preference
 
 // Shorten a name of more than `most` letters by removing its middle.
 const shorter = (name, most) => {
@@ -12,7 +13,7 @@ const shorter = (name, most) => {
   return `${letters.slice(0, half - 1).join("")}\u2026${letters.slice(1 - half).join("")}`;
 };
 
-// Boxes are [left, top, right, bottom], in pixels.
+// Return the box [left, top, right, bottom], in pixels, of a text (`wide`, `high`) on one side of a point.
 const boxBeside = ({ x, y, radius }, [wide, high], side) => {
   const [up, across] = side.split(" ");
   const gap = radius + 2;
@@ -20,17 +21,20 @@ const boxBeside = ({ x, y, radius }, [wide, high], side) => {
   const top = up === "bottom" ? y + gap : up === "top" ? y - gap - high : y - high / 2;
   return [left, top, left + wide, top + high];
 };
-const heart = ({ x, y, radius }) => [x - radius / 2, y - radius / 2, x + radius / 2, y + radius / 2]; // of a point
+// Return the inner box of a point, which names must not cover.
+const heart = ({ x, y, radius }) => [x - radius / 2, y - radius / 2, x + radius / 2, y + radius / 2];
+// Whether two boxes overlap.
 const touch = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 
-// The first trace of a map: the names, written after the others are drawn, when it is known which fit.
+// Return an empty trace for the names, which is the first of a map. `writeNames` fills it after the others are drawn,
+// when it is known which names fit.
 const namesTrace = () => {
   const nothing = { x: [], y: [], text: [], textfont: { size: [], color: [] } };
   return { ...nothing, type: "scatter", mode: "text", hoverinfo: "skip", showlegend: false, cliponaxis: false };
 };
 
-// Every point of a map that is a channel: its position on the screen, and the font size of its name, which is in
-// `meta` of the trace.
+// Return every point of a map that is a channel, with its position on the screen in pixels and the font size of its
+// name, which is in `meta` of its trace (0: no name).
 const marksOf = (plot) => {
   const { xaxis, yaxis } = plot._fullLayout;
   const each = (of, i) => (Array.isArray(of) ? of[i] : of);
@@ -47,13 +51,14 @@ const marksOf = (plot) => {
 };
 
 const pen = document.createElement("canvas").getContext("2d");
+// Return the width and height of a text in pixels.
 const extent = (text, size, bold) => {
   pen.font = `${bold ? "bold " : ""}${size}px ${getComputedStyle(document.body).fontFamily}`;
   return [pen.measureText(text).width + 4, size * 1.3];
 };
 
-// Write names one after the other, those of the channels in `first` before all others, each on the first side where it
-// hides neither a name nor a point. The first one is the chosen channel, whose name is always written.
+// Write names one after the other, each on the first side where it hides neither a name nor a point. Channels in
+// `first` come before all others. The first of them is the chosen channel, whose name is always written.
 const writeNames = (plot, names, first = []) => {
   const marks = marksOf(plot);
   const { _size: margin, xaxis, yaxis } = plot._fullLayout;
@@ -63,7 +68,7 @@ const writeNames = (plot, names, first = []) => {
   const wanted = marks.filter(({ size }) => size).sort((a, b) => rank(a) - rank(b) || b.size - a.size);
   const [told, taken, done] = [[], [], new Set()];
   for (const mark of wanted) {
-    if (done.has(mark.channel)) continue; // a ring has named it
+    if (done.has(mark.channel)) continue; // its name was written at its ring
     done.add(mark.channel);
     const chosen = mark.channel === first[0];
     const text = shorter(names[mark.channel], chosen ? LETTERS_OF_CHOSEN : LETTERS);

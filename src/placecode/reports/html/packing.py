@@ -1,7 +1,8 @@
-"""Pack the data of interactive plots into a page: matrices as bytes and positions as 16-bit integers, in base64.
+"""Encode the data of interactive plots (the sigma slider and the map of channels) as compact JSON for an HTML page.
 
-A byte resolves 1/127 of the scale, which is finer than a screen shows. Matrices of many channels are averaged over
-blocks of neighbouring channels, ordered by group, since a screen has no more pixels than that.
+Matrices become bytes and positions 16-bit integers, in base64; `unpacked` in plots.js decodes them. A byte resolves
+1/127 of the scale, which is finer than a screen shows. A matrix of more than 250 channels is averaged over blocks of
+neighbouring channels, ordered by group, since a screen has too few pixels for single channels.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ from placecode.reports.pages.dials import Array, Channels, Dial
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""
 STEPS, FINE = 127, 30000
-"""Number of integer steps between zero and the end of the scale, for matrices and for positions."""
+"""Number of integer steps from zero to the end of the scale, for matrices and for positions. plots.js has them too."""
 
 
 def as_script(content: object) -> str:
-    """Convert values to JSON that is safe inside a script element. NaN becomes null."""
+    """Return values as JSON text that is safe inside a script element. Numbers that are not finite become null."""
     text = json.dumps(_plain(content), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def dial(content: Dial) -> dict[str, Any]:
-    """Convert a dial to values for JSON. Channels of matrices are in "order", averaged over blocks of "each"."""
+    """Return the content of a dial, the sigma slider of a report, as values for JSON; dial.js reads them.
+
+    There is one "stop" per sigma. The rows and columns of its matrices are the channels in "order", averaged over
+    blocks of "each" channels.
+    """
     order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
     size = max(1, math.ceil(len(order) / MAX_ROWS))
     similarities = [None if stop.similarity is None else blocks(stop.similarity, order, size) for stop in content.stops]
@@ -62,7 +67,7 @@ def dial(content: Dial) -> dict[str, Any]:
 
 
 def atlas(content: Channels) -> dict[str, Any]:
-    """Convert a map of channels to values for JSON."""
+    """Return the content of the map of channels as values for JSON; channels.js reads them."""
     scale2, scale3 = _scale([content.places]), _scale([] if content.places3 is None else [content.places3])
     return {
         "names": list(content.names),
@@ -84,7 +89,7 @@ def grouping(content: Channels) -> str:
 
 
 def in_groups(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
-    """Return the order of channels sorted by group, with those without a group last."""
+    """Return the indices (n,) of channels sorted by group, with those without a group (-1) last."""
     if groups is None:
         return np.arange(count)
     codes = np.where(groups < 0, groups.max(initial=0) + 1, groups)
@@ -92,7 +97,9 @@ def in_groups(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[n
 
 
 def blocks(matrix: Array, order: npt.NDArray[np.int64], size: int) -> Array:
-    """Reorder a matrix (n, n) and average it over blocks of size x size. The last blocks may be smaller.
+    """Reorder the rows and columns of a matrix (n, n), and return its means over blocks of size x size, (k, k).
+
+    The last blocks may be smaller.
 
     >>> blocks(np.arange(9.0).reshape(3, 3), np.array([0, 1, 2]), 2).tolist()
     [[2.0, 3.5], [6.5, 8.0]]
@@ -104,9 +111,10 @@ def blocks(matrix: Array, order: npt.NDArray[np.int64], size: int) -> Array:
 
 
 def packed(values: Array | None, scale: float, steps: int = STEPS) -> str | None:
-    """Encode values as unsigned integers in base64, with 8 bits, or 16 bits (little endian) for other `steps`.
+    """Return values as unsigned integers in base64, or None if `values` is None.
 
-    Values from -scale to scale become 1 to 2 * steps + 1. Missing values become 0.
+    Integers have 8 bits if `steps` is `STEPS`, and otherwise 16 bits (little endian). Values from -scale to scale
+    become 1 to 2 * steps + 1. Missing values become 0.
     """
     if values is None:
         return None
@@ -116,18 +124,18 @@ def packed(values: Array | None, scale: float, steps: int = STEPS) -> str | None
 
 
 def _scale(arrays: Sequence[Array]) -> float:
-    """Return the largest absolute value of the arrays, or 1 if there is none."""
+    """Return the largest absolute value of the arrays, or 1 if all values are 0 or missing."""
     sizes = [np.abs(values[np.isfinite(values)]).max(initial=0.0) for values in arrays]
     return float(max(sizes, default=0.0)) or 1.0
 
 
 def _off_diagonal(matrix: Array) -> Array:
-    """Return the off-diagonal values. The diagonal would dominate the colour scale."""
+    """Return the off-diagonal values of a matrix, for the colour scale, which the diagonal would dominate."""
     return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
 
 
 def _plain(content: Any) -> Any:
-    """Convert nested values to types that JSON supports."""
+    """Return nested values as types that JSON supports. Numbers that are not finite become None."""
     if isinstance(content, dict):
         return {str(name): _plain(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Fill the templates of a page with its content, styles and scripts.
+"""Render an HTML page from its Jinja2 template, with its styles, scripts and data inside the same file.
 
-Everything is inlined. The page's content security policy lists the hashes of its scripts, so that no other script runs
-and nothing is loaded. Interactive plots need plotly. If it is not installed, the page says so and shows the rest.
+The content security policy of the page lists the hashes of its scripts, so that no other script runs and nothing is
+loaded. Interactive plots need plotly. If it is not installed, the page says so and shows everything else.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from placecode.version import VERSION
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
 SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
 MAX_LEAD_SENTENCES = 5
-"""Maximum number of sentences about a run at the top of the page. The others are in a collapsed list."""
+"""Maximum number of sentences about a run at the top of the page. A report lists the others in a collapsed part."""
 INSTALL = "pip install plotly"
-"""Command that installs what interactive plots need."""
+"""Command that installs plotly, for pages that were written without it."""
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Return the template environment. It escapes all values; an undefined name is an error."""
+    """Return the Jinja2 environment of this folder. It escapes all values; an undefined name raises an error."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("placecode", "reports/html"),
         autoescape=True,
@@ -42,9 +42,11 @@ def environment() -> jinja2.Environment:
 def filled(
     template: str, title: str, dials: Sequence[dict[str, Any]], atlas: dict[str, Any] | None, **content: Any
 ) -> str:
-    """Render a page from its template, with the data of dials (`packing.dial`) and of a map (`packing.atlas`).
+    """Return the text of an HTML page, rendered from a template such as "page.html".
 
-    `content` are other variables of the template. plotly is included only if there are dials or a map.
+    `dials` has the data of each dial (a slider that shows the results of one sigma at a time), as from `packing.dial`;
+    `atlas` that of the map of channels, as from `packing.atlas`, or None. `content` has the other variables of the
+    template. The page includes plotly only if it has a dial or a map.
     """
     interactive = bool(dials or atlas)
     library = plotly() if interactive else None
@@ -77,10 +79,10 @@ def plotly() -> str | None:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return the content of several files."""
+    """Return the contents of several files of this folder, joined by line breaks."""
     return "\n".join(environment().get_template(name).render() for name in names)
 
 
 def _hash(script: str) -> str:
-    """Return the hash of a script for the content security policy."""
+    """Return the SHA-256 hash of a script in base64, as the content security policy needs it."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

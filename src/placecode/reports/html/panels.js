@@ -1,12 +1,15 @@
-// The plots of a dial at one stop: traces and layout for plotly. `dial` is a DialView.
-// Styles of lines are those of the figures (figures/base.py): one per split, other lines in turn.
+// The plots below the sigma slider: measures by sigma, similarity of the PEs, map of the PEs, and attention. Every
+// panel function returns [traces, layout] for plotly, at the sigma where the slider is. `dial` is a DialView (dial.js),
+// whose data come from the function `dial` of packing.py.
+
+// Styles of lines, as in figures/base.py: colour and dash of every split, and of other lines in turn.
 const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"], ood: ["vermillion", "solid"] };
 const KINDS = [
   ["ink", "solid"], ["blue", "dash"], ["vermillion", "dashdot"],
   ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],
 ];
 
-// Colour and dash of every line on an axis: by split, if all lines have different splits.
+// Return colour and dash of every line on an axis: by split if all lines have different splits, otherwise in turn.
 const looksOf = (names) => {
   if (names.length === 1) return [["blue", "solid"]];
   const splits = names.map((name) => name.split(", ").find((part) => part in SPLITS));
@@ -14,14 +17,14 @@ const looksOf = (names) => {
   return names.map((_, i) => (apart ? SPLITS[splits[i]] : KINDS[i % KINDS.length]));
 };
 
-// A colour of the page with transparency, for the band of an interval.
+// Return a colour (#rrggbb) with transparency, for example for the band of an interval.
 const withAlpha = (color, alpha) => {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
   return `rgba(${r},${g},${b},${alpha})`;
 };
 
-// Ticks at every sigma or every few, counted from the largest; a logarithmic scale if sigmas are spaced unevenly, as in
-// the figures.
+// Return the settings of an axis of sigma, as `sigma_axis` in figures/base.py: at most `TICKS` ticks, counted from the
+// largest sigma, and a logarithmic scale if the sigmas are spaced unevenly.
 const TICKS = 8;
 const sigmaAxis = (sigmas) => {
   const gaps = sigmas.slice(1).map((sigma, i) => sigma - sigmas[i]);
@@ -34,7 +37,8 @@ const sigmaAxis = (sigmas) => {
   return { type: log ? "log" : "linear", range, tickvals: shown, ticktext: shown.map((sigma) => `${+sigma.toPrecision(6)}`) };
 };
 
-// A measure as a curve with a band: the filled range between its bounds, and its means.
+// Return the traces of a measure by sigma: a band between the bounds of its intervals, and a line through its means,
+// which is in the legend if `told`.
 const curve = (dial, name, color, dash, told) => {
   const x = dial.stops.map((stop) => stop.sigma);
   const [means, lows, highs] = [0, 1, 2].map((part) => dial.stops.map((stop) => stop.measures[name][part]));
@@ -57,6 +61,7 @@ const curve = (dial, name, color, dash, told) => {
   ];
 };
 
+// Measures that share an axis, by sigma, with a ring on each at the current sigma.
 const measurePanel = (dial, colors, axis) => {
   const names = dial.namesOn(axis);
   const several = names.length > 1;
@@ -84,7 +89,7 @@ const measurePanel = (dial, colors, axis) => {
   return [traces, layout];
 };
 
-// Where groups begin and end among the rows of a matrix, and what they are called.
+// Return where groups start among the rows of a matrix, the middle of each group, and its name.
 const groupEdges = (dial) => {
   const { order, each, group_names: names } = dial.content;
   const codes = rowsOf(order, each).map((own) => dial.codes[own[0]]);
@@ -98,6 +103,7 @@ const groupEdges = (dial) => {
   };
 };
 
+// A matrix of all pairs of channels as a heat map, with lines between groups. `kind` is "similarity" or "attention".
 const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
   const { names, order, each, scales, groups } = dial.content;
   const { starts, size, middles, texts } = groupEdges(dial);
@@ -143,6 +149,7 @@ const attentionPanel = (dial, colors) => {
   return matrixPanel(dial, colors, "attention", rising, 0);
 };
 
+// The map of the PEs: a point per channel, coloured by group.
 const placesPanel = (dial, colors) => {
   const { names, group_names: groups, scales } = dial.content;
   const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
@@ -169,6 +176,7 @@ const placesPanel = (dial, colors) => {
   return [[namesTrace(), ...traces], layout];
 };
 
+// The function of each kind of panel.
 const PANELS = {
   measure: measurePanel,
   similarity: similarityPanel,

@@ -1,16 +1,17 @@
-// What interactive plots share: colours of the page, unpacking of numbers, and redrawing when the theme changes or the
-// page is printed.
+// Helpers of all interactive plots: colours of the page, decoding of numbers that packing.py has encoded, and redrawing
+// when the theme changes or the page is printed. Without plotly, `canDraw` is false and nothing is drawn.
 const canDraw = typeof Plotly !== "undefined";
-const redraws = [];
-const [STEPS, FINE] = [127, 30000]; // of the numbers of matrices, and of places, as they are packed
-// Colours and shapes of groups, in the order of the figures (figures/own.py). In the dark the figures lighten blue and
-// vermillion; the second blue is lightened here too, to stay apart from the first.
+const redraws = []; // functions that draw each plot again
+const [STEPS, FINE] = [127, 30000]; // as in packing.py: steps of the numbers of matrices, and of positions
+// Colours and symbols of groups, in the order of the figures (figures/own.py). On a dark page, blue and vermillion are
+// lighter, as in the figures. The second blue is lighter too, so that it differs from the first.
 const GROUPS = {
   light: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"],
   dark: ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f07f2e", "#b5dcf7", "#f0e442"],
 };
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon"];
 
+// Return the current colours and font of the page.
 const theme = () => {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
@@ -29,31 +30,34 @@ const theme = () => {
   };
 };
 
-// Colour and symbol of the points of a group.
+// Return the plotly marker for the points of a group (`code`): null if no groups are known, below 0 for no group.
 const markOf = (code, colors) => {
   const line = { width: 0.5, color: colors.soft }; // yellow on white needs an edge
   if (code === null) return { color: colors.blue, symbol: "circle", line }; // no groups are known
-  if (code < 0) return { color: colors.soft, symbol: "circle-open", line }; // it belongs to none
+  if (code < 0) return { color: colors.soft, symbol: "circle-open", line }; // the point is in no group
   return { color: colors.groups[code % colors.groups.length], symbol: SYMBOLS[code % SYMBOLS.length], line };
 };
 
+// Format a number with three decimals, or one from 10 on; a dash for null.
 const digits = (value) => {
   if (value === null) return "\u2013";
   return value.toFixed(Math.abs(value) < 10 ? 3 : 1).replace("-", "\u2212");
 };
 
-// Integers in base64 to values; `null` for missing values.
+// Decode integers in base64 to numbers from -scale to scale; missing values become null. See `packed` in packing.py.
 const unpacked = (text, scale, steps) => {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const whole = steps > 255 ? new Uint16Array(bytes.buffer) : bytes;
   return Array.from(whole, (number) => (number === 0 ? null : ((number - 1 - steps) / steps) * scale));
 };
+// Split a list of values into rows of `width` values.
 const rowsOf = (values, width) => {
   const rows = [];
   for (let start = 0; start < values.length; start += width) rows.push(values.slice(start, start + width));
   return rows;
 };
 
+// Return the layout of a plot in the colours of the page, with further settings in `more`; likewise for an axis.
 const layoutOf = (colors, more) => ({
   paper_bgcolor: "rgba(0,0,0,0)",
   plot_bgcolor: "rgba(0,0,0,0)",
@@ -77,7 +81,7 @@ const axisOf = (colors, more) => ({
   ...more,
 });
 const bareAxis = { visible: false, fixedrange: true };
-const settings = { displayModeBar: false, responsive: true, typesetMath: false }; // a name with $ signs is no formula
+const settings = { displayModeBar: false, responsive: true, typesetMath: false }; // names with $ signs are not formulas
 
 // plotly interprets a few tags in texts, so names are escaped.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -87,7 +91,7 @@ const inLines = (text) => (String(text).match(/.{1,40}/gsu) ?? [""]).map(plain).
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
-// A page on paper is narrower than most screens, and always light.
+// Before printing, redraw all plots smaller and in light colours. After printing, restore them.
 const onPaper = (printing) => {
   document.documentElement.classList.toggle("printing", printing);
   if (!canDraw) return;

@@ -1,12 +1,17 @@
-// Tables are sorted by a click on a heading, long ones can be filtered, and all can be downloaded. Without scripts they
-// stay as they are.
+// Sort tables by a click on a heading, filter the rows of long tables, and download tables as CSV or JSON. The tables
+// are those in the HTML of the page (macro `table` of parts.html), which can be read without scripts too.
+// This file comes first: dial.js and channels.js use `element` and `carried`, the data of the interactive plots, which
+// packing.py encodes as JSON in the script element with the id "data".
+
+// Make an HTML element with attributes and children.
 const element = (tag, attributes = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), attributes);
-  made.append(...children); // texts become text nodes: nothing of them is read as HTML
+  made.append(...children); // strings become text nodes, so no HTML in them is interpreted
   return made;
 };
 const carried = JSON.parse(document.getElementById("data").textContent);
 
+// Let the browser download a text as a file of a MIME type (`kind`).
 const save = (name, text, kind) => {
   const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: kind })) });
   document.body.append(link);
@@ -15,16 +20,18 @@ const save = (name, text, kind) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
 
+// Turn a title into a file name.
 const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/^-|-$/g, "") || "table";
 
-// The name of a table in downloads: the title of its section, with a number if the section has several tables.
+// Return the name of a table in downloads: the title of its section, with a number if the section has several tables.
 const titleOf = (table) => {
   const section = table.closest("section");
   const [own, all] = [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("table")]];
   return all.length > 1 ? `${own} ${all.indexOf(table) + 1}` : own;
 };
 
-// The columns and rows of a table: numbers with all digits, each followed by the half-width of its interval.
+// Return the columns and rows of a table for a download. Numbers have all digits. The half-width of an interval is a
+// column after its number, and an interval becomes two columns, low and high.
 const contentOf = (table) => {
   const groups = [];
   const [first, last] = [table.tHead.rows[0], table.tHead.rows[table.tHead.rows.length - 1]];
@@ -56,12 +63,14 @@ const contentOf = (table) => {
   return { title: titleOf(table), caption: table.caption.textContent, columns, rows: values };
 };
 
+// Return a table as the text of a CSV file.
 const asCsv = ({ columns, rows }) => {
   const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
   const line = (row) => row.map((value) => (value === null ? "" : quoted(value))).join(",");
   return [columns, ...rows].map((row) => `${line(row)}\n`).join("");
 };
 
+// Turn the headings of a table into buttons that sort its rows, in turn ascending and descending.
 const makeSortable = (table) => {
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
@@ -74,7 +83,7 @@ const makeSortable = (table) => {
       heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
       const text = (row) => row.cells[column].textContent.trim();
       const key = (row) => row.cells[column].dataset.order ?? "";
-      const rank = (row) => (key(row) !== "" ? 0 : text(row) !== "\u2013" ? 1 : 2); // what is missing stays last
+      const rank = (row) => (key(row) !== "" ? 0 : text(row) !== "\u2013" ? 1 : 2); // missing values stay last
       const order = (a, b) =>
         rank(a) === 0 ? key(a) - key(b) : text(a).localeCompare(text(b), undefined, { numeric: true });
       const compare = (a, b) => rank(a) - rank(b) || sign * order(a, b);
@@ -83,6 +92,7 @@ const makeSortable = (table) => {
   });
 };
 
+// Return an input that hides rows without the typed words, and an output with the number of rows that are left.
 const makeFilter = (table) => {
   const rows = [...table.tBodies[0].rows];
   const count = element("output", { className: "rows" });
@@ -105,7 +115,7 @@ for (const holder of document.querySelectorAll(".table")) {
   const bar = element("div", { className: "bar" });
   const many = table.tBodies[0].rows.length > 15;
   if (many) bar.append(...makeFilter(table));
-  const said = many ? "download CSV (all rows)" : "download CSV"; // whatever the filter hides
+  const said = many ? "download CSV (all rows)" : "download CSV"; // also those that the filter hides
   const button = element("button", { type: "button", className: "download", title: "with all digits" }, said);
   button.addEventListener("click", () => {
     const content = contentOf(table);
@@ -126,7 +136,7 @@ for (const place of document.querySelectorAll(".take")) {
   });
   place.append(button);
 }
-// Open collapsed parts for print.
+// Open collapsed parts for printing, and close them again afterwards.
 addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details:not([open])")) {
     fold.open = true;

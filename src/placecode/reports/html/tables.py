@@ -1,4 +1,4 @@
-"""Make the tables of a page from the files of a run. Cells hold text and the number they are sorted by."""
+"""Make the tables of an HTML report from the files of a run. A cell has a text and the number it is sorted by."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _EXPLAINED = {
     "modularity": "similarity within groups in excess of chance",
     "ari": "adjusted Rand index between detected and true groups: 0 is chance, 1 is perfect agreement",
 }
-"""Explanations of analyses, for the captions of tables that show them."""
+"""Explanations of analyses, which are added to the captions of tables that show them."""
 _PAIRWISE = ("stability",)
-"""Analyses of pairs of members. A member is in several pairs, so values are not independent."""
+"""Analyses of pairs of members. A member is in several pairs, so values are not independent and get no interval."""
 NO_TEST = (
     "This run is a demonstration with tuned settings. The claims of the paper are tested at the scale of the paper."
 )
@@ -70,22 +70,22 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table."""
+    """A cell of a table: its text, and the numbers behind it."""
 
     text: str
     order: float | None = None
-    """Number that the cell is sorted by; None sorts by text."""
+    """Number by which rows are sorted; if it is None, they are sorted by the text."""
     free: bool = False
-    """Whether the text may be wrapped."""
+    """Whether the text may be broken into several lines."""
     half: float | None = None
-    """Half-width of the number's interval; a separate column in downloads."""
+    """Half-width of the interval of the number, which is a separate column in downloads; None if it has no interval."""
     ends: tuple[float, float] | None = None
-    """Bounds, if the cell is an interval; two columns in downloads."""
+    """Low and high, which are two columns in downloads, if the cell shows an interval; otherwise None."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `groups` are headings over several columns: (heading, number of columns), from left to right."""
+    """A table of a page. `groups` are headings above the columns: (heading, number of columns), from left to right."""
 
     caption: str
     columns: Sequence[str]
@@ -94,19 +94,25 @@ class Table:
 
 
 def metric_title(metric: str) -> str:
-    """Return the name of a metric at the beginning of a line: Accuracy, MSE."""
+    """Return the name of a metric as it is written at the start of a sentence: "Accuracy", "MSE"."""
     return metric.upper() if metric == "mse" else metric.capitalize()
 
 
 def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Row], list[str]]:
-    """Return the rows of a metric, pooled over conditions or by condition, and their splits."""
+    """Return the rows of a metric and the splits that they have.
+
+    With `pooled`, these are the rows over all conditions (condition "all"), otherwise those of single conditions.
+    """
     rows = [row for row in summary if row["metric"] == metric and row["split"] in SPLITS]
     rows = [row for row in rows if (row["condition"] == "all") == pooled]
     return rows, [split for split in SPLITS if any(row["split"] == split for row in rows)]
 
 
 def results(summary: Sequence[Row], metric: str) -> list[Table]:
-    """Make a table of a metric by setting and split; none if conditions must not be pooled."""
+    """Make a table of a metric by setting and split, from the rows of summary.json over all conditions.
+
+    Returns a list of one table, or an empty list if there are no such rows, because conditions must not be pooled.
+    """
     rows, splits = _rows_of(summary, metric, pooled=True)
     keys = keys_of(rows)
     body = []
@@ -123,9 +129,10 @@ def results(summary: Sequence[Row], metric: str) -> list[Table]:
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
-    """Make a table of a metric by setting and condition, such as a puzzle class or mask ratio; none without conditions.
+    """Make a table of a metric by setting and condition, such as a class of puzzles or a share of hidden channels.
 
-    The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
+    Returns a list of one table, or an empty list if there are no conditions. The training split is left out if there
+    are held-out splits, to keep the table narrow enough for a screen.
     """
     rows, splits = _rows_of(summary, metric, pooled=False)
     splits = [split for split in splits if split != "train"] or splits
@@ -141,11 +148,11 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
 
 
 def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
-    """Make a table of the analyses of the encodings before and after training, by setting; none without analyses.
+    """Make a table of the analyses of the encodings before and after training, by setting.
 
-    `wanted` are the (analysis, target) to show; by default all. Values before training are always shown, since a value
-    that does not differ from them is not a result of learning. If the run has no values for all blocks together, the
-    mean over blocks is shown.
+    Returns a list of one table, or an empty list if there are no such analyses. `wanted` are the pairs (analysis,
+    target) to show, by default all. Values before training are shown too, because a value that training does not change
+    is not a result of learning. If the run has no values for all blocks together, the mean over blocks is shown.
     """
     if run.analysis.empty:
         return []
@@ -182,7 +189,11 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
-    """Make a table of claims and their verdicts. Claims that cannot be tested with the run are only counted."""
+    """Make a table of claims and their verdicts; return it in a list, which is empty if the run can test no claim.
+
+    The caption says how many claims the run cannot test. If `scale` is not "paper", it also says that the run is a
+    demonstration.
+    """
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
     body = []
@@ -210,24 +221,24 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
 
 
 def statement_text(finding: Row, common: Container[str]) -> str:
-    """Return a claim with the note on it, except for notes that several claims share."""
+    """Return the statement of a claim, with its note in parentheses unless the note is one of the `common` notes."""
     note = finding["note"]
     return f"{finding['statement']} ({note})" if note and note not in common else str(finding["statement"])
 
 
 def source_text(finding: Row) -> str:
-    """Return the source of a claim, with the remark on it."""
+    """Return where a claim comes from (its label), followed by the remark on it if there is one."""
     return "; ".join(filter(None, (finding["label"], finding["remark"])))
 
 
 def common_notes(findings: Sequence[Row]) -> dict[str, int]:
-    """Count the notes that several claims share, so that they can be shown once."""
+    """Return the notes that several tested claims share, with the number of these claims. They are shown only once."""
     counts = Counter(str(finding["note"]) for finding in findings if finding["effect"] is not None and finding["note"])
     return {note: count for note, count in counts.items() if count > 1}
 
 
 def channels(content: Channels) -> Table:
-    """Make a table with one row per channel: name, module, other columns, and the nearest channel."""
+    """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
     modules = [] if content.modules is None else [packing.grouping(content)]
     near = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
     body = []
@@ -245,14 +256,14 @@ def channels(content: Channels) -> Table:
 
 
 def _module(code: int, names: Sequence[str]) -> Cell:
-    """Make a cell of a module: its name, or its number from 1; a dash for none."""
+    """Make the cell of a module: its name, or its number, counted from 1, if modules have no names; a dash for none."""
     if code < 0:
         return Cell(MISSING)
     return Cell(names[code]) if names else Cell(str(code + 1), code + 1)
 
 
 def files(path: Path) -> Table:
-    """Make a table of the files in the run folder, including the page, whose size is not known yet."""
+    """Make a table of the files in the run folder, with sizes. The page itself, not yet written, has no size."""
     entries = {entry.name: entry for entry in path.iterdir() if not entry.name.startswith(".")} if path.is_dir() else {}
     body = []
     for name, entry in sorted((entries | {"report.html": path / "report.html"}).items()):
@@ -264,12 +275,12 @@ def files(path: Path) -> Table:
 
 
 def listed(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Make a table of values, with floats rounded to four digits."""
+    """Make a table from rows of values, with floats rounded to four digits."""
     return Table(caption, columns, [[rounded(content, ".4g") for content in row] for row in rows])
 
 
 def value(content: object) -> Cell:
-    """Make a cell of a setting: short numbers, lists with commas, and a dash for missing values."""
+    """Make the cell of a setting. Numbers are short, lists have commas, and missing values are a dash."""
     if content is None or content == "" or (isinstance(content, float) and math.isnan(content)):
         return Cell(MISSING)
     if isinstance(content, bool):
@@ -294,17 +305,17 @@ def number(content: float, decimals: int = 3) -> str:
 
 
 def _minus(text: str) -> str:
-    """Write a number with a typographic minus sign, and without a sign if it is zero."""
+    """Return the text of a number with a typographic minus sign, and without a sign if it is zero."""
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
 def name_of(field: str) -> str:
-    """Return the heading of a field's column."""
+    """Return the heading of the column that shows a field."""
     return _NAMES.get(field, field.replace("_", " "))
 
 
 def rounded(content: Any, form: str) -> Cell:
-    """Make a cell with finite floats in a format, and other values as they are."""
+    """Make a cell. A finite float has the format `form`, such as ".3f"; other values are as in `value`."""
     content = content.item() if hasattr(content, "item") else content
     if not (isinstance(content, float) and math.isfinite(content)):
         return value(content)
@@ -312,7 +323,7 @@ def rounded(content: Any, form: str) -> Cell:
 
 
 def mean_cell(row: Row | None) -> Cell:
-    """Make a cell with the mean and half-width of a summary row; a dash if all members diverged."""
+    """Make a cell with the mean of a summary row and the half-width of its interval; a dash if there is no mean."""
     if row is None or row["mean"] is None:
         return Cell(MISSING)
     std = math.nan if row["std"] is None else float(row["std"])
@@ -320,7 +331,7 @@ def mean_cell(row: Row | None) -> Cell:
 
 
 def _plus_minus(mean: float, half: float) -> Cell:
-    """Make a cell with a mean and, if it has one, the half-width of its interval; a dash for a missing mean."""
+    """Make a cell with a mean and the half-width of its interval, unless this is NaN; a dash if the mean is NaN."""
     if math.isnan(mean):
         return Cell(MISSING)
     decimals = 3 if abs(mean) < 10 else 1
@@ -336,7 +347,7 @@ def keys_of(rows: Sequence[Row]) -> list[str]:
 
 
 def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tuple[Hashable, ...], list[Row]]]:
-    """Group rows by setting, in the order in which settings first appear."""
+    """Yield (setting, rows) for each setting (values of `keys`), in the order in which settings first appear."""
     groups: dict[str, tuple[tuple[Hashable, ...], list[Row]]] = {}
     for row in rows:
         setting = tuple(row.get(name) for name in keys)
@@ -345,12 +356,12 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
 
 
 def pairs(caption: str, content: Row) -> Table:
-    """Make a table of names and values."""
+    """Make a table with one row per entry of a mapping: name and value. Nested mappings are flattened; see `flat`."""
     return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
 
 
 def flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten nested mappings to names and values, with names such as "versions / torch"."""
+    """Yield the names and values of nested mappings, with names such as "versions / torch". `above` is a prefix."""
     for name, inner in content.items():
         if isinstance(inner, Mapping) and inner:
             yield from flat(inner, f"{above}{name} / ")
@@ -359,6 +370,7 @@ def flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _size(count: float) -> str:
+    """Format a number of bytes, for example "1.5 MB"."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Compare several runs on one page: their results, the settings in which they differ, and joined tables.
+"""Write an HTML page that compares several runs: their results, the settings that differ, and joined tables.
 
 >>> write([Part(run, "Latin squares", ["At sigma 0.2 ..."], "placecode run ...", "accuracy"), ...], Path("both.html"))
 PosixPath('both.html')
@@ -19,12 +19,12 @@ from placecode.reports.pages.dials import Dial, Verdict
 from placecode.runs.read import Run
 
 _EXCLUDED_PREFIXES = ("split", "memory")
-"""Entries of environment.json that are not compared."""
+"""Entries of environment.json that start with these are not compared."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the compared runs. The fields are those of `placecode.reports.html.render`."""
+    """One of the compared runs. The fields mean the same as the arguments of `placecode.reports.html.render`."""
 
     run: Run
     title: str
@@ -37,14 +37,14 @@ class Part:
 
 
 def write(parts: Sequence[Part], path: Path) -> Path:
-    """Write a page that compares at least two runs, and return its path, which must end in .html."""
+    """Write a page that compares at least two runs to `path`, which must end in .html, and return the path."""
     refuse([part.run.path for part in parts], path)
     write_text(path, render(parts))
     return path
 
 
 def refuse(runs: Sequence[Path], path: Path) -> None:
-    """Raise BadInput if there are fewer than two different runs or the page cannot be written there."""
+    """Raise BadInput if there are fewer than two runs, if one is given twice, or if `path` is not a possible page."""
     if len(runs) < 2:
         raise BadInput(f"together must have at least two runs to compare; got {len(runs)}.")
     resolved = [run.resolve() for run in runs]
@@ -57,7 +57,7 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(parts: Sequence[Part]) -> str:
-    """Render a page that compares several runs, of the same or different studies. Tables are joined by metric."""
+    """Return the HTML page that compares runs of one or several studies. Runs with the same metric share a table."""
     names = run_names([part.run.path for part in parts])
     dials = [part.dial for part in parts if part.dial is not None]
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
@@ -92,7 +92,7 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
-    """Make a table of the settings that differ between runs, with one column per run."""
+    """Make a table of the settings in which the runs differ, with one column per run."""
     rows = _side_by_side([_settings(part.run) for part in parts])
     different = [[Cell(name.replace("_", " ")), *cells] for name, cells in rows if len({c.text for c in cells}) > 1]
     same = f"The other {len(rows) - len(different)} are the same." if different else "These runs differ in no setting."
@@ -100,7 +100,10 @@ def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
 
 
 def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
-    """Make a table of versions, device and git state, with one column per run. Stacks and memory are left out."""
+    """Make a table of versions, device and git state, with one column per run.
+
+    Entries on stacks and memory (`_EXCLUDED_PREFIXES`) are left out.
+    """
     rows = [
         [Cell(name), *cells]
         for name, cells in _side_by_side([dict(tables.flat(part.run.environment)) for part in parts])
@@ -110,13 +113,13 @@ def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
 
 
 def _side_by_side(by_run: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Cell]]]:
-    """Return the cells of every name, one for each run."""
+    """Return (name, cells) for every name in the mappings, with one cell per run; a dash where a run lacks the name."""
     names = dict.fromkeys(name for values in by_run for name in values)
     return [(name, [Cell(tables.value(values.get(name)).text, free=True) for values in by_run]) for name in names]
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Join names with commas and "and".
+    """Join at least two names with commas and "and".
 
     >>> _listed(["a", "b", "c"])
     'a, b and c'
@@ -125,13 +128,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """Return the settings of a run that are compared."""
+    """Return the settings of a run that are compared: study, scale, device, precision and all fields of the study."""
     general = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
     return {**general, **run.config.get("fields", {})}
 
 
 def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
-    """Make a table for each metric: held-out results of all settings, with one column per run."""
+    """Yield a table for each metric: held-out results of all settings, with one column per run."""
     for metric in dict.fromkeys(part.metric for part in parts):
         by_run = {name: dict(_held_out(part)) for name, part in zip(names, parts, strict=True) if part.metric == metric}
         body = [[*map(_key_cell, key), *cells] for key, cells in _joined(by_run)]
@@ -150,7 +153,7 @@ def _joined(by_run: Mapping[str, Mapping[Any, Cell]]) -> Iterator[tuple[Any, lis
 
 
 def _key_cell(text: str) -> Cell:
-    """Make a cell that sorts by number if the text is one."""
+    """Make a cell that is sorted by number if its text is a number."""
     try:
         return Cell(text, float(text))
     except ValueError:
@@ -158,7 +161,10 @@ def _key_cell(text: str) -> Cell:
 
 
 def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
-    """Yield (setting, sigma, split, condition) and mean of the held-out splits, pooled over conditions if possible."""
+    """Yield each (setting, sigma, split, condition) of the held-out splits with the cell of its mean.
+
+    If the run has results over all conditions (condition "all"), only these are used.
+    """
     rows = [row for row in part.run.summary if row["metric"] == part.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)
     keys = [name for name in tables.keys_of(rows) if name not in ("sigma", "encoding")]
@@ -172,12 +178,12 @@ def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
 
 
 def _is_set(value: object) -> bool:
-    """Return whether a value is other than empty, False or zero."""
+    """Whether a value is set, which means that it is not None, empty, False or zero."""
     return value not in (None, "", False, 0, 0.0)
 
 
 def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
-    """Make a table of the verdicts on claims, with one column per run; none if no claim can be tested."""
+    """Yield a table of the verdicts on claims, with one column per run; nothing if no run can test a claim."""
     by_run: dict[str, dict[str, Cell]] = {name: {} for name in names}
     for name, part in zip(names, parts, strict=True):
         for claim in (claim for claim in part.claims if claim["effect"] is not None):
@@ -192,5 +198,5 @@ def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
 
 
 def _dash(body: Sequence[Sequence[Cell]], meaning: str) -> str:
-    """Explain the dash, if the table has one."""
+    """Return a sentence on what a dash means, if the table has one; otherwise an empty text."""
     return f" A dash: {meaning}." if any(cell.text == MISSING for row in body for cell in row) else ""
