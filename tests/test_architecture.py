@@ -113,3 +113,11 @@ def test_every_package_is_on_the_page() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     for name in {package(path) for path in FILES} - {"__init__", "version"}:
         assert f"`{name}" in page, f"docs/architecture.md does not say what {name} is for"
+
+
+def test_folders_and_files_stay_small() -> None:
+    """A folder with more than 15 files, or a file with more than 400 lines, should become two."""
+    for folder in {path.parent for path in FILES}:
+        assert sum(path.is_file() for path in folder.iterdir()) <= 15, f"{folder} has too many files"
+    for path in FILES:
+        assert len(path.read_text().splitlines()) <= 400, f"{path} is too long"

@@ -31,7 +31,7 @@ INSTALL = "pip install plotly"
 def environment() -> jinja2.Environment:
     """Return the Jinja2 environment of this folder. It escapes all values; an undefined name raises an error."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("placecode", "reports/html"),
+        loader=jinja2.PackageLoader("placecode", "reports/html/assets"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
