@@ -3,7 +3,7 @@
 Each worker has its own pipe to the parent, so that a worker that crashes cannot corrupt the messages of another. The
 parent sends the study, then one stack after the other, and finally None, which tells the worker to save a checkpoint
 and exit. A worker sends progress, the peak memory of a finished stack, or an error. If the parent has exited, the pipe
-breaks, and the worker also saves a checkpoint and exits. The study is sent as a pickled object, so a new process must
+breaks, and the worker also saves a checkpoint and exits. The study is sent as a Python object, so a new process must
 be able to import its class.
 """
 
