@@ -169,7 +169,10 @@ class Task:
         raise NotImplementedError
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Compute the metrics of each member and example. Their means over a condition are reported.
+        """Compute the metrics of each member and example, such as accuracy or squared error.
+
+        All numbers of an evaluation come from here: the trainer averages these values over the examples of each
+        condition (`placecode.training.trainer.evaluate`).
 
         Parameters
         ----------
