@@ -350,8 +350,8 @@ def _must_match(pe: Array, target: Array) -> None:
 
 
 def _distance(pe: Array, target: Array) -> Array:
-    """Return the Frobenius norm of the difference after the best rotation, (..., n, n) and (..., n, n) -> (...). Singular
-    values alone would also give the distance, but distances near 0 would lose half of their digits."""
+    """Return the Frobenius norm of the difference after the best rotation, (..., n, n) and (..., n, n) -> (...).
+    Singular values alone would also give the distance, but distances near 0 would lose half of their digits."""
     _must_match(pe, target)
     with np.errstate(invalid="ignore", over="ignore"):
         product, finite = _finite(np.swapaxes(pe, -1, -2) @ target)
