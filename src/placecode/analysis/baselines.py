@@ -152,8 +152,8 @@ class Predictor(ABC):
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
-        """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks, for
-        fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
+        """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks,
+        for fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
         examples = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
@@ -367,8 +367,8 @@ def few_axes(covariance: Array, components: int) -> Array:
 
 
 def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
-    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return weights, (f, w), and biases, (w,), which
-    are not penalized."""
+    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return weights, (f, w), and biases, (w,).
+    Biases are not penalized."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     xx = x.T @ x / len(x) - x_mean[:, None] * x_mean
     xy = x.T @ y / len(x) - x_mean[:, None] * y_mean

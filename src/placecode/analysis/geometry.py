@@ -22,10 +22,10 @@ from placecode.errors import must_be
 
 
 class Moved(NamedTuple):
-    """Change of a PE in training, arrays of shape (...)."""
+    """Change of a PE in training, as `moved` returns it. Arrays have shape (...)."""
 
     absolute: Array
-    """Frobenius norm of the difference."""
+    """Frobenius norm of the difference between the PEs before and after training."""
     relative: Array
     """Frobenius norm of the difference, divided by the Frobenius norm of the PE before training."""
 

@@ -37,7 +37,7 @@ permutation that only renames groups gives an equal value."""
 
 
 class Chance(NamedTuple):
-    """A measure and its null distribution, arrays of shape (...)."""
+    """A measure and its null distribution, as the tests of this module return them. Arrays have shape (...)."""
 
     value: Array
     """The measure."""

@@ -34,7 +34,7 @@ LEAST_SEEDS = 8
 
 
 class Interval(NamedTuple):
-    """A mean, or another estimate, and its confidence interval, as a tuple (mean, low, high)."""
+    """A mean or another estimate, and the lower and upper bound of its confidence interval: (mean, low, high)."""
 
     mean: float
     low: float

@@ -80,7 +80,7 @@ class Stack(nn.Module):
     sink: Tensor | None
     """If set, (e, P): fused kernels write most gradients of the next backward pass directly into this array."""
     unit: Tensor | None
-    """If set, (e,): fused kernels may divide the gradients of each member by a factor, and write the factor here."""
+    """If set, (e,): fused kernels may divide the gradients of a member by a factor, and write the factor into this."""
     halves: bool
     """Whether fused kernels may multiply matrices in float16. False if gradients could underflow."""
     keep: Tensor

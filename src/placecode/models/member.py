@@ -198,13 +198,13 @@ class Member:
     clip: float | None = None
     """Maximum norm of the gradient of all parameters. Larger gradients are scaled down. None means no limit."""
     momentum: float = 0.9
-    """Momentum of sgd."""
+    """Momentum of sgd. Other optimizers ignore it."""
     beta1: float = 0.9
     """Decay rate of the first moment in adam and adamw."""
     beta2: float = 0.999
     """Decay rate of the second moment in adam and adamw."""
     epsilon: float = 1e-8
-    """Added to the square root of the second moment in adam and adamw."""
+    """Number added to the square root of the second moment in adam and adamw, which avoids division by zero."""
     cooldown: float = 0.0
     """Fraction of the training steps, at the end of training, in which learning rates fall linearly to 0. With 0 they
     are constant, as in the paper."""
