@@ -128,7 +128,7 @@ class Running:
         return self.order_at(step)[:, first : first + self.batch]
 
     def update(self, step: int) -> Tensor:
-        """Train for one step, counted from 0, and return the losses, (e,), without waiting for the GPU."""
+        """Train for one step, counted from 0, and return the losses, (e,), before the GPU has finished the step."""
         return self._captured(step) if self._captured else self.advance(self.rows_of(step), step)
 
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:

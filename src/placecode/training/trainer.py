@@ -163,9 +163,9 @@ class Trainer:
         return self.running.rows_of(step)
 
     def update(self) -> Tensor:
-        """Train for one step and return the losses of the members in training, (e,), without waiting for the GPU.
+        """Train for one step and return the losses of the members in training, (e,).
 
-        Only at the end of an epoch does it wait, to find the members that stop.
+        It returns before the GPU has finished the step, except at the end of an epoch, when stopped members are sought.
         """
         losses = self.running.update(self.step)
         self.step += 1
