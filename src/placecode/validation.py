@@ -1,6 +1,6 @@
-"""Checks of single settings. Each check returns the value or raises `BadInput`.
+"""Check the value of a single setting: each check returns the value, or raises `BadInput` if it is not valid.
 
-The first two arguments are the name of the setting, for the error message, and its value.
+The arguments `name` and `value` are the name of the setting, which the error message contains, and its value.
 
 >>> whole_number("heads", 4, least=1)
 4
@@ -31,7 +31,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Check for an integer within inclusive bounds."""
+    """Return `value` as an int if it is an integer from `least` to `most`, both inclusive (None: no upper bound)."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         raise must_be(name, f"a whole number {bounds}", value)
@@ -47,7 +47,10 @@ def real_number(
     most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Check for a finite number within inclusive (`least`, `most`) or exclusive (`above`, `below`) bounds."""
+    """Return `value` as a float if it is finite and within the bounds.
+
+    `least` and `most` are inclusive bounds, `above` and `below` are exclusive bounds. None means no bound.
+    """
     bounds = {"of at least": least, "above": above, "at most": most, "below": below}
     inside = is_number(value) and (
         (least is None or value >= least)
@@ -62,21 +65,21 @@ def real_number(
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check for True or False."""
+    """Return `value` if it is True or False."""
     if not isinstance(value, bool):
         raise must_be(name, "True or False", value)
     return value
 
 
 def switch(name: str, value: Any) -> bool:
-    """Check for True, False, 1 or 0, and return a bool. The command line passes booleans as 1 or 0."""
+    """Return `value` as a bool if it is True, False, 1 or 0. The command line passes booleans as 1 or 0."""
     if not isinstance(value, int) or value not in (0, 1):
         raise must_be(name, "True or False, or 1 or 0", value)
     return bool(value)
 
 
 def choice(name: str, value: str, allowed: Iterable[str]) -> str:
-    """Check for one of the allowed values."""
+    """Return `value` if it is one of the allowed values."""
     options = list(allowed)
     if value not in options:
         raise one_of(name, options, value)

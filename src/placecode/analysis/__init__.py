@@ -1,1 +1,1 @@
-"""Measures of what models have learned: pure functions of arrays, independent of models and runs."""
+"""Measures of what models have learned: functions that take and return arrays, independent of models and runs."""

@@ -1,9 +1,10 @@
-"""Agreement of several fits of the same channels, as a measure of confidence in a learned PE.
+"""Measure how well several fits of the same channels agree, as confidence in a learned PE (`placecode fit`).
 
-Fits are PEs, (m, l, n, d), or their similarities, (m, n, n), of different seeds and of both halves of the data. A PE
-has no preferred orientation, so PEs are rotated onto each other (orthogonal Procrustes) before they are compared. In
-many dimensions this brings even unrelated PEs closer, so every agreement is relative to that of channels in random
-order.
+A fit is one trained model. Fits differ in their seed, and in whether they are trained on all data or on one half. The
+m fits are given as PEs, (m, l, n, d), or as similarities of their channels, (m, n, n). A PE has no preferred
+orientation, so PEs are rotated onto each other (orthogonal Procrustes) before they are compared. In many dimensions
+this brings even unrelated PEs closer. Distances are therefore divided by those that remain if the channels of one fit
+are in random order.
 
 >>> from placecode.analysis.modules import similarities
 >>> rng = np.random.default_rng(0)
@@ -35,17 +36,17 @@ from placecode.errors import must_be
 Array = npt.NDArray[np.float64]
 
 NEIGHBORS = 4
-"""Number of nearest channels that count as neighbours, as of a cell in a square grid."""
+"""Number of nearest channels that count as neighbours of a channel. A cell in a square grid has as many."""
 RANDOM_ORDERS = 5
-"""Number of random orders of the channels that estimate the effect of rotation alone."""
+"""Number of random orders of the channels, per pair of fits, that estimate the distance of unrelated fits."""
 MOST_MODULES = 50
-"""Maximum number of modules."""
+"""Maximum number of modules (groups of channels)."""
 SURE_MODULES = 0.6
-"""Smallest agreement between the modules of a fit and of the other fits (adjusted Rand index, 0 at chance). Data
-without modules, such as pixels, reached 0.5."""
+"""Smallest agreement between the modules of one fit and of the other fits (adjusted Rand index, 0 at chance) for which
+modules are reported. Data without modules, such as pixels, reached 0.5."""
 NEARLY, MIN_PROMINENCE = 0.15, 0.1
-"""Largest difference between the chosen peak of the agreement and the highest one, and smallest prominence of a
-peak."""
+"""Conditions on a peak of the agreement over the number of modules, see `stable_modules`: it is at most `NEARLY` lower
+than the highest agreement, and its prominence is at least `MIN_PROMINENCE`."""
 
 
 # ------------------------------------------------------------------------------------------------------- embeddings
@@ -62,7 +63,7 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (n, l * d)
-        Principal axes, the one with the largest variance first.
+        Coordinates of the channels on the principal axes, the one with the largest variance first.
     """
     fits = _unit_fits(pes)
     mean = fits[0]
@@ -74,10 +75,10 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """Return how well the positions of each channel agree between fits.
+    """Return, for each channel, how well its positions in the embeddings of different fits agree.
 
-    For every pair of fits, one is rotated onto the other. The squared distance between both positions of a channel is
-    divided by its mean for channels in random order.
+    For every pair of fits, one is rotated onto the other. The squared distance between the two positions of a channel
+    is divided by the mean squared distance that remains if the channels of one fit are in random order.
 
     Parameters
     ----------
@@ -89,7 +90,8 @@ def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
     Returns
     -------
     ndarray, shape (n,)
-        1 for equal positions in all fits, 0 for distances as between random channels. NaN for a single fit.
+        1 if the position is the same in all fits, 0 if distances are as large as with random orders, or larger. NaN for
+        a single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
@@ -104,13 +106,16 @@ def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
 
 
 def _residual(one: Array, two: Array) -> Array:
-    """Return the squared distance of each channel after rotating one fit onto the other, (n,)."""
+    """Return the squared distance between the positions of each channel in two fits, after rotating the first, (n,)."""
     rotation, _ = orthogonal_procrustes(one, two)
     return np.asarray(((one @ rotation - two) ** 2).sum(axis=-1))
 
 
 def _unit_fits(pes: npt.ArrayLike) -> Array:
-    """Concatenate the blocks of each fit, centre them and scale each fit to mean squared length 1, (m, n, l * d)."""
+    """Return fits with concatenated blocks, centred over channels, (m, l, n, d) -> (m, n, l * d).
+
+    Each fit is scaled to a mean squared vector length of 1.
+    """
     tokens = side_by_side(pes)
     if tokens.ndim != 3 or not np.isfinite(tokens).all():
         raise must_be("pes", "finite fits (m, blocks, channels, features)", np.shape(pes))
@@ -123,18 +128,19 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 
 
 def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
-    """Return the most similar channels of each channel.
+    """Return the indices of the most similar channels of each channel.
 
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
+        Similarities of channels.
     count : int
         Number of neighbours, at most n - 1.
 
     Returns
     -------
     ndarray of int64, shape (..., n, count)
-        Indices of channels, the most similar first.
+        The most similar channel is first. The channel itself is not included.
     """
     weights, _ = symmetric(similar)
     n = weights.shape[-1]
@@ -143,13 +149,14 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 
 
 def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
-    """Return whether two channels are among the nearest of each other.
+    """Return whether each of two channels is among the `count` channels most similar to the other.
 
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
+        Similarities of channels.
     count : int
-        Number of nearest channels.
+        Number of most similar channels to consider.
 
     Returns
     -------
@@ -166,11 +173,12 @@ def pair_confidence(
 ) -> Array:
     """Return the probability that two channels are `mutual_neighbors`, calibrated between halves of the data.
 
-    Isotonic regression predicts whether a pair are neighbours in a fit of one half from the mean similarity in the fits
-    of the other half, relative to other pairs of the same channels. The curve is then applied to the mean of all fits.
-    All fits together are more reliable than one half, so the probabilities are rather too low. One artificial pair,
-    with the largest similarity and half the weight of a pair, is not neighbours. It prevents probabilities of 1 from a
-    few pairs.
+    An isotonic regression is fitted between the two halves. Its input is the mean similarity of a pair of channels in
+    the fits of one half, relative to other pairs with these channels. Its output is whether the pair are neighbours in
+    a fit of the other half. The regression is then applied to the mean similarity in all fits. All fits together are
+    more reliable than one half, so the probabilities tend to be too low. The regression also includes an artificial
+    pair that has the largest similarity but is not neighbours, with half the weight of a real pair. It prevents
+    probabilities of 1 that would be based on a few pairs.
 
     Parameters
     ----------
@@ -179,12 +187,12 @@ def pair_confidence(
     halves : tuple of two sequences of int
         Indices of the fits of each half.
     count : int
-        Number of nearest channels.
+        Number of most similar channels to consider, as in `mutual_neighbors`.
 
     Returns
     -------
     ndarray, shape (n, n)
-        Symmetric. NaN if a half has no fit.
+        Symmetric. All NaN if a half has no fit.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
@@ -201,7 +209,7 @@ def pair_confidence(
             scores.append(score)
             outcomes.append(near[fit][upper])
     curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    artificial = len(scores) // 2  # half as many outcomes as a pair has
+    artificial = len(scores) // 2  # half as many outcomes as a real pair has
     top = [max(float(score.max()) for score in scores)] * artificial
     curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * artificial]).astype(np.float64))
     probability = np.zeros((n, n))
@@ -210,7 +218,11 @@ def pair_confidence(
 
 
 def _relative_similarity(similar: Array) -> Array:
-    """Return the z-score of each pair among the pairs of each of its two channels, the smaller of both, (n, n)."""
+    """Return how similar two channels are, relative to other pairs that include one of them, (n, n) -> (n, n).
+
+    The similarity is converted to a z-score among all pairs of the first channel, and among all pairs of the second
+    channel. The result is the smaller of both.
+    """
     n = len(similar)
     off = ~np.eye(n, dtype=bool)
     others = similar[off].reshape(n, n - 1)
@@ -224,12 +236,13 @@ def _relative_similarity(similar: Array) -> Array:
 
 @dataclass(frozen=True)
 class Modules:
-    """Groups of channels."""
+    """Groups of channels, as `stable_modules` returns them."""
 
     labels: Labels
-    """Group of each channel, (n,), numbered by the first channel of each group."""
+    """Group of each channel, (n,). Groups are numbered from 0 in the order of their first channels."""
     stability: Mapping[int, float]
-    """Agreement between the groups of one fit and of all others (adjusted Rand index), by number of groups."""
+    """For each number of groups that was tried, the mean agreement between the groups of one fit and of the mean of all
+    others (adjusted Rand index). Empty for a single fit."""
 
     @property
     def count(self) -> int:
@@ -238,17 +251,18 @@ class Modules:
 
     @property
     def agreement(self) -> float:
-        """The stability of the chosen number of groups."""
+        """The stability of the chosen number of groups, or NaN for a single group or a single fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
 def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     """Return the groups of channels that are reproducible between fits.
 
-    Each fit, and the mean of all other fits, is clustered by Ward's method into 2, 3, ... groups. The mean adjusted
-    Rand index between both has peaks at reproducible numbers of groups. Of the peaks that are at least `SURE_MODULES`
-    and almost as high as the highest, the one with the most groups is chosen: of nested groups, the finer ones. Without
-    such a peak there is one group. A single fit has the groups with the highest modularity, without stability.
+    Ward's method clusters each fit, and also the mean of all other fits, into 2, 3, ... groups. The adjusted Rand index
+    between both clusterings, averaged over fits, has peaks at reproducible numbers of groups. A peak qualifies if it is
+    at least `SURE_MODULES` and almost as high as the highest (`NEARLY`). Of these, the peak with the most groups is
+    chosen, so that the finer of nested groups are found. If no peak qualifies, all channels are one group. For a single
+    fit, the groups are those with the highest modularity (`best_partition`), and stability is not known.
 
     Parameters
     ----------
@@ -260,7 +274,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     Returns
     -------
     Modules
-        Groups in the mean over all fits.
+        Groups of the mean similarity over all fits.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
@@ -278,7 +292,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
 
 
 def _most_stable(stability: Mapping[int, float]) -> int:
-    """Return the largest number of groups at a peak that is high enough, or 1.
+    """Return the largest number of groups at which `stability` has a peak that is high enough, or 1 if there is none.
 
     >>> _most_stable({2: 1.0, 3: 0.7, 4: 0.5, 5: 0.9, 6: 0.8, 7: 0.83})  # the peak at 7 is not prominent enough
     5
@@ -291,11 +305,14 @@ def _most_stable(stability: Mapping[int, float]) -> int:
 
 
 def in_line(similar: npt.ArrayLike) -> Labels:
-    """Return an order of the channels in which neighbours are similar: the leaves of Ward's tree, optimally ordered.
+    """Return an order of the channels in which adjacent channels are similar, for example for the rows of a heat map.
+
+    The order is that of the leaves of Ward's tree, optimally ordered.
 
     Parameters
     ----------
     similar : array-like, shape (n, n)
+        Similarities of channels.
 
     Returns
     -------
@@ -315,11 +332,14 @@ def in_line(similar: npt.ArrayLike) -> Labels:
 
 
 def _cut(similar: Array, top: int) -> Labels:
-    """Cluster channels into 1 to `top` groups by Ward's method, (n, n) -> (n, top)."""
+    """Return the group of each channel in Ward's clusterings into 1, 2, ..., `top` groups, (n, n) -> (n, top)."""
     return np.asarray(cut_tree(linkage(_vectors(similar), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
 
 
 def _vectors(similar: Array) -> Array:
-    """Return vectors whose inner products are these similarities. Negative eigenvalues are set to zero."""
+    """Return one vector per channel, (n, n) -> (n, n), whose inner products are the similarities, with a diagonal of 1.
+
+    This is exact if no eigenvalue is negative. Negative ones are set to zero.
+    """
     size, axes = np.linalg.eigh(similar + np.eye(len(similar)))
     return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

@@ -1,8 +1,8 @@
-"""Similarity between a positional encoding (PE) and a target arrangement: Procrustes, RSA, CKA, neighbours, probes.
+"""Measure how similar a positional encoding (PE) is to a target arrangement: Procrustes, RSA, CKA, neighbours, probes.
 
-All functions accept leading axes (members, steps, ...) and return one result per entry. Results are invariant to
-rotations of the features and, except for `procrustes_raw`, to scaling. Entries that are not finite (members that
-diverged) give NaN and do not affect other entries.
+All functions accept any leading axes (members, steps, ...) and return one result for each index along them. Results
+do not change if features are rotated or, except for `procrustes_raw`, if they are scaled. If a PE contains NaN or
+infinity (a member that diverged), its result is NaN, and the results of other PEs are not affected.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> similarity(pe).shape, procrustes(pe, pe[0, 0]).shape, rsa(pe, pe[0, 0]).shape
@@ -25,21 +25,22 @@ from placecode.validation import real_number, whole_number
 Array = npt.NDArray[np.float64]
 
 TIED = 1e-6
-"""Similarities and scores that differ by less count as equal, because of rounding."""
+"""Two similarities or scores count as equal if they differ by less than this, because of rounding."""
 
 
 class Null(NamedTuple):
-    """Result of the permutation test `permuted`."""
+    """Result of the permutation test `permuted`, arrays of shape (...)."""
 
     z: Array
-    """Difference between the mean distance of the permutations and the actual distance, in standard deviations.
-    Positive if the PE is closer to the target than expected by chance."""
+    """Mean distance over the permutations minus the actual distance, divided by the standard deviation over the
+    permutations. Positive if the PE is closer to the target than expected by chance."""
     p: Array
-    """Fraction of permutations, including the identity, that are at least as close: from 1 / (1 + count) to 1."""
+    """Fraction of permutations whose distance is at most the actual one. The identity is included, so it is at least
+    1 / (1 + count)."""
 
 
 def views(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Return the views of a PE that are analysed: all blocks, their mean, and each block.
+    """Return the parts of a PE that are analysed separately: all blocks, their mean, and each single block.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
     Returns
     -------
     dict of int to ndarray
-        -1: all blocks, (..., l, n, d). -2: their mean, (..., 1, n, d). 0, 1, ...: a single block, (..., 1, n, d).
+        Key -1: all blocks, (..., l, n, d). Key -2: the mean over blocks, (..., 1, n, d). Keys 0, 1, ...: the block with
+        this index, (..., 1, n, d). The keys are the values of the column `block` in tables of analyses.
     """
     blocks = _tokens(pe)
     if blocks.ndim < 3:
@@ -59,7 +61,7 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
 
 
 def side_by_side(pe: npt.ArrayLike) -> Array:
-    """Concatenate the PEs of all blocks into one vector per token.
+    """Return the PEs of all blocks concatenated into one vector per token.
 
     Parameters
     ----------
@@ -79,8 +81,8 @@ def side_by_side(pe: npt.ArrayLike) -> Array:
 def similarity(pe: npt.ArrayLike) -> Array:
     """Compute the cosine similarity of the centred PEs of every two tokens.
 
-    The mean over tokens is subtracted from each block first, because it contains no information on positions. The
-    blocks are then concatenated, so blocks with large PEs have a large weight.
+    In each block, the mean over tokens is subtracted first, because it contains no information on positions. The blocks
+    are then concatenated, so blocks with large PEs have a large weight.
 
     Parameters
     ----------
@@ -102,10 +104,10 @@ def similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R.
+    """Compute the paper's Procrustes distance: the smallest || pe R - target || over all orthogonal matrices R.
 
-    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and with sigma, even without
-    learning. Interpret it together with `procrustes`.
+    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and so with sigma, even
+    without learning. Interpret it together with `procrustes`.
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        Frobenius norm.
+        The Frobenius norm of the difference.
     """
     return _distance(_compact(pe), _compact(target))
 
@@ -133,13 +135,15 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        0 for equal arrangements, sqrt(2) if no rotation brings them closer. NaN if all tokens of either are equal.
+        0 for equal arrangements, sqrt(2) if no rotation brings them closer. NaN if all tokens of one array are equal.
     """
     return _distance(_compact(_standard(pe)), _compact(_standard(target)))
 
 
 def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Representational similarity analysis: Spearman's correlation of the similarities of all pairs of tokens.
+    """Compare two arrangements by representational similarity analysis (RSA).
+
+    The result is Spearman's correlation, over all pairs of tokens, between the `similarity` in `pe` and in `target`.
 
     Parameters
     ----------
@@ -148,7 +152,7 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        From -1 to 1. NaN if all similarities of either are equal.
+        From -1 to 1. NaN if all pairs of tokens have the same similarity in `pe` or in `target`.
     """
     similars = similarity(pe), similarity(target)
     _must_match(*similars)
@@ -174,8 +178,8 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        From 0 to 1, the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens.
-        NaN if all tokens of either are equal.
+        From 0 to 1. It is 1 for arrangements that are equal up to rotation and scale. Unrelated arrangements have
+        values above 0, especially with few tokens. NaN if all tokens of one array are equal.
     """
     a, b = _standard(side_by_side(pe)), _standard(side_by_side(target))
     _must_match(a, b)
@@ -185,11 +189,11 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 
 
 def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> Null:
-    """Permutation test of the `procrustes` distance, with blocks concatenated.
+    """Test by permutation whether a PE is closer to the target than expected by chance, in `procrustes` distance.
 
-    The distance is compared with the distances to the target with its tokens in random orders, the same for all
-    entries. Unlike the distance itself, the result can be compared between targets and widths. p assumes that tokens
-    are exchangeable, as before training.
+    Blocks are concatenated. The distance is compared with the distances to targets whose tokens are in random order.
+    The random orders are the same for all PEs. Unlike the distance itself, the result can be compared between targets
+    and widths. The p value assumes that tokens are exchangeable, as before training.
 
     Parameters
     ----------
@@ -228,18 +232,19 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is related to them.
+    """Return the fraction of tokens whose most similar token is related to them, for example in the same row.
 
     Parameters
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     related : array-like of bool, shape (n, n)
+        Whether two tokens are related (`targets.related`).
 
     Returns
     -------
     ndarray, shape (...)
-        Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
-        counts. NaN if all tokens are equal.
+        The chance level is the fraction of related pairs. If several tokens are equally similar to a token, the
+        fraction of them that is related counts. NaN if all tokens are equal.
     """
     similar, relation = similarity(pe), np.asarray(related)
     n = similar.shape[-1]
@@ -262,17 +267,19 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     labels : array-like, shape (n,)
+        Label of each token, such as its row.
     folds : array-like, shape (n,)
-        The chance level is 1 / number of labels if every label is equally frequent in each fold, for example with
-        columns as folds to decode rows. With one fold per token it is lower, because the correct label is the rarest in
-        training.
+        Fold of each token. Tokens of one fold are tested with a probe fitted on the other folds. The chance level is
+        1 / number of labels if every label is equally frequent in each fold, for example with columns as folds to
+        decode rows. With one fold per token it is lower, because the correct label is then the rarest in training.
     ridge : float
         Penalty, as a multiple of the mean squared length of the centred training tokens.
 
     Returns
     -------
     ndarray, shape (...)
-        If several labels have the largest score, each counts as a fraction. NaN if all tokens are equal.
+        Fraction of correctly decoded tokens. If k labels share the largest score, a correct one among them counts as
+        1 / k. NaN if all tokens are equal.
     """
     tokens, finite = _finite(_compact(_standard(side_by_side(pe))))  # (..., n, n)
     names, parts = np.asarray(labels), np.asarray(folds)
@@ -301,7 +308,7 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
 
 
 def _tokens(array: npt.ArrayLike) -> Array:
-    """Convert to float64, and check for the axes of tokens and features."""
+    """Return an array as float64 after a check that it has axes for tokens and features, (..., n, d)."""
     tokens = np.asarray(array, dtype=np.float64)
     if tokens.ndim < 2:
         raise must_be("pe and target", "arrays whose last two axes are (tokens, features)", tokens.shape)
@@ -309,7 +316,7 @@ def _tokens(array: npt.ArrayLike) -> Array:
 
 
 def _standard(array: npt.ArrayLike) -> Array:
-    """Centre over tokens and scale to Frobenius norm 1. NaN if all tokens are equal."""
+    """Return arrays (..., n, d) centred over tokens and scaled to Frobenius norm 1, or NaN if all tokens are equal."""
     tokens = _tokens(array)
     with np.errstate(invalid="ignore"):
         centred = tokens - tokens.mean(axis=-2, keepdims=True)
@@ -319,8 +326,8 @@ def _standard(array: npt.ArrayLike) -> Array:
 
 
 def _compact(array: npt.ArrayLike) -> Array:
-    """Rotate tokens into the at most n dimensions that they span, (..., n, d) -> (..., n, n). Procrustes distances do
-    not change, all widths become equal, and 16 tokens with 160 features take about a tenth of the time."""
+    """Return tokens rotated into n dimensions, (..., n, d) -> (..., n, n). They span at most n, so Procrustes distances
+    do not change. All widths become equal, and 16 tokens with 160 features take about a tenth of the time."""
     tokens = _tokens(array)
     n, d = tokens.shape[-2:]
     if d > n:
@@ -331,12 +338,13 @@ def _compact(array: npt.ArrayLike) -> Array:
 
 
 def _finite(arrays: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Replace matrices (..., n, d) that are not finite by zeros, and return which are finite, (...)."""
+    """Return matrices (..., n, d), with zeros for those that contain NaN or infinity, and which are finite, (...)."""
     finite = np.asarray(np.isfinite(arrays).all(axis=(-2, -1)))
     return np.where(finite[..., None, None], arrays, 0.0), finite
 
 
 def _must_match(pe: Array, target: Array) -> None:
+    """Raise `BadInput` unless PE and target have the same number of tokens."""
     if pe.shape[-2] != target.shape[-2]:
         raise must_be("pe", f"an array with as many tokens as the target, {target.shape[-2]}", pe.shape)
 

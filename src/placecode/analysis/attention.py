@@ -1,7 +1,7 @@
-"""Comparison of attention maps with the ideal map for known positions.
+"""Compare attention maps (matrices of attention weights) with the ideal map for known positions of the tokens.
 
-All functions accept leading axes (members, blocks, heads, ...) and return one result per entry. Entries that are not
-finite (members that diverged) give NaN and do not affect other entries.
+All functions accept any leading axes (members, blocks, heads, ...) and return one result for each index along them. If
+a map contains NaN or infinity (a member that diverged), its result is NaN, and other results are not affected.
 
 >>> ideal = ideal_map([(0, 0), (0, 1), (1, 0), (1, 1)])
 >>> maps = np.full((5, 4, 1, 4, 4), 0.25) + 0.1 * (ideal - 0.25)  # (e, l, h, n, n)
@@ -20,13 +20,14 @@ Array = npt.NDArray[np.float64]
 
 
 def ideal_map(positions: npt.ArrayLike) -> Array:
-    """Return attention that is uniform over the tokens with a common coordinate.
+    """Return the ideal attention map: each token attends equally to all tokens that share a coordinate with it.
 
     On a grid these are the tokens of the same row or column, including the token itself.
 
     Parameters
     ----------
     positions : array-like, shape (n, axes)
+        True coordinates of the tokens.
 
     Returns
     -------
@@ -41,10 +42,10 @@ def ideal_map(positions: npt.ArrayLike) -> Array:
 
 
 def cosine(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """Compute the cosine similarity of attention maps.
+    """Compute the cosine similarity of attention maps with a reference map.
 
-    It is high even without structure. Uniform attention has 0.66 with the ideal map of a 4 x 4 grid. `correlation`
-    corrects for this.
+    It is high even without structure: uniform attention has a cosine similarity of 0.66 with the ideal map of a 4 x 4
+    grid. `correlation` corrects for this.
 
     Parameters
     ----------
@@ -53,15 +54,16 @@ def cosine(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        From 0 to 1 for attention.
+        From 0 to 1, because attention weights are not negative.
     """
     return _cosine(*_pair(maps, reference))
 
 
 def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """Compute Pearson's correlation of the entries of attention maps.
+    """Compute Pearson's correlation of attention maps with a reference map, over all n * n attention weights.
 
-    Rows of attention sum to 1, so this is the cosine similarity of attention minus 1 / n in all entries.
+    Each row of a map sums to 1, so the mean weight is 1 / n. The correlation is the cosine similarity after 1 / n is
+    subtracted from all weights.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        From -1 to 1. NaN for uniform attention.
+        From -1 to 1. NaN if one of the maps is uniform.
     """
     a, b = _pair(maps, reference)
     uniform = 1 / a.shape[-1]
@@ -78,7 +80,7 @@ def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
 
 
 def _pair(maps: npt.ArrayLike, reference: npt.ArrayLike) -> tuple[Array, Array]:
-    """Convert two arrays of maps to float64, with NaN for values that are not finite."""
+    """Return maps and reference as float64, with NaN for infinite values, after a check that their sizes are equal."""
     a, b = np.asarray(maps, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if min(a.ndim, b.ndim) < 2 or a.shape[-2:] != b.shape[-2:]:
         raise must_be("maps", f"an array of maps as large as the reference, {b.shape[-2:]}", a.shape)
@@ -86,13 +88,16 @@ def _pair(maps: npt.ArrayLike, reference: npt.ArrayLike) -> tuple[Array, Array]:
 
 
 def _without_rounding(difference: Array, maps: Array) -> Array:
-    """Set differences to zero that are within the rounding of float32, the precision of attention."""
+    """Return `difference`, maps minus uniform ones, (..., n, n), with zeros for maps that are uniform up to rounding.
+
+    Attention is computed in float32, so smaller differences are rounding errors.
+    """
     small = np.linalg.norm(difference, axis=(-2, -1)) <= 1e-6 * np.linalg.norm(maps, axis=(-2, -1))
     return np.where(small[..., None, None], 0.0, difference)
 
 
 def _cosine(a: Array, b: Array) -> Array:
-    """Return the cosine similarity of attention maps (..., n, n), NaN if either is zero."""
+    """Return the cosine similarity of two arrays of maps, (..., n, n) -> (...), or NaN where one of both is zero."""
     product = (a * b).sum(axis=(-2, -1))
     size = np.linalg.norm(a, axis=(-2, -1)) * np.linalg.norm(b, axis=(-2, -1))
     return np.asarray(np.clip(product / np.where(size == 0, np.nan, size), -1.0, 1.0))

@@ -1,8 +1,8 @@
 """Baseline predictors for masked prediction: hidden channels are predicted from visible ones without a transformer.
 
-A predictor is fitted on training values, (T, n), or (T, n, w) with windows of w values. It predicts like a model: from
-values (b, n) or (b, n, w) and the hidden channels (b, n). It does not read hidden values, returns visible values
-unchanged, and `mse` is defined as in the task.
+A predictor is fitted to training values of T samples and n channels, (T, n), or (T, n, w) with windows of w values.
+Like a model, it then predicts from values, (b, n) or (b, n, w), and from marks of which channels are hidden, (b, n). It
+does not read hidden values and returns visible values unchanged. The error `mse` is defined as in the task.
 
 | predictor | model |
 |---|---|
@@ -37,11 +37,11 @@ Marks = npt.NDArray[np.bool_]
 Seed = int | np.random.Generator
 
 RIDGE = 1e-6
-"""Added to the variances of standardized channels, so that collinear channels do not make equations singular."""
+"""Number added to the variances of standardized channels, so that collinear channels do not make equations singular."""
 PENALTIES = tuple(np.geomspace(1e-4, 10.0, 6))
-"""Penalties of `Ridge`, as multiples of the variance of a standardized channel."""
+"""Penalties that `Ridge` chooses from, as multiples of the variance of a standardized channel."""
 SELECTION_VALUES = 100_000
-"""Number of held-out values, samples times channels, that `Pca` uses to choose the number of components."""
+"""Maximum number of held-out values (samples times channels) that `Pca` uses to choose the number of components."""
 
 
 def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
@@ -67,7 +67,7 @@ def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayL
 
 
 def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> float:
-    """Average `errors` over samples with hidden channels, with equal weights, as in the metric of the task."""
+    """Return the mean of `errors` over samples that have hidden channels, like the metric `mse` of the task."""
     has_hidden = np.asarray(hidden).any(axis=-1)
     if not has_hidden.any():
         raise BadInput("hidden must hide at least one channel of one sample; it hides none.")
@@ -75,7 +75,10 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
 
 
 def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
-    """Draw random hidden channels, (samples, channels), as many as in the task; `always` is hidden in all samples."""
+    """Draw which channels are hidden in each sample, (samples, channels), with the fraction `share` as in the task.
+
+    At least one channel is hidden and one is visible. The channel `always`, if set, is hidden in all samples.
+    """
     real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
     dice = np.random.default_rng(seed).random((samples, channels))
@@ -87,14 +90,14 @@ def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int 
 class Predictor(ABC):
     """Base class of predictors. It checks inputs, standardizes values, and sets hidden values to 0, their mean.
 
-    Subclasses implement `_fit` and `_guess` for flat values, (b, n * w), ordered by channel.
+    Subclasses implement `_fit` and `_guess`. Both receive standardized values as (b, n * w), ordered by channel.
     """
 
     channels_: int
     window_: int
 
     def fit(self, values: npt.ArrayLike, seed: Seed = 0, share: float = 0.5) -> Self:
-        """Fit the predictor. Hyperparameters are chosen on the last fifth of the samples.
+        """Fit the predictor and return it. Hyperparameters are chosen on the last fifth of the samples.
 
         Parameters
         ----------
@@ -129,8 +132,8 @@ class Predictor(ABC):
 
         Returns
         -------
-        ndarray
-            `values`, with predictions in place of hidden values.
+        ndarray, shape of `values`
+            Predictions of hidden values. Visible values are unchanged.
         """
         if not hasattr(self, "_mean"):
             raise BadInput(f"a predictor must be fitted before it predicts; {type(self).__name__} is not.")
@@ -149,8 +152,8 @@ class Predictor(ABC):
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
-        """Draw samples in which a channel is hidden, for fitting and for choosing hyperparameters, `count` in total.
-        They are in random order, and none is repeated before all have been used."""
+        """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks,
+        for fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
         examples = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
@@ -165,7 +168,7 @@ class Predictor(ABC):
 
 
 class _Gaussian(Predictor):
-    """Conditional mean of hidden values in a Gaussian with mean 0."""
+    """Base class of predictors that return the mean of hidden values given visible ones in a Gaussian with mean 0."""
 
     _covariance: Array
 
@@ -182,7 +185,7 @@ class Linear(_Gaussian):
     Parameters
     ----------
     ridge : float
-        Added to the variances of standardized channels.
+        Number added to the variances of standardized channels.
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
@@ -195,12 +198,12 @@ class Linear(_Gaussian):
 class Pca(_Gaussian):
     """The conditional mean in a Gaussian with k principal components and isotropic noise (probabilistic PCA).
 
-    Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
+    The method is that of Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
 
     Parameters
     ----------
     components : int, optional
-        Number of components, k. By default the best of several numbers on held-out samples.
+        Number of components, k. By default, the number with the smallest error on held-out samples.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -225,10 +228,10 @@ class Pca(_Gaussian):
 
 
 class Ridge(Predictor):
-    """Ridge regression of each channel on the input of a model: values, zero if hidden, and marks of hidden channels.
+    """Ridge regression of each channel on what a model sees: all values, zero if hidden, and marks of hidden channels.
 
     The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
-    The map is best at the fraction of hidden channels it was fitted with.
+    Predictions are best for the fraction of hidden channels with which the regression was fitted.
 
     Parameters
     ----------
@@ -260,10 +263,10 @@ class Ridge(Predictor):
 
 
 class Trees(Predictor):
-    """Gradient-boosted trees for each channel (scikit-learn's histogram version), with hidden values as missing.
+    """Gradient-boosted trees for each channel (scikit-learn's histogram version). Hidden values are missing values.
 
     The number of trees is chosen on held-out samples. It may be 0, which predicts the mean. Trees can learn a product
-    of two channels among a few. Among many channels this is unlikely, because the first split of a product has no gain.
+    of two channels if there are few channels. With many this is unlikely, as the first split of a product has no gain.
 
     Parameters
     ----------
@@ -317,8 +320,8 @@ class Trees(Predictor):
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
     """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
 
-    Each sample has another visible block of the covariance. Blocks of similar size are padded with ones on the diagonal
-    and factorized together.
+    Each sample needs the block of the covariance of its visible channels. Blocks of similar size are padded with ones
+    on the diagonal and factorized together.
 
     Parameters
     ----------
@@ -355,7 +358,8 @@ def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
 
 
 def few_axes(covariance: Array, components: int) -> Array:
-    """Replace the variances of all but the first principal components by their mean, (n, n) -> (n, n)."""
+    """Return a covariance, (n, n), with the variances of all but the first `components` principal components replaced
+    by their mean."""
     squares, axes = np.linalg.eigh(covariance)  # ascending
     rest = len(squares) - components
     squares[:rest] = squares[:rest].mean()
@@ -363,7 +367,8 @@ def few_axes(covariance: Array, components: int) -> Array:
 
 
 def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
-    """Fit a ridge regression of y on x for each penalty: weights (f, w) and biases (w,), which are not penalized."""
+    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return weights, (f, w), and biases, (w,).
+    Biases are not penalized."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     xx = x.T @ x / len(x) - x_mean[:, None] * x_mean
     xy = x.T @ y / len(x) - x_mean[:, None] * y_mean
@@ -373,12 +378,13 @@ def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, A
 
 
 def _parts(flat: Array) -> tuple[Array, Array]:
-    """Split samples into those to fit and the last ones to choose hyperparameters."""
+    """Return the first samples, for fitting, and the last ones, a fraction `HELD_OUT`, for choosing hyperparameters."""
     split = len(flat) - round(HELD_OUT * len(flat))
     return flat[:split], flat[split:]
 
 
 def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise `BadInput` unless `hidden` is a bool array of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(
             "hidden", f"true or false for each sample and channel, {shape}", (hidden.dtype.name, hidden.shape)

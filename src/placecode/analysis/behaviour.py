@@ -1,7 +1,7 @@
-"""Answers of members: confidence, errors by token, and agreement between members.
+"""Describe the answers of models (members): confidence, errors by token, and agreement between members.
 
-Answers and probabilities have an axis b of examples, after members and other axes. NaN marks the answers of a member
-that diverged. Its results are NaN, and other members are not affected.
+Arrays of answers have the axis b of examples after the axis of members. The answers of a member that diverged are NaN.
+Its results are then NaN, and the results of other members are not affected.
 
 >>> answers = np.array([[0, 1, 2, 3], [0, 1, 2, 0], [3, 3, 3, 0]])  # (e, b)
 >>> agreement_with_others(answers, ["a", "a", "b"])
@@ -26,7 +26,7 @@ def confidence(probabilities: npt.ArrayLike) -> Array:
 
 
 def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, Array]:
-    """Average over the examples of each condition.
+    """Return the mean of values over the examples of each condition.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, 
     Returns
     -------
     dict of str to ndarray, shape (...)
-        In order of first appearance.
+        The mean for each condition, in the order in which conditions first appear.
     """
     table = np.asarray(values, dtype=np.float64)
     names = np.asarray(conditions, dtype=object)
@@ -47,15 +47,17 @@ def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, 
 
 
 def agreement(answers: npt.ArrayLike) -> Array:
-    """Return the fraction of examples with equal answers of two members, correct or not.
+    """Return, for every two members, the fraction of examples to which they give the same answer, correct or not.
 
     Parameters
     ----------
     answers : array-like, shape (e, b)
+        Answer of each member to each example, as a number.
 
     Returns
     -------
     ndarray, shape (e, e)
+        Symmetric. NaN for members that diverged.
     """
     table = np.asarray(answers, dtype=np.float64)
     if table.ndim != 2:
@@ -80,7 +82,7 @@ def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt
     Returns
     -------
     ndarray, shape (e,)
-        NaN for a member without others. Others that diverged are left out.
+        NaN for a member that diverged or has no others in its group. Others that diverged are left out.
     """
     equal = agreement(answers)
     group = np.asarray(groups)
@@ -92,7 +94,7 @@ def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt
 
 
 def error_rate(right: npt.ArrayLike, places: npt.ArrayLike, tokens: int) -> Array:
-    """Return the error rate by target token.
+    """Return the fraction of wrong answers for each target token, the token to which the answer belongs.
 
     Parameters
     ----------

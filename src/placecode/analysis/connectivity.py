@@ -1,8 +1,8 @@
-"""Pairwise connectivity of channels, as a baseline for learned PEs: matrices, embeddings and clusters.
+"""Estimate the connectivity of pairs of channels (correlation, partial correlation, mutual information) from data.
 
-Values are T samples of n channels, (T, n), or several recordings of the same channels. Matrices of recordings are
-averaged with equal weights. All measures are pairwise. They cannot detect structure that involves three or more
-channels only.
+Connectivity is a baseline for learned PEs, as a matrix, an embedding or clusters. Values are T samples of n channels,
+(T, n), or several recordings of the same channels. Matrices of several recordings are averaged with equal weights. All
+measures compare two channels. They cannot detect structure that only appears in three or more channels together.
 
 >>> values = np.random.default_rng(0).normal(size=(2000, 3))
 >>> values[:, 1] = values[:, 0] ** 2  # depends on channel 0, but is not correlated with it
@@ -33,12 +33,13 @@ Values = npt.ArrayLike | Sequence[npt.ArrayLike]
 LEAST_SAMPLES = 10
 """Smallest number of samples to estimate connectivity or to fit a predictor."""
 HELD_OUT = 0.2
-"""Fraction of the samples, at the end of a recording, that is used to choose a penalty. They are not drawn at random,
-because samples that are close in time are correlated."""
+"""Fraction of the samples, at the end of a recording, that is used to choose hyperparameters such as a penalty. These
+samples are not drawn at random, because samples that are close in time are correlated."""
 PENALTIES = tuple(np.geomspace(1.0, 0.01, 10))
-"""Penalties of the graphical lasso, as fractions of the largest correlation. With 1, no connection is left."""
+"""Penalties of the graphical lasso to choose from, as fractions of the largest correlation. With 1, all partial
+correlations are 0."""
 CHUNK = 4096
-"""Number of samples that `mutual_information` counts at once."""
+"""Number of samples that `mutual_information` counts at once, which limits memory use."""
 
 
 # -------------------------------------------------------------------------------------------------------- matrices
@@ -61,10 +62,10 @@ def correlation(values: Values) -> Array:
 def mutual_information(values: Values, bins: int | None = None) -> Array:
     """Estimate the mutual information of every two channels in nats.
 
-    Each channel is divided into bins with equal numbers of samples, so only the ranks of its values matter. The
-    expected bias of the plug-in estimate, (k - 1)(m - 1) / 2T for k and m bins in use (Miller and Madow), is
-    subtracted. Estimates of independent channels scatter around 0. Autocorrelated samples leave a positive bias, which
-    can be estimated from channels shifted in time. Estimates are at most log(bins).
+    The values of each channel are divided into bins with equal numbers of samples, so only their ranks matter. The
+    expected bias of the plug-in estimate, (k - 1)(m - 1) / 2T for two channels with k and m bins in use (Miller and
+    Madow), is subtracted. Estimates for independent channels therefore scatter around 0. If samples are autocorrelated,
+    a positive bias remains, which can be estimated from channels shifted in time. Estimates are at most log(bins).
 
     Parameters
     ----------
@@ -84,9 +85,10 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
 def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
-    The penalty is chosen by the likelihood of the last fifth of each recording, given the rest. All samples are then
-    fitted. Several recordings share one inverse of their mean correlation, which may be singular (T < n). If the solver
-    does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
+    The penalty is the one with the highest likelihood of the last fifth of each recording, given the rest. All samples
+    are then fitted with this penalty. For several recordings, the graphical lasso is fitted to their mean correlation
+    matrix, which may be singular (T < n). If the solver does not converge, a warning is given, and the Ledoit-Wolf
+    shrinkage estimate is inverted instead.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     Returns
     -------
     ndarray, shape (n, n)
-        Most entries are exactly 0.
+        Many entries are exactly 0, except after the warning. The diagonal is 1.
     """
     parts = recordings(values)
     train = [part[: len(part) - round(HELD_OUT * len(part))] for part in parts]
@@ -123,11 +125,12 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
 
 
 def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """Invert the correlations `matrix` with the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
+    """Return a sparse inverse of `matrix` by the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
 
-    The penalty has the highest likelihood of the second moments `test` of held-out samples, given the correlations
-    `train` of the others. Penalties are tried in decreasing order, each starting from the previous solution, until the
-    likelihood has decreased twice.
+    `matrix` has the correlations of all samples, `train` those of the samples to fit, and `test` the second moments of
+    the held-out samples. The penalty is the one with which a fit to `train` gives the highest likelihood of `test`.
+    Penalties are tried in decreasing order, each starting from the previous solution, until the likelihood has failed
+    to increase twice in a row.
     """
     largest = float(np.abs(train - np.eye(len(train))).max())
     best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
@@ -151,7 +154,7 @@ def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000
 
 
 def partial_of(inverse: Array) -> Array:
-    """Compute partial correlations from an inverse covariance, (n, n) -> (n, n)."""
+    """Return the partial correlations that belong to an inverse covariance matrix, (n, n) -> (n, n)."""
     scale = np.sqrt(np.diag(inverse))
     partial = -inverse / (scale[:, None] * scale)
     np.fill_diagonal(partial, 1.0)
@@ -179,7 +182,7 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
 
 
 def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
-    """Multidimensional scaling (`geometry.mds`) of the distances sqrt(2 (1 - correlation)) of standardized channels.
+    """Embed channels by multidimensional scaling (`geometry.mds`) of the distances sqrt(2 (1 - correlation)).
 
     Parameters
     ----------
@@ -200,7 +203,7 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Cluster channels with scikit-learn's spectral clustering.
+    """Divide channels into k clusters with scikit-learn's spectral clustering.
 
     Parameters
     ----------
@@ -229,7 +232,10 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
 
 
 def recordings(values: Values) -> list[Array]:
-    """Return a list of checked recordings, (T, n), from one array (T, n), an array (g, T, n) or a list of arrays."""
+    """Return a list of recordings, (T, n) each, after `check`.
+
+    `values` is one recording (T, n), an array of g recordings (g, T, n), or a list of recordings of the same channels.
+    """
     arrays: Any = values
     several = isinstance(arrays, (list, tuple)) and all(np.ndim(array) == 2 for array in arrays)
     parts = [check(array) for array in arrays] if several or np.ndim(arrays) == 3 else [check(arrays)]
@@ -241,7 +247,10 @@ def recordings(values: Values) -> list[Array]:
 
 
 def check(values: npt.ArrayLike) -> Array:
-    """Check that values (T, n) are finite, have enough samples and channels, and that no channel is constant."""
+    """Return values, (T, n), as float64, or raise `BadInput`.
+
+    Values must be finite, with enough samples (`LEAST_SAMPLES`), at least two channels, and no constant channel.
+    """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < LEAST_SAMPLES or table.shape[1] < 2:
         allowed = f"an array (samples, channels) of at least {LEAST_SAMPLES} samples and 2 channels"
@@ -256,8 +265,10 @@ def check(values: npt.ArrayLike) -> Array:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Limit numerical libraries to one thread: many small operations with several take up to 50 times as long on busy
-    cores."""
+    """Return a context manager that limits numerical libraries to one thread.
+
+    With several threads, many small operations take up to 50 times as long if the cores are busy.
+    """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
@@ -265,7 +276,7 @@ def one_thread() -> AbstractContextManager[Any]:
 
 
 def _named(channels: npt.NDArray[np.int64]) -> str:
-    """List channels in words.
+    """Return a list of channel indices in words, for error messages. Only the first five are named.
 
     >>> _named(np.arange(12)), _named(np.array([3]))
     ('channels 0, 1, 2, 3, 4 and 7 more', 'channel 3')
@@ -275,7 +286,7 @@ def _named(channels: npt.NDArray[np.int64]) -> str:
 
 
 def _symmetric(matrix: npt.ArrayLike) -> Array:
-    """Check that a matrix is symmetric and finite."""
+    """Return a matrix as float64, exactly symmetric, or raise `BadInput` if it is not symmetric and finite."""
     similar = np.asarray(matrix, dtype=np.float64)
     if similar.ndim != 2 or similar.shape[0] != similar.shape[1] or not np.allclose(similar, similar.T):
         raise must_be("matrix", "symmetric, (channels, channels) and finite", similar.shape)
@@ -283,11 +294,15 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
 
 
 def _standard(values: Array, mean: Array, std: Array) -> Array:
-    """Standardize values. A channel may be constant in a part of a recording."""
+    """Return values, (T, n), minus `mean` and divided by `std`, (n,) each.
+
+    A channel with `std` 0, which can be constant in one part of a recording, is not divided.
+    """
     return np.asarray((values - mean) / np.where(std > 0, std, 1.0))
 
 
 def _correlation(values: Array) -> Array:
+    """Return the correlation matrix of one recording, (T, n) -> (n, n)."""
     standard = _standard(values, values.mean(axis=0), values.std(axis=0))
     matrix = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
     np.fill_diagonal(matrix, 1.0)
@@ -295,7 +310,7 @@ def _correlation(values: Array) -> Array:
 
 
 def _information(values: Array, bins: int | None) -> Array:
-    """Return the mutual information matrix of one recording."""
+    """Return the mutual information matrix of one recording, (T, n) -> (n, n). `bins` of None chooses the number."""
     t, n = values.shape
     k = bins or int(np.clip(np.sqrt(t / 20), 2, 8))
     # ranks from 1 to T, with the mean rank for ties, divided into k equal parts
@@ -317,8 +332,12 @@ def _information(values: Array, bins: int | None) -> Array:
 def _sparse_inverse(
     matrix: Array, penalty: float, steps: int, start: Array | None = None, tolerance: float = 1e-5
 ) -> Array | None:
-    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged. ADMM as
-    in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals."""
+    """Return the matrix P that minimizes trace(matrix P) - log det P + penalty * sum |P off the diagonal|, (n, n).
+
+    Returns None if it does not converge within `steps` iterations, or if P is not positive definite. The method is ADMM
+    as in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals. `start` is
+    an initial P, by default the identity.
+    """
     n = len(matrix)
     sparse = np.eye(n) if start is None else start
     dual, rho, relax = np.zeros((n, n)), 1.0, 1.6

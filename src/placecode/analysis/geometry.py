@@ -1,7 +1,8 @@
-"""Geometry of a positional encoding (PE) without a target: size, change in training, dimension and maps.
+"""Describe the geometry of a positional encoding (PE): its size, change in training, dimension, and maps (MDS).
 
-All functions accept leading axes (members, steps, ...) and return one result per entry. (n, d) is a single block.
-Entries that are not finite (members that diverged) give NaN and do not affect other entries.
+All functions accept any leading axes (members, steps, ...) and return one result for each index along them. An array
+(n, d) is a PE with a single block. If a PE contains NaN or infinity (a member that diverged), its result is NaN, and
+the results of other PEs are not affected.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> norm(pe).shape, moved(pe, 2 * pe).relative.shape, effective_dimension(pe).shape, mds(pe).places.shape
@@ -21,25 +22,25 @@ from placecode.errors import must_be
 
 
 class Moved(NamedTuple):
-    """Change of a PE in training, arrays of shape (...)."""
+    """Change of a PE in training, as `moved` returns it. Arrays have shape (...)."""
 
     absolute: Array
-    """Frobenius norm of the difference."""
+    """Frobenius norm of the difference between the PEs before and after training."""
     relative: Array
-    """The same, divided by the Frobenius norm before training."""
+    """Frobenius norm of the difference, divided by the Frobenius norm of the PE before training."""
 
 
 class Map(NamedTuple):
-    """A map of tokens on a few axes."""
+    """A map of the tokens in a few dimensions, as `mds` returns it."""
 
     places: Array
     """Coordinates of the tokens, (..., n, axes)."""
     stress: Array
-    """Kruskal's stress-1, (...)."""
+    """Kruskal's stress-1, the error of the distances on the map, (...)."""
 
 
 def norm(pe: npt.ArrayLike) -> Array:
-    """Return the root mean square of all entries, (..., l, n, d) -> (...). Before training it is about sigma."""
+    """Return the root mean square of a PE, (..., l, n, d) -> (...). Before training it is about sigma."""
     return np.asarray(np.sqrt((_finite(pe) ** 2).mean(axis=(-2, -1))))
 
 
@@ -67,7 +68,7 @@ def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
 def effective_dimension(pe: npt.ArrayLike) -> Array:
     """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
 
-    k equal variances, and no others, give k. It is invariant to scaling and rotation.
+    If k variances are equal and all others are zero, the result is k. Scaling and rotation do not change it.
 
     Parameters
     ----------
@@ -84,23 +85,24 @@ def effective_dimension(pe: npt.ArrayLike) -> Array:
 
 
 def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
-    """Metric multidimensional scaling of the euclidean distances between tokens, with blocks concatenated.
+    """Compute a map of the tokens by metric multidimensional scaling of their euclidean distances.
 
-    SMACOF starts from classical scaling. The map is centred, and the axis with the largest variance is the first. The
-    token with the largest absolute coordinate on an axis is on the positive side.
+    Blocks are concatenated. The SMACOF algorithm starts from classical scaling. The map is centred, and its first axis
+    has the largest variance. On each axis, the token with the largest absolute coordinate is on the positive side.
 
     Parameters
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     axes : int
+        Number of dimensions of the map.
     steps : int
         Number of SMACOF iterations.
 
     Returns
     -------
     Map
-        Kruskal's stress-1, sqrt(sum (map - true)^2 / sum map^2), is 0 for a perfect map, and about 0.37 for 16 random
-        tokens. NaN if all tokens are equal.
+        Kruskal's stress-1 is sqrt(sum (m - t)^2 / sum m^2), with distances m on the map and t between the PEs. It is 0
+        for a perfect map, and about 0.37 for 16 random tokens. Map and stress are NaN if all tokens are equal.
     """
     tokens = _centred(pe)
     true = _distances(tokens)
@@ -117,16 +119,19 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
 
 
 def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
-    """Centre a map, and rotate and reflect it onto another map, for visual comparison.
+    """Return a map centred, rotated and reflected so that it is as close as possible to another map.
+
+    Use it to compare two maps visually. Sizes are not changed.
 
     Parameters
     ----------
     places, onto : array-like, shape (n, axes)
+        The map to rotate, and the map to compare it with.
 
     Returns
     -------
     ndarray, shape (n, axes)
-        A map with NaN is returned unchanged.
+        `places` is returned unchanged if one of the maps contains NaN or infinity.
     """
     source, target = (np.asarray(points, dtype=np.float64) for points in (places, onto))
     if source.ndim != 2 or source.shape != target.shape:
@@ -139,13 +144,13 @@ def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
 
 
 def _finite(pe: npt.ArrayLike) -> Array:
-    """Concatenate blocks, (..., l, n, d) -> (..., n, l * d). Entries with values that are not finite become NaN."""
+    """Return PEs with concatenated blocks, (..., l, n, d) -> (..., n, l * d). A PE that is not finite becomes NaN."""
     tokens = side_by_side(pe)
     return np.where(np.isfinite(tokens).all(axis=(-2, -1), keepdims=True), tokens, np.nan)
 
 
 def _centred(pe: npt.ArrayLike) -> Array:
-    """Concatenate blocks and centre tokens. Zeros if tokens are all equal."""
+    """Return PEs with concatenated blocks, centred over tokens, (..., n, l * d). Zeros if all tokens are equal."""
     tokens = _finite(pe)
     centred = tokens - tokens.mean(axis=-2, keepdims=True)
     rounding = np.linalg.norm(tokens, axis=(-2, -1), keepdims=True) * tokens.shape[-2] * 1e-15
@@ -153,14 +158,15 @@ def _centred(pe: npt.ArrayLike) -> Array:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """Divide elementwise. NaN for division by zero."""
+    """Return above / below elementwise, or NaN where `below` is zero."""
     return np.asarray(above / np.where(below == 0, np.nan, below))
 
 
 def principal_points(products: Array, axes: int) -> Array:
-    """Return points with these inner products on their first principal axes, (..., n, n) -> (..., n, axes).
+    """Return coordinates of points on their first principal axes, from inner products, (..., n, n) -> (..., n, axes).
 
-    The largest absolute coordinate on an axis is positive. Missing axes are zero, as are those of negative eigenvalues.
+    On each axis, the coordinate with the largest absolute value is positive. Coordinates are zero on axes of negative
+    eigenvalues, and on axes beyond the number of points.
     """
     squares, directions = np.linalg.eigh(products)  # (..., n), (..., n, n), ascending
     points = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
@@ -171,7 +177,10 @@ def principal_points(products: Array, axes: int) -> Array:
 
 
 def _distances(tokens: Array) -> Array:
-    """Compute pairwise distances, (..., n, d) -> (..., n, n), by feature to avoid an array (..., n, n, d)."""
+    """Return euclidean distances of all pairs of tokens, (..., n, d) -> (..., n, n).
+
+    Features are added one by one, which avoids an array of shape (..., n, n, d).
+    """
     squares = np.zeros((*tokens.shape[:-1], tokens.shape[-2]))
     for feature in np.moveaxis(tokens, -1, 0):
         squares += (feature[..., :, None] - feature[..., None, :]) ** 2

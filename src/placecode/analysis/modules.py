@@ -1,12 +1,13 @@
-"""Agreement between similarities of tokens and known groups, positions or matrices.
+"""Measure how well similarities of tokens agree with known groups (modularity, silhouette, ...), positions or matrices.
 
-A similarity is a signed matrix (..., n, n) of PEs (`similarities`) or of data (functional connectivity, mutual
-information). The matrix is symmetrized, and its diagonal is ignored. Labels (..., n) are integers; tokens labelled -1
-have no group and are left out. Coordinates have shape (..., n, axes). Leading axes (members, blocks, permutations) are
-broadcast, and functions return one result per entry, (...). `partitions` finds groups without labels, and `nulls` tests
-significance.
+The argument `similar` is a signed matrix of similarities, (..., n, n), of PEs (`similarities`) or of data (functional
+connectivity, mutual information). The matrix is symmetrized, and its diagonal is ignored. Labels, (..., n), are
+integers; tokens labelled -1 have no group and are left out. Coordinates have shape (..., n, axes). Leading axes
+(members, blocks, permutations) are broadcast, and functions return one result for each index along them, (...).
+`partitions` computes groups without labels, and `nulls` tests significance.
 
-Entries that are not finite (members that diverged) or zero (all tokens equal) give NaN and do not affect other entries.
+If a matrix is not finite (a member that diverged) or zero (all tokens equal), its result is NaN, and other results are
+not affected.
 
 >>> rng = np.random.default_rng(0)
 >>> labels = np.repeat([0, 1, 2], 10)
@@ -33,7 +34,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute `alignment.similarity` for each view of the blocks (`alignment.views`).
+    """Compute the similarities of tokens (`alignment.similarity`) for all blocks, their mean, and each block.
 
     Parameters
     ----------
@@ -42,16 +43,17 @@ def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
     Returns
     -------
     dict of int to ndarray, shape (..., n, n)
-        -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
+        Key -1: all blocks concatenated. Key -2: the mean over blocks. Keys 0, 1, ...: a single block.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
-    """Centre the vectors behind correlations over tokens, as in `similarities` of PEs, (..., n, n) -> (..., n, n).
+    """Remove the signal that is common to all tokens from correlations, (..., n, n) -> (..., n, n).
 
-    A signal common to all tokens makes all correlations positive and hides groups from `modularity` and `segregation`.
-    Centring removes it. Tokens with a centred vector of zero have correlation 0.
+    A common signal makes all correlations positive and hides groups from `modularity` and `segregation`. Correlations
+    are inner products of vectors, one per token. The mean over tokens is subtracted from these vectors, as in
+    `similarities` of PEs, and correlations are computed again. Tokens whose vector is then zero have correlation 0.
 
     >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a common signal
     >>> labels = np.repeat([0, 1], 3)
@@ -72,13 +74,11 @@ def centred(correlations: npt.ArrayLike) -> Array:
 def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the signed, asymmetric modularity Q* of a partition (Rubinov and Sporns, 2011).
 
-    With positive weights w+ = max(w, 0) and negative weights w- = max(-w, 0), their sums over all pairs v+ and v-, and
-    over the pairs of one token s+ and s-:
-
         Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
 
-    Both outer sums are over the pairs within groups. Formulas for unsigned weights (as in networkx) are meaningless for
-    negative weights.
+    Both sums are over the pairs within groups. w+ = max(w, 0) are the positive weights and w- = max(-w, 0) the negative
+    ones. s+ and s- are their sums over the pairs of one token, v+ and v- their sums over all pairs. Formulas for
+    unsigned weights (as in networkx) are meaningless for negative weights.
 
     Parameters
     ----------
@@ -102,8 +102,9 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute system segregation, (mean within - mean between) / mean within (Chan et al., 2014).
 
-    Means are over all pairs of tokens of the same group and of different groups. Negative similarities count as 0, as
-    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1.
+    The two means are over all pairs of tokens of the same group, and over all pairs of tokens of different groups.
+    Negative similarities count as 0, as in the paper by Chan et al. Unlike there, Fisher's transformation is not
+    applied, because a cosine may be 1.
 
     Parameters
     ----------
@@ -114,9 +115,9 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        1 if there is no similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if
-        few similarities are positive. NaN without pairs within and between groups, or without positive similarity
-        within groups.
+        1 if there is no similarity between groups, 0 if groups make no difference. It has no lower bound, so it is
+        noisy if few similarities are positive. NaN if there are no pairs within groups, no pairs between groups, or no
+        positive similarity within groups.
     """
     weights, groups, valid = _prepared(similar, labels)
     pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -131,7 +132,7 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labellings at once.
+    """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labels at once.
 
     Parameters
     ----------
@@ -172,8 +173,9 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several
-        most similar tokens, the fraction with the same label counts. NaN without labels.
+        The chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20 tokens. If
+        several tokens are equally similar to a token, the fraction of them with the same label counts. NaN if all
+        labels are -1.
     """
     weights, groups, valid = _prepared(similar, labels)
     labelled = groups.sum(axis=(-2, -1))
@@ -182,19 +184,20 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is their partner, such as the homologous region.
+    """Return the fraction of tokens whose most similar token is their partner, such as the opposite brain region.
 
-    For a permutation test, use `neighbor_agreement` with one label per pair, which has the same value.
+    For a permutation test, use `neighbor_agreement` with one label per pair of partners, which has the same value.
 
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
     partner : array-like of int, shape (..., n)
-        Index of the partner of each token, or -1.
+        Index of the partner of each token, or -1 for tokens without partner, which do not count.
 
     Returns
     -------
     ndarray, shape (...)
+        NaN if no token has a partner.
     """
     weights, valid = symmetric(similar)
     n = weights.shape[-1]
@@ -210,12 +213,12 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
 
 
 def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
-    """Return the mean normalized rank, by distance in space, of each token's most similar token. Chance is 0.5.
+    """Return how close in space each token's most similar token is, as a normalized rank, averaged over tokens.
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
     farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    Equal distances count one half. Ranks of equally similar tokens are averaged. Only the order of the distances
-    matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
+    Equal distances count one half. If several tokens are equally similar, their ranks are averaged. Only the order of
+    the distances matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
 
     Parameters
     ----------
@@ -225,16 +228,17 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
     Returns
     -------
     ndarray, shape (...)
-        1 if the most similar token is always the closest one, 0 if it is always the farthest one. NaN for fewer than
-        three tokens.
+        1 if the most similar token is always the closest one, 0 if it is always the farthest one, 0.5 at chance. NaN
+        for fewer than three tokens.
     """
     return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
 
 
 def by_places(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `nearest_mean` as a function for permutation tests, with `table` (n, n) computed only once.
+    """Return a function for permutation tests that computes `nearest_mean` of `table`, (n, n), with permuted tokens.
 
-    It takes similarities (..., n, n) and places (..., n), the index of the row of `table` of each token.
+    The function takes similarities, (..., n, n), and places, (..., n): for each token, the index of its row and column
+    in `table`. `table` itself, such as `farther`, is thus computed only once.
     """
     values = np.asarray(table)
 
@@ -246,8 +250,10 @@ def by_places(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], 
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
-    """Return for tokens i and j the fraction of other tokens that are farther from i than j, (..., n, axes) -> (..., n,
-    n). Equal distances count one half."""
+    """Return, for all tokens i and j, the fraction of other tokens that are farther from i than j is, (..., n, n).
+
+    `coordinates` has shape (..., n, axes). Equal distances count one half.
+    """
     points = np.asarray(coordinates, dtype=np.float64)
     if points.ndim < 2 or points.shape[-2] != n or not np.isfinite(points).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", points.shape)
@@ -258,7 +264,10 @@ def farther(coordinates: npt.ArrayLike, n: int) -> Array:
 
 
 def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
-    """Average table[i, j] over tokens i and their most similar tokens j, (..., n, n) and (..., n, n) -> (...)."""
+    """Return the mean of table[i, j] over tokens i, where j is the token most similar to i.
+
+    Shapes are (..., n, n) and (..., n, n) -> (...). If several tokens j are equally similar, their values are averaged.
+    """
     weights, valid = symmetric(similar)
     values = (nearest(weights) * np.asarray(table, dtype=np.float64)).sum(axis=-1)
     return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
@@ -280,7 +289,7 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
     Returns
     -------
     ndarray, shape (...)
-        NaN if all pairs of either are equal.
+        NaN if all pairs of one matrix have the same value.
     """
     one, two = pair_vectors(a, ranks), pair_vectors(b, ranks)
     if one.shape[-1] != two.shape[-1]:
@@ -289,8 +298,10 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
 
 
 def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
-    """Return the entries, or `ranks`, of all pairs, centred and scaled to length 1: (..., n, n) -> (..., n (n - 1) /
-    2). The inner product of two results is a correlation. NaN if the matrix is not finite, or if all pairs are equal.
+    """Return the values of all pairs of tokens as a centred vector of length 1, (..., n, n) -> (..., n (n - 1) / 2).
+
+    The inner product of two such vectors is a correlation. If `ranks`, values are replaced by their ranks. The vector
+    is NaN if the matrix is not finite, or if all pairs have the same value.
     """
     weights, valid = symmetric(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
@@ -305,8 +316,10 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
 
 
 def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite. Also return
-    which matrices are finite and not zero, (...)."""
+    """Return symmetrized matrices, (..., n, n), and which of them are finite and not zero, (...).
+
+    The diagonal is set to zero. A matrix that is not finite becomes zero.
+    """
     matrices = square(similar)
     finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     weights = np.where(finite[..., None, None] & ~np.eye(matrices.shape[-1], dtype=bool), matrices, 0.0)
@@ -315,7 +328,7 @@ def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def square(similar: npt.ArrayLike) -> Array:
-    """Convert to float64, and check that matrices are square."""
+    """Return matrices as float64, or raise `BadInput` if they are not square."""
     matrices = np.asarray(similar, dtype=np.float64)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
@@ -323,7 +336,7 @@ def square(similar: npt.ArrayLike) -> Array:
 
 
 def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:
-    """Check that labels are integers of at least -1, (..., n)."""
+    """Return labels, (..., n), as int64, or raise `BadInput` if they are not integers of at least -1."""
     values = np.asarray(labels)
     if values.ndim < 1 or values.shape[-1] != n or values.dtype.kind not in "iub":
         actual = (values.dtype.name, values.shape)
@@ -335,7 +348,10 @@ def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:
 
 
 def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Return symmetric weights, one-hot groups (..., n, k) without -1, and which matrices are valid."""
+    """Return symmetric weights, (..., n, n), one-hot groups, (..., n, k), and which matrices are valid, (...).
+
+    Tokens labelled -1 are in no group: their row of the groups is zero.
+    """
     weights, valid = symmetric(similar)
     values = whole_numbers("labels", labels, weights.shape[-1])
     names = np.unique(values)
@@ -343,7 +359,10 @@ def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Arr
 
 
 def _excess_weight(weights: Array, groups: Array) -> tuple[Array, Array]:
-    """Return the sum of weights within groups minus its expectation from node strengths, and the sum of all weights."""
+    """Return the sum of weights within groups minus its expectation, and the sum of all weights, (...) each.
+
+    The expectation is that of random weights with the same sum for each token.
+    """
     pulls = weights @ groups  # (..., n, k)
     strength = pulls.sum(axis=-1) * groups.sum(axis=-1)  # (..., n), among the labelled
     total = strength.sum(axis=-1)
@@ -353,7 +372,10 @@ def _excess_weight(weights: Array, groups: Array) -> tuple[Array, Array]:
 
 
 def nearest(weights: Array) -> Array:
-    """Return the most similar token of each token as weights (..., n, n) that sum to 1, shared between ties."""
+    """Return which token is most similar to each token, as a matrix (..., n, n) with rows that sum to 1.
+
+    A row is 1 for the most similar token and 0 for the others. If k tokens are equally similar, each has 1 / k.
+    """
     n = weights.shape[-1]
     if n < 2:
         return np.zeros_like(weights)
@@ -364,6 +386,6 @@ def nearest(weights: Array) -> Array:
 
 
 def _without_rounding(values: Array, axes: tuple[int, ...] = (-2, -1)) -> Array:
-    """Round to a millionth of the largest value, so that equal values on a regular grid are ties."""
+    """Return values divided by the largest one and rounded to six digits, so that equal values on a grid are ties."""
     unit = np.abs(values).max(axis=axes, keepdims=True, initial=0.0)
     return np.asarray((values / np.where(unit > 0, unit, 1.0)).round(6))

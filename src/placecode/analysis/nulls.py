@@ -1,10 +1,10 @@
-"""Null models for the measures of `modules`: shuffled labels, and random maps with the same smoothness.
+"""Test the measures of `modules` for significance: permutation tests, and random maps with the same smoothness.
 
-`shuffles` permutes labels and keeps group sizes, which is valid if tokens are exchangeable. Brain regions are not: near
-regions are similar, so any smooth map agrees with compact groups better than with shuffled ones. `smooth_nulls`
-therefore draws random maps with the same spatial smoothness.
+`label_null` and `matrix_null` permute tokens (`shuffles`), which is valid if tokens are exchangeable. Brain regions are
+not: near regions are similar, so any smooth map agrees with compact groups better than with shuffled ones.
+`smooth_nulls` therefore draws random maps with the same spatial smoothness.
 
-Tests are one-sided: larger values mean more structure. Entries without a value have no p.
+Tests are one-sided: larger values mean more structure. If a measure is NaN, its p value is NaN too.
 
 >>> from placecode.analysis.modules import modularity, similarities
 >>> rng = np.random.default_rng(0)
@@ -32,11 +32,12 @@ Array = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]
 
 SAME = 1e-9
-"""Values that differ by less count as equal, for example of permutations that only rename groups."""
+"""Two values of a measure count as equal if they differ by less than this, because of rounding. For example, a
+permutation that only renames groups gives an equal value."""
 
 
 class Chance(NamedTuple):
-    """A measure and its null distribution, arrays of shape (...)."""
+    """A measure and its null distribution, as the tests of this module return them. Arrays have shape (...)."""
 
     value: Array
     """The measure."""
@@ -49,7 +50,7 @@ class Chance(NamedTuple):
     z: Array
     """z-score of the measure in the null distribution. NaN if all draws are equal."""
     p: Array
-    """One-sided p value, (1 + number of draws at least as high) / (1 + draws)."""
+    """One-sided p value: (1 + number of draws that are at least as high as the measure) / (1 + number of draws)."""
 
 
 def label_null(
@@ -59,7 +60,7 @@ def label_null(
     draws: int = 1000,
     seed: int = 0,
 ) -> Chance:
-    """Permutation test of a measure with shuffled labels.
+    """Test a measure against its null distribution with shuffled labels (permutation test).
 
     Parameters
     ----------
@@ -67,10 +68,15 @@ def label_null(
         Function of similarities (..., n, n) and labels (..., n) that broadcasts leading axes, as in `modules`.
     similar : array-like, shape (..., n, n)
     labels : array-like, shape (n,) or (n, axes)
-        Labels, of which -1 are not shuffled, or coordinates.
+        Label or coordinates of each token. Tokens labelled -1 are not shuffled.
     draws : int
         Number of permutations.
     seed : int
+
+    Returns
+    -------
+    Chance
+        Arrays of shape (...).
     """
     orders = shuffles(labels, draws, seed)
     matrices, values = square(similar), np.asarray(labels)
@@ -96,14 +102,15 @@ def smooth_nulls(
 ) -> dict[str, Chance]:
     """Test measures against random maps with the same spatial smoothness, by Moran spectral randomization.
 
-    Wagner and Dray (2015). A map is decomposed into spatial patterns from coarse to fine, the eigenvectors of the
-    centred matrix of inverse distances. Each pattern gets a random sign. The signs are applied to the vectors behind
-    the similarities, and cosines are computed from the result.
+    The method is that of Wagner and Dray (2015). Similarities are inner products of vectors, one per token. Each
+    feature of these vectors is a map over the tokens. A map is decomposed into spatial patterns from coarse to fine,
+    the eigenvectors of the centred matrix of inverse distances. Each pattern is multiplied by a random sign, the same
+    for all features. Cosines of the resulting vectors are the similarities of a random map.
 
     Parameters
     ----------
     statistics : mapping of str to callable
-        Functions of similarities (..., n, n). They share the draws, which take most of the time.
+        Functions of similarities (..., n, n). All are applied to the same random maps, which take most of the time.
     similar : array-like, shape (..., n, n)
         Cosines or correlations, including the diagonal.
     coordinates : array-like, shape (n, axes)
@@ -112,15 +119,20 @@ def smooth_nulls(
         Number of random maps.
     seed : int
     hemispheres : array-like, shape (n,), optional
-        If set, patterns are computed in each hemisphere, and draws are independent between hemispheres. Otherwise
-        patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
+        Hemisphere of each token. If set, patterns are computed in each hemisphere, and random signs are independent
+        between hemispheres. Otherwise patterns of a symmetric brain are symmetric, and symmetric maps stay symmetric.
+
+    Returns
+    -------
+    dict of str to Chance
+        Arrays of shape (...), for each name in `statistics`.
 
     Notes
     -----
-    The test is approximate. For smooth noise at the 94 centres of the AAL2 atlas and compact groups, 1 to 10% of the
-    tests have p <= 0.05, for all measures and degrees of smoothness. With `shuffles` it is 50 to 100%, and with spin
-    tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six (spin tests: 40 to
-    90%).
+    The test is approximate. For smooth noise at the 94 centres of the AAL2 atlas and compact groups, where 5% are
+    expected, 1 to 10% of the tests have p <= 0.05, for all measures and degrees of smoothness. With `shuffles` it is 50
+    to 100%, and with spin tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six
+    clouds (spin tests: 40 to 90%).
     """
     matrices = square(similar)
     n = matrices.shape[-1]
@@ -161,9 +173,10 @@ def smooth_nulls(
 
 
 def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike, ranks: bool = False) -> Chance:
-    """Permutation test of `modules.matrix_correlation`. With orders from `shuffles` it is the Mantel test.
+    """Test `modules.matrix_correlation` by permuting tokens. With orders from `shuffles`, this is the Mantel test.
 
-    Pairs with a common token are not independent, so a test over n (n - 1) / 2 pairs would be far too significant.
+    Pairs with a common token are not independent. A test that treats all n (n - 1) / 2 pairs as independent would give
+    far too small p values.
 
     Parameters
     ----------
@@ -172,7 +185,12 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     orders : array-like of int, shape (draws, n)
         Permutations of the tokens of `matrix`.
     ranks : bool
-        Spearman's instead of Pearson's correlation.
+        Whether to use Spearman's instead of Pearson's correlation.
+
+    Returns
+    -------
+    Chance
+        Arrays of shape (...).
     """
     pairs, true = pair_vectors(similar, ranks), pair_vectors(matrix, ranks)
     n = np.shape(similar)[-1]
@@ -199,13 +217,15 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     Parameters
     ----------
     labels : array-like, shape (n,) or (n, axes)
-        Tokens labelled -1 are not moved. Coordinates (n, axes) are permuted over all tokens.
-    draws, seed : int
+        Label or coordinates of each token. Tokens labelled -1 are not permuted.
+    draws : int
+        Number of permutations.
+    seed : int
 
     Returns
     -------
     ndarray of int64, shape (draws, n)
-        Index of the token whose label each token gets.
+        For each token, the index of the token whose label or coordinates it gets.
     """
     values = np.asarray(labels)
     if values.ndim < 1:
@@ -218,12 +238,15 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
 
 
 def _chunk(n: int) -> int:
-    """Return the number of draws whose matrices fit into 16 MB."""
+    """Return the number of draws whose matrices, (n, n) each, fit into 16 MB together."""
     return max(1, 2_000_000 // max(n, 1) ** 2)
 
 
 def _chance(values: Array) -> Chance:
-    """Compare the first value of (..., 1 + draws) with the draws. A draw of NaN counts as at least as high."""
+    """Return the comparison of a measure with its null distribution, (..., 1 + draws) -> (...).
+
+    The first value is the measure, the others are draws. A draw of NaN counts as at least as high as the measure.
+    """
     value, null = values[..., 0], values[..., 1:]
     known = ~np.isnan(null)
     count = known.sum(axis=-1)

@@ -1,8 +1,8 @@
-"""Clustering of tokens without labels, and agreement of clusters with true labels.
+"""Cluster tokens by their similarity (modularity, k-means), and compare clusters with true labels (ARI, AMI).
 
-`best_partition` and `clusters` compute labels (..., n) from similarities (..., n, n). `ari`, `ami` and
-`shared_information` compare two labellings (..., n). Similarities and labels are as in `modules`. If a similarity
-matrix is zero or not finite, all labels are -1.
+`best_partition` and `clusters` compute a cluster label for each token, (..., n), from similarities, (..., n, n). `ari`,
+`ami` and `shared_information` compare two arrays of labels, (..., n). Similarities and labels are as in `modules`. If a
+similarity matrix is zero or not finite, all its labels are -1.
 
 >>> from placecode.analysis.modules import similarities
 >>> rng = np.random.default_rng(0)
@@ -28,24 +28,24 @@ from placecode.validation import whole_number
 
 
 def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
-    """Maximize the signed `modularity` Q* with the Louvain method.
+    """Divide tokens into groups with the highest signed `modularity` Q*, by the Louvain method.
 
-    Tokens move one by one to the group with the largest gain in Q*, then whole groups in the same way, until nothing
-    moves. The result is a local optimum: moving any single token would not increase Q*. The Q* of the best partition is
-    above 0 even for noise, so compare it with the value before training.
+    Tokens are moved one by one to the group with the largest gain in Q*. Then whole groups are moved in the same way,
+    until no move helps. The result is a local optimum: moving any single token would not increase Q*. The Q* of the
+    best partition is above 0 even for noise, so compare it with the value before training.
 
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
     seed : int
-        The partition of a matrix does not depend on other matrices.
+        Seed of the random orders. It is used anew for every matrix, so results do not depend on other matrices.
     restarts : int
-        Number of random orders of the tokens. The best result is returned.
+        Number of random orders in which tokens are moved. The best result is returned.
 
     Returns
     -------
     ndarray of int64, shape (..., n)
-        Groups, numbered by their first token.
+        Group of each token. Groups are numbered from 0 in the order of their first tokens.
     """
     weights, valid = symmetric(similar)
     whole_number("restarts", restarts, 1)
@@ -60,21 +60,24 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
 
 
 def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
-    """Cluster tokens with scikit-learn's k-means, the best of ten starts.
+    """Divide tokens into k clusters with scikit-learn's k-means, the best of ten starts.
 
     k-means is applied to vectors whose inner products are the similarities. For the `similarity` of a PE, these are the
-    centred PEs scaled to length 1, up to a rotation. For other matrices, only positive eigenvalues are used. The
-    diagonal matters here.
+    centred PEs scaled to length 1, up to a rotation. For other matrices, only positive eigenvalues are used. Unlike
+    elsewhere, the diagonal of the matrix matters.
 
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
-    k, seed : int
+    k : int
+        Number of clusters.
+    seed : int
+        Seed of the random starts.
 
     Returns
     -------
     ndarray of int64, shape (..., n)
-        Clusters from 0 to k - 1.
+        Cluster of each token, from 0 to k - 1.
     """
     # imported here because it takes a second, and most callers do not need it
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
@@ -98,12 +101,12 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
 
 def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the adjusted Rand index of two labellings, as in scikit-learn, for many labellings at once.
+    """Compute the adjusted Rand index (ARI) of clusters and labels, as in scikit-learn, for many arrays at once.
 
     Parameters
     ----------
     found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
+        Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
 
     Returns
     -------
@@ -122,12 +125,12 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute scikit-learn's adjusted mutual information, which suits groups of very different sizes.
+    """Compute scikit-learn's adjusted mutual information (AMI), which suits groups of very different sizes.
 
     Parameters
     ----------
     found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
+        Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
 
     Returns
     -------
@@ -146,9 +149,10 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the mutual information of two labellings in nats, without adjustment; arguments as in `ari`.
+    """Compute the mutual information of clusters and labels in nats, without adjustment for chance, (...).
 
-    Permuting labels keeps group sizes, so it ranks permutations as `ami` does, in a hundredth of the time.
+    Arguments are as in `ari`. It can replace `ami` in permutation tests, in a hundredth of the time: a permutation of
+    the labels does not change group sizes, so both measures rank permutations equally.
     """
     counts = _contingency(found, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
@@ -159,12 +163,16 @@ def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def _both(found: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labels, ...]:
+    """Return clusters and labels as int64 arrays of one shape, (..., n), or raise `BadInput`."""
     n = np.shape(found)[-1] if np.ndim(found) else 0
     return np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
 
 
 def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Return the contingency table of two labellings, (..., n) and (..., n) -> (..., k, m), without -1."""
+    """Return how many tokens have each of k clusters and each of m labels, (..., n) and (..., n) -> (..., k, m).
+
+    Tokens with -1 are left out.
+    """
     groups, true = _both(found, labels)
     known = (groups >= 0) & (true >= 0)
     # (..., n, k) and (..., n, m)
@@ -173,16 +181,18 @@ def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def _pairs(counts: npt.ArrayLike) -> Array:
+    """Return the number of pairs in groups of these sizes."""
     sizes = np.asarray(counts, dtype=np.float64)
     return sizes * (sizes - 1) / 2
 
 
 def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    """Return the indices at which `valid` is True, as tuples."""
     return [entry for entry in np.ndindex(valid.shape) if valid[entry]]
 
 
 def _gains(weights: Array) -> Array:
-    """Return the matrix (n, n) whose sum over the pairs within groups is `modularity`."""
+    """Return a matrix (n, n). The `modularity` of any partition is its sum over pairs within groups, with i = j."""
     both = np.abs(weights).sum()
     gains = np.zeros_like(weights)
     for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):
@@ -193,7 +203,7 @@ def _gains(weights: Array) -> Array:
 
 
 def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
-    """Return locally optimal partitions, (restarts, n), from different orders of the tokens."""
+    """Return one locally optimal partition per restart, (restarts, n). Each uses other random orders of the tokens."""
     copies = np.broadcast_to(gains, (restarts, *gains.shape))
     labels = np.tile(np.arange(len(gains)), (restarts, 1))
     while True:
@@ -209,7 +219,10 @@ def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
 
 
 def _move_items(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
-    """Move items one by one to the group with the largest gain until no move helps; return whether any moved."""
+    """Move items (tokens or groups) one by one to the group with the largest gain, until no move helps.
+
+    Returns the new labels, (restarts, n), and whether any item was moved. `gains` has shape (restarts, n, n).
+    """
     restarts, n = labels.shape
     row, labels, any_moved = np.arange(restarts), labels.copy(), False
     pulls = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
@@ -232,7 +245,7 @@ def _move_items(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple
 
 
 def numbered(labels: npt.NDArray[np.integer]) -> Labels:
-    """Renumber groups by their first token.
+    """Return labels, (n,), with groups renumbered from 0 in the order of their first tokens.
 
     >>> numbered(np.array([7, 3, 7, 5])).tolist()
     [0, 1, 0, 2]

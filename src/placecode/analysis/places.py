@@ -1,6 +1,6 @@
-"""Comparison of a learned arrangement with known positions of the tokens in space.
+"""Compare a learned arrangement of tokens with their known positions in space, such as pixels or brain regions.
 
-A similarity is a matrix (..., n, n) of PEs or of data, as in `modules`.
+The argument `similar` is a matrix of similarities of tokens, (..., n, n), of PEs or of data, as in `modules`.
 
 >>> grid = np.stack(np.divmod(np.arange(9), 3), axis=1)  # a square of 3 x 3
 >>> near = neighbors_in_space(grid)
@@ -27,20 +27,20 @@ Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 SAME_PLACE = 1e-9
-"""Points coincide if their distance is a smaller fraction of the largest distance."""
+"""Two points count as equal if their distance is at most this fraction of the largest distance."""
 BALL_TOLERANCE = 1e-9
-"""A point counts as on a ball if it exceeds the ball by a smaller fraction of its size."""
+"""A point counts as on the surface of a ball if it is outside by at most this fraction, because of rounding."""
 CHUNK_VALUES = 2_000_000
-"""Maximum number of values of a temporary array."""
+"""Maximum number of values in a temporary array of `neighbors_in_space`, which limits memory use."""
 
 
 def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
-    """Compute the Gabriel graph (Gabriel and Sokal, 1969) of positions, (n, k) -> (n, n).
+    """Return whether two tokens are neighbours in space (Gabriel graph), from their positions, (n, k) -> (n, n).
 
-    Two points are neighbours if no other point is in or on the ball whose diameter joins them: on a square grid the
-    four adjacent cells. There is no threshold or unit of length, and the graph is connected in any number of
-    dimensions. Coincident points are neighbours of each other and have the same other neighbours. All triples are
-    compared, which takes about a second for 1,000 points.
+    Two points are neighbours if no other point is in or on the ball whose diameter joins them (Gabriel and Sokal,
+    1969). On a square grid, these are the four adjacent cells. There is no threshold or unit of length, and the graph
+    is connected in any number of dimensions. Points at the same position are neighbours of each other and have the same
+    other neighbours. All triples are compared, which takes about a second for 1,000 points.
     """
     points = checked(positions)
     points = points - points.mean(axis=0)
@@ -48,8 +48,8 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     for axis in points.T:
         squares += (axis[:, None] - axis) ** 2
     same: Bools = squares <= SAME_PLACE**2 * squares.max()
-    # by Thales, k is in or on the ball of i and j if |ik|^2 + |jk|^2 <= |ij|^2; points that coincide with i or j are
-    # not considered
+    # by Thales' theorem, k is in or on the ball of i and j if |ik|^2 + |jk|^2 <= |ij|^2; points k at the position of i
+    # or j are not considered
     third = np.where(same, np.inf, squares)
     near: Bools = same.copy()
     step = max(1, CHUNK_VALUES // max(len(points), 1) ** 2)
@@ -64,11 +64,13 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
 def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     """Compute a map of the tokens from their similarities by Isomap (Tenenbaum et al., 2000), (n, n) -> (n, axes).
 
-    Distant tokens are about equally dissimilar, so only similarities of near tokens are used. Distances are the angles
-    between vectors, added along the shortest path over `near` nearest neighbours. A minimum spanning tree keeps the
-    graph connected. Angles are divided by those to the last of the nearest neighbours (local scaling, Zelnik-Manor and
-    Perona, 2004), because tokens at the edge have fewer near neighbours. Classical scaling gives the map, with axes as
-    in `geometry.mds`. NaN if a similarity is not finite.
+    Distant tokens are about equally dissimilar, so only the similarities of near tokens are used. Each token is
+    connected with its `near` most similar tokens, and a minimum spanning tree keeps this graph connected. The length of
+    a connection is the angle between both vectors, the arc cosine of their similarity. Tokens at the edge have fewer
+    near neighbours. A length is therefore divided by the geometric mean of two angles, those of both tokens to the last
+    of their nearest neighbours (local scaling, Zelnik-Manor and Perona, 2004). The distance of two tokens is the length
+    of the shortest path. Classical scaling of these distances gives the map, with axes as in `geometry.mds`. The map is
+    NaN if a similarity is not finite.
 
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
@@ -98,8 +100,9 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
 def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token is near, (..., n, n) and bool (..., n, n) -> (...).
 
-    Chance level is the fraction of ordered pairs that are near, 0.036 on a 10 x 10 grid. With several most similar
-    tokens, the near fraction of them counts. NaN if the matrix is zero or not finite.
+    `near` says which tokens are near each other, for example `neighbors_in_space`. The chance level is the fraction of
+    ordered pairs that are near, 0.036 on a 10 x 10 grid. If several tokens are equally similar to a token, the fraction
+    of them that is near counts. The result is NaN if the similarities are all zero or not finite.
     """
     true, n = np.asarray(near), square(similar).shape[-1]
     if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
@@ -110,9 +113,10 @@ def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
 def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
     """Return how well a map (n, k) fits the true positions (n, k): 1 minus the Procrustes disparity.
 
-    This is the fraction of the variance of one map that the other explains after the best translation, rotation,
-    reflection and scaling, from 0 to 1. It measures the whole map rather than local neighbourhoods. n random points on
-    two axes reach about 1.5 / n. NaN if all points of either are equal, or if the map is not finite.
+    This is the fraction of the variance of the positions that the map explains after the best translation, rotation,
+    reflection and scaling, from 0 to 1. It measures the whole map rather than local neighbourhoods. A map of n random
+    points on two axes reaches about 1.5 / n. The result is NaN if all points of the map or all positions are equal, or
+    if the map is not finite.
     """
     map_, true = np.asarray(placed, dtype=np.float64), checked(positions)
     if map_.shape != true.shape:
@@ -129,7 +133,7 @@ def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
 
 
 def checked(positions: npt.ArrayLike) -> Array:
-    """Return a copy of positions (n, k) as float64, after a check for finite numbers."""
+    """Return a copy of positions, (n, k), as float64, or raise `BadInput` if their shape or a value is invalid."""
     points = np.array(positions, dtype=np.float64)
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
         raise must_be("positions", "finite numbers (tokens, axes), at least one of each", points.shape)

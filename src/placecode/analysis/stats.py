@@ -1,9 +1,9 @@
-"""Confidence intervals over seeds, rank correlations of measures, and permutation tests.
+"""Statistics over seeds: confidence intervals, rank correlations of two measures, and permutation tests.
 
-A table has shape (..., settings, seeds). Members with the same seed share initial weights and data, so seeds are the
-independent units, not members or puzzles. `bootstrap` and `permutation_within` resample whole seeds with all their
-settings. Correlations are rank correlations, because measures have different scales. NaN marks missing values (members
-that diverged). They are left out, together with the paired values in other arrays.
+A table of a measure has shape (..., settings, seeds). Members with the same seed share initial weights and data, so
+seeds are the independent units, not members or puzzles. `bootstrap` and `permutation_within` resample whole seeds with
+all their settings. Correlations are rank correlations, because measures have different scales. NaN marks a missing
+value (a member that diverged). It is left out, together with the paired values in other arrays.
 
 >>> interval([0.90, 0.92, 0.97])
 Interval(mean=0.93, low=0.8404..., high=1.0195...)
@@ -30,11 +30,11 @@ Array = npt.NDArray[np.float64]
 
 
 LEAST_SEEDS = 8
-"""Smallest number of seeds for a bootstrap. With 5 seeds, a 95% interval contains the mean in only 83% of cases."""
+"""Smallest number of seeds for `bootstrap`. With 5 seeds, a 95% interval contains the mean in only 83% of cases."""
 
 
 class Interval(NamedTuple):
-    """A mean, or another estimate, and its confidence interval, as a tuple (mean, low, high)."""
+    """A mean or another estimate, and the lower and upper bound of its confidence interval: (mean, low, high)."""
 
     mean: float
     low: float
@@ -56,7 +56,7 @@ def interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) ->
     Returns
     -------
     Interval
-        Bounds are NaN for a single value. All are NaN without values.
+        Bounds are NaN for a single value. Mean and bounds are NaN if there is no value.
     """
     known = np.asarray(values, dtype=np.float64).ravel()
     known = known[~np.isnan(known)]
@@ -100,7 +100,7 @@ def half_width(std: float, n: int, level: float = 0.95) -> float:
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     """Compute Spearman's rank correlation, (..., k) and (..., k) -> (...).
 
-    NaN if either array is constant, or with fewer than 3 pairs.
+    The result is NaN if one array is constant, or with fewer than 3 pairs.
 
     >>> float(spearman([1, 2, 3, np.nan], [1, 4, 9, 0]))
     1.0
@@ -111,14 +111,14 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
 def partial(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
     """Compute the partial rank correlation of x and y, controlling for `given`, (..., k) each -> (...).
 
-    Ranks of x and y are replaced by their residuals in a linear regression on the ranks of `given`. NaN if nothing of x
-    or y is left, or with fewer than 4 pairs.
+    Ranks of x and y are replaced by their residuals in a linear regression on the ranks of `given`. The result is NaN
+    if all residuals of x or of y are zero, or with fewer than 4 pairs.
     """
     return _correlation(*_together(x, y, given), axes=(-1,))
 
 
 def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-    """Correlate the means over seeds of two measures across settings.
+    """Average two measures over seeds, and correlate the means across settings.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        Spearman's correlation.
+        Spearman's correlation, or NaN as in `spearman`.
     """
     tables = np.stack(_together(x, y, axes=2))  # (2, ..., s, k)
     known = ~np.isnan(tables).any(axis=0)  # (..., s, k)
@@ -141,9 +141,9 @@ def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
 def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     """Correlate two measures across seeds within settings.
 
-    Seeds are ranked within each setting, ranks are centred there, and one correlation is computed over all settings.
-    The result does not depend on effects of settings on the level or scale of x and y. With a single setting it is
-    `spearman`. The pairs are not independent, so use `bootstrap` and `permutation_within` for inference.
+    Seeds are ranked within each setting, ranks are centred in each setting, and one correlation is computed over all
+    settings. Effects of a setting on the level or scale of x and y therefore do not matter. With a single setting, the
+    result is `spearman`. The pairs are not independent, so use `bootstrap` and `permutation_within` for inference.
 
     Parameters
     ----------
@@ -152,12 +152,13 @@ def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
+        NaN if ranks of x or y do not vary, or if there are too few seeds.
     """
     return _correlation(*_together(x, y, axes=2), axes=(-2, -1))
 
 
 def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
-    """Compute `within`, controlling for a third measure.
+    """Compute the correlation `within` settings, controlling for a third measure, `given`.
 
     The regression on `given` has a separate slope in each setting. With a single setting the result is `partial`. With
     few seeds, ranks remove a strong common cause only in part: with 15 seeds and correlations of 0.7 to 0.8 with
@@ -170,6 +171,7 @@ def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Ar
     Returns
     -------
     ndarray, shape (...)
+        NaN as in `within`.
     """
     return _correlation(*_together(x, y, given, axes=2), axes=(-2, -1))
 
@@ -204,8 +206,10 @@ def bootstrap(
     Parameters
     ----------
     statistic : callable
-        Function of tables with a leading axis of draws that returns one number per draw, such as `within`.
+        Function of tables with an added first axis, the bootstrap samples, that returns one number per sample. An
+        example is `within`.
     *tables : array-like, shape (..., seeds)
+        The arguments of `statistic`, without the axis of samples.
     level : float
         Confidence level.
     draws : int
@@ -215,13 +219,14 @@ def bootstrap(
     Returns
     -------
     Interval
-        Bounds are NaN for fewer than `LEAST_SEEDS` seeds, or if the statistic is NaN for the tables or for most draws.
+        The estimate is the statistic of the tables. Bounds are NaN for fewer than `LEAST_SEEDS` seeds, or if the
+        statistic is NaN for the tables or for more than half of the samples.
 
     Notes
     -----
-    With 15 seeds, 95% intervals have a lower coverage: 91% for the mean of normal values (use `interval`), 93 to 96%
-    for `within` at correlations up to 0.5, and 85 to 89% at 0.8. There they are biased towards 0, because ranks of few
-    seeds underestimate strong correlations (0.75 instead of 0.79).
+    With 15 seeds, the actual coverage of 95% intervals is 91% for the mean of normal values (use `interval` there), 93
+    to 96% for `within` at correlations up to 0.5, and 85 to 89% at a correlation of 0.8. At 0.8, intervals are biased
+    towards 0, because ranks of few seeds underestimate strong correlations (0.75 instead of 0.79).
     """
     joint = _together(*tables, alike=False)
     present = np.all([~np.isnan(table).all(axis=tuple(range(table.ndim - 1))) for table in joint], axis=0)  # (k,)
@@ -248,8 +253,8 @@ def bootstrap(
 def paired_permutation(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Return the two-sided p value of a paired permutation test of the mean difference, (k,) and (k,).
 
-    The test is exact up to 16 pairs. With more, it uses 20,000 random sign changes. The smallest p of k pairs is
-    2 / 2^k. NaN without pairs, or if a difference is infinite.
+    The test is exact up to 16 pairs. With more, it uses 20,000 random sign changes. The smallest possible p value of k
+    pairs is 2 / 2^k in the exact test. The result is NaN without pairs, or if a difference is infinite.
     """
     a, b = _together(a, b)
     if a.ndim != 1:
@@ -273,8 +278,9 @@ def permutation_within(
 ) -> float:
     """Return the two-sided p value of `within`, or of `within_given`, by permuting the seeds of x and `given`.
 
-    A seed keeps its values in all settings, so effects of a seed on all settings are accounted for. If `given` strongly
-    affects both measures, about 10% of the tests under the null hypothesis have p < 0.05, see `within_given`.
+    The same permutation is applied in all settings, so effects of a seed that are common to all settings are accounted
+    for. If `given` strongly affects both measures, about 10% of the tests have p < 0.05 under the null hypothesis, for
+    the reason explained in `within_given`.
 
     Parameters
     ----------
@@ -308,7 +314,9 @@ def permutation_within(
 
 
 def fdr(p: npt.ArrayLike) -> Array:
-    """Adjust p values of any shape for multiple testing by the Benjamini-Hochberg procedure. NaNs are ignored.
+    """Return p values of any shape adjusted for multiple testing by the Benjamini-Hochberg procedure.
+
+    NaNs stay NaN and do not count as tests.
 
     >>> fdr([0.01, np.nan, 0.04, 0.02])
     array([0.03,  nan, 0.04, 0.03])
@@ -323,7 +331,8 @@ def fdr(p: npt.ArrayLike) -> Array:
 
 
 def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
-    """Convert arrays to float64, and check that their last axes are equal. `alike` broadcasts them to one shape."""
+    """Return arrays as float64, after a check that the sizes of their last `axes` axes are equal. If `alike`, they are
+    also broadcast to one shape."""
     doubles = [np.asarray(array, dtype=np.float64) for array in arrays]
     shapes = [array.shape for array in doubles]
     if min(map(len, shapes)) < axes or len({shape[-axes:] for shape in shapes}) > 1:
@@ -333,12 +342,13 @@ def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list
 
 
 def _correlation(x: Array, y: Array, *given: Array, axes: tuple[int, ...]) -> Array:
-    """Correlate ranks along the last axis over `axes`, controlling for the ranks of `given`."""
+    """Return the correlation over `axes` of ranks along the last axis, controlling for the ranks of `given`."""
     return _rank_correlation(*_ranks(np.stack([x, y, *given])), axes)
 
 
 def _ranks(joint: Array) -> tuple[Array, Array]:
-    """Return centred ranks along the last axis of t tables, (t, ..., k), and weights, 0 if a table has no value."""
+    """Return the centred ranks of t tables along the last axis, (t, ..., k), and weights, (..., k). A weight is 1, or 0
+    if the value is missing in one of the tables."""
     known = np.asarray(~np.isnan(joint).any(axis=0))  # (..., k)
     count = known.sum(axis=-1, keepdims=True)
     ranks = stats.rankdata(np.where(known, joint, np.nan), axis=-1, nan_policy="omit") - (count + 1) / 2
@@ -346,9 +356,11 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
 
 
 def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return `_ranks` of tables (t, s, k) with resampled seeds, (t, draws, s, k), and counts of seeds as weights,
-    (draws, s, k). A centred rank is half the difference between the numbers of smaller and larger values, so counting
-    replaces sorting."""
+    """Return the `_ranks` of tables, (t, s, k), in bootstrap samples with the seeds `drawn`, (draws, k).
+
+    Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count how often a seed is in the sample. A centred rank
+    is half the difference between the numbers of smaller and of larger values, so counting replaces sorting.
+    """
     known = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -358,7 +370,8 @@ def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array,
 
 
 def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Array:
-    """Return the weighted correlation of the first two tables of centred ranks, controlling for the others."""
+    """Return the weighted correlation, over `axes`, of the first two tables of centred ranks, controlling for the other
+    tables. NaN if the ranks of a table do not vary or there are too few values."""
     x, y, *controls = ranks
     for control in controls:
         size = (weights * control**2).sum(axis=-1, keepdims=True)
@@ -366,11 +379,11 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
         x, y = (values - unit * (weights * unit * values).sum(axis=-1, keepdims=True) for values in (x, y))
     freedom = np.maximum(weights.sum(axis=-1, keepdims=True) - 1 - len(controls), 0).sum(axis=axes)
     xx, xy, yy = ((weights * a * b).sum(axis=axes) for a, b in ((x, x), (x, y), (y, y)))
-    defined = (freedom >= 2) & (np.minimum(xx, yy) > 1e-12)  # two points always are on a line; ignore rounding errors
+    defined = (freedom >= 2) & (np.minimum(xx, yy) > 1e-12)  # two points are always on a line; 1e-12 ignores rounding
     value = xy / np.sqrt(np.where(defined, xx * yy, 1.0))
     return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
 def _at(table: Array, index: npt.NDArray[np.int64]) -> Array:
-    """Select seeds for each row of the index, (..., k) and (draws, k) -> (draws, ..., k)."""
+    """Return the table with the seeds of each row of `index`, (..., k) and (draws, k) -> (draws, ..., k)."""
     return np.moveaxis(table[..., index], -2, 0)

@@ -1,9 +1,9 @@
-"""Target arrangements to compare learned PEs with, computed from the true coordinates of the tokens.
+"""Compute target arrangements to compare learned PEs with, from the true coordinates of the tokens.
 
-They contain different information on a grid. "one-hot" contains equality of rows and columns, but no order. "grid"
-contains distances only. "2d-fixed" contains both, and is the paper's target. "relation" contains which tokens share a
-row or a column, as attention requires. The rotated target is a control: measures of arrangement do not depend on
-rotations.
+On a grid, targets contain different information. "one-hot" says which tokens are in the same row and in the same
+column, but not the order of rows and columns. "grid" contains distances only. "2d-fixed", the paper's target, contains
+both. "relation" says which tokens share a row or a column, which is what attention requires. "2d-fixed rotated" is a
+control: it must give the same results as "2d-fixed", because the measures do not depend on rotations.
 
 >>> cells = np.stack(np.divmod(np.arange(16), 4), axis=1)  # row and column of each token, (n, k)
 >>> {name: target.shape[1] for name, target in targets(cells, 160).items()}
@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 
 
 def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Array]:
-    """Return the target arrangements.
+    """Return the target arrangements by name.
 
     Parameters
     ----------
@@ -36,9 +36,10 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
     Returns
     -------
     dict of str to ndarray, shape (n, features)
-        "2d-fixed" (or 1d, 3d, ..., by the number of coordinates): `encodings.sinusoid`. "2d-fixed rotated": the same
-        times a random orthogonal matrix. "one-hot": one feature per row and per column. "grid": the coordinates.
-        "relation": one feature per token, 1 for tokens that share a coordinate with it, including itself.
+        "2d-fixed" (or 1d, 3d, ..., by the number of coordinates): `encodings.sinusoid` of the positions. "2d-fixed
+        rotated": "2d-fixed" times a random orthogonal matrix. "one-hot": one feature per row and one per column, 1 for
+        the tokens in it. "grid": the coordinates. "relation": one feature per token, 1 for the tokens that share a
+        coordinate with this token, including itself.
     """
     points = checked(positions)
     fixed = sinusoid(points, width)
@@ -54,15 +55,17 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
 
 
 def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which different tokens share at least one coordinate, such as a row or a column.
+    """Return whether two different tokens share at least one coordinate, such as a row or a column.
 
     Parameters
     ----------
     positions : array-like, shape (n, k)
+        True coordinates of the tokens.
 
     Returns
     -------
     ndarray of bool, shape (n, n)
+        The diagonal is False.
 
     Examples
     --------
@@ -74,5 +77,5 @@ def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 
 
 def _shared(points: Array) -> npt.NDArray[np.bool_]:
-    """Return which tokens share a coordinate, (n, n)."""
+    """Return whether two tokens share a coordinate, (n, k) -> (n, n). The diagonal is True."""
     return np.asarray((points[:, None] == points).any(axis=-1))

@@ -1,4 +1,4 @@
-"""Positional encodings: the registry of names, and `make` to use an encoding in any PyTorch model.
+"""Positional encodings by name (sinusoidal, learned, relative, rotary, ALiBi, ...), and `make` to use one in any model.
 
 >>> pe = make("learned", tokens=16, width=160, sigma=0.2)
 >>> pe(torch.zeros(8, 16, 160)).shape
@@ -53,12 +53,12 @@ _REGISTRY: dict[str, type[Encoding]] = {
 
 
 def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Register an encoding class under a name, as a class decorator.
+    """Return a class decorator that registers an encoding class under a name.
 
     Parameters
     ----------
     name : str
-        A name that is not registered yet.
+        A name that is not registered yet. The decorator raises `BadInput` if another class has it.
 
     Returns
     -------
@@ -76,6 +76,7 @@ def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
 
 
 def _load_plugins() -> None:
+    """Register the encodings that other installed packages define as entry points."""
     for point in entry_points(group="placecode.encodings"):
         if point.name not in _REGISTRY:
             register(point.name)(point.load())
@@ -98,6 +99,7 @@ def lookup(name: str) -> type[Encoding]:
     Parameters
     ----------
     name : str
+        A registered name. Other names raise `BadInput`.
 
     Returns
     -------
@@ -110,8 +112,10 @@ def lookup(name: str) -> type[Encoding]:
 
 
 def family(member: Member) -> tuple[object, ...]:
-    """Return a key that is equal for members that can share one encoding instance, after a check of name, options and
-    start."""
+    """Return a key that is equal for members that can share one encoding instance.
+
+    Raises `BadInput` if the encoding of the member is unknown or does not support its `options` or its `start`.
+    """
     cls = lookup(member.encoding)
     cls.settings(member)
     if (isinstance(member.start, Table) or member.start in POSITION_STARTS) and not cls.takes_array:
@@ -120,7 +124,7 @@ def family(member: Member) -> tuple[object, ...]:
 
 
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
-    """Return one encoding instance for members of one `family`."""
+    """Return one encoding instance that serves all these members, which must have the same `family`."""
     kinds = [lookup(member.encoding) for member in members]
     first, additive = kinds[0], [kind for kind in kinds if issubclass(kind, Additive)]
     if not issubclass(first, Additive):
@@ -145,9 +149,9 @@ def make(
 ) -> Encoding:
     """Return an encoding as a `torch.nn.Module` for use in any model.
 
-    Call additive encodings on x, (b, n, d), and rotary encodings on q and k, (b, h, n, c). Add `bias(q)` of relative
-    and alibi to the scaled scores. Apply `mask(n)` of causal-none, and of relative with `causal`. With `layers` > 1,
-    the methods take the index of the block.
+    How to use it depends on the kind of encoding. Call an additive encoding on x, (b, n, d), and a rotary encoding on q
+    and k, (b, h, n, c). For relative and alibi, add `bias(q)` to the scaled attention scores. For causal-none, and for
+    relative with `causal`, also apply `mask(n)` to the scores. With `layers` > 1, pass the index of the block.
 
     Parameters
     ----------
@@ -156,14 +160,19 @@ def make(
     tokens : int
         Maximum number of tokens, n.
     width, heads, layers : int
-        Numbers of features, d, of attention heads, h, and of blocks.
+        Number of features, d, of attention heads, h, and of transformer blocks.
     positions : ndarray, shape (n, k), optional
-        True coordinates of the tokens.
+        True coordinates of the tokens, needed for encodings with several axes.
     dtype : torch.dtype
     sigma, seed, start, learn
         As in `Member`.
     **options
         Settings of the encoding, such as `axes` or `base`.
+
+    Returns
+    -------
+    Encoding
+        Its parameters are trainable unless the encoding is fixed or `learn` is False.
     """
     settings = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
     member = Member(encoding=name, width=width, heads=heads, layers=layers, **settings)

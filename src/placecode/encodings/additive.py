@@ -1,7 +1,7 @@
-"""Additive encodings: one vector per token and block, added to the input of the block.
+"""Additive positional encodings (none, sinusoid, random, learned): a vector per token is added to the input of a block.
 
-The encodings none, sinusoid, random and learned are tables (e, l, n, d) that differ in their initial values and in
-whether they are trained. Members with different additive encodings can therefore share a stack.
+All of them are tables (e, l, n, d), with one vector for each member, block and token. They differ only in the initial
+values and in whether these are trained. Members with different additive encodings can therefore share a stack.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from placecode.validation import real_number, whole_number
 def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.ndarray:
     """Return the sinusoidal encoding of coordinates: interleaved sines and cosines.
 
-    The pairs of features are divided evenly among the axes, beginning with the last axis. On a grid with positions
-    (row, column), the first half of the features encodes the column, as in the paper's 2d-fixed. If the pairs cannot be
-    divided evenly, the axes that come first have one pair more. With an odd width the last cosine is omitted.
+    A pair of features is a sine and a cosine. The pairs are divided evenly among the axes, in reverse order: the first
+    features encode the last axis. On a grid with positions (row, column), the first half of the features therefore
+    encodes the column, as in the paper's 2d-fixed. If the pairs cannot be divided evenly, the axes that are encoded
+    first have one pair more. With an odd width, the last cosine is omitted.
 
     Parameters
     ----------
     coordinates : ndarray, shape (n, k)
+        Positions of n tokens on k axes.
     width : int
         Number of features.
     base : float
@@ -58,7 +60,7 @@ def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.n
 
 
 class Additive(Encoding):
-    """Base class of additive encodings, a table of PEs. The table of the base class is fixed at zero (NoPE).
+    """Base class of additive encodings, and the encoding "none" (NoPE), whose table of vectors is fixed at zero.
 
     A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
     members with different subclasses. In any other model, use `x = pe(x)` with x of shape (b, n, d).
@@ -66,9 +68,10 @@ class Additive(Encoding):
     Parameters
     ----------
     members : sequence of Member
+        The e members that share the instance.
     layout : Layout
     kinds : sequence of type
-        The subclass of each member.
+        The encoding class of each member, a subclass of `Additive`.
     """
 
     trains: ClassVar[bool] = False
@@ -85,7 +88,10 @@ class Additive(Encoding):
 
     @classmethod
     def is_plain(cls) -> bool:
-        """Whether the class overrides no method of `Additive` but `start`, so that it can share an instance."""
+        """Return whether the class changes only the initial values (`start`) and whether they are trained.
+
+        Members with such encodings can share one instance of `Additive`.
+        """
         hooks = ("__init__", "add", "rotate", "bias", "mask", "vectors", "forward")
         return all(getattr(cls, hook) is getattr(Additive, hook) for hook in hooks)
 
@@ -95,7 +101,10 @@ class Additive(Encoding):
 
     @classmethod
     def start(cls, member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-        """Return the initial table, (l, n, d), or (n, d) if it is equal in all blocks."""
+        """Return the initial table of a member, (l, n, d), or (n, d) if it is the same in all blocks.
+
+        `shape` is (l, n, d).
+        """
         return np.zeros(shape)
 
     def add(self, x: Tensor, block: int) -> Tensor:
@@ -104,7 +113,7 @@ class Additive(Encoding):
         return x + self.table[:, block, None, : x.shape[-2]]
 
     def forward(self, x: Tensor, block: int = 0) -> Tensor:
-        """Add the PE of the first n tokens to x, (b, n, d), or (e, b, n, d) for a stack."""
+        """Return x plus the PE of its n tokens in this block. x is (b, n, d), or (e, b, n, d) for several members."""
         if x.shape[-2] > self.tokens:
             raise BadInput(f"x must have at most {self.tokens} tokens, as many as the encoding; got {x.shape[-2]}.")
         return self.add(x[None], block)[0] if x.dim() == 3 else self.add(x, block)
@@ -114,7 +123,7 @@ class Additive(Encoding):
 
 
 class Sinusoid(Additive):
-    """Fixed sinusoidal PE. axes=1 is the paper's 1d-fixed, axes=2 its 2d-fixed."""
+    """Fixed sinusoidal PE. With the option axes=1 it is the paper's 1d-fixed, with axes=2 its 2d-fixed."""
 
     defaults = {"axes": 1, "base": 10000.0}
 
@@ -126,7 +135,7 @@ class Sinusoid(Additive):
 
 
 class Random(Additive):
-    """Fixed random vectors with standard deviation sigma, or other initial values given by `Member.start`."""
+    """Fixed vectors that are not trained: random with standard deviation sigma, or as `Member.start` says."""
 
     uses_sigma = True
     takes_array = True
@@ -143,13 +152,17 @@ class Random(Additive):
 
 
 class Learned(Random):
-    """Trained vectors, with the initial values given by `Member.start`."""
+    """Trained vectors, with the initial values that `Member.start` says."""
 
     trains = True
 
 
 def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
-    """Return random initial values: sigma times numbers of variance 1, which depend on the seed but not on sigma."""
+    """Return random initial values of this shape: sigma times random numbers of mean 0 and variance 1.
+
+    `Member.start` selects their distribution ("normal" or "uniform"), or "zero" for zeros. The random numbers depend on
+    the seed but not on sigma, so members that differ only in sigma have proportional initial values.
+    """
     if member.start == "zero":
         return np.zeros(shape)
     sigma = _sigma(member)
@@ -162,9 +175,11 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return initial values from the true positions, for the starts in `POSITION_STARTS`. "true" and "centred", (n, d),
-    are equal in all blocks. "axes", (l, n, d), has independent random vectors in every block, from other random numbers
-    than "normal"."""
+    """Return initial values computed from the true positions, for a `Member.start` in `POSITION_STARTS`.
+
+    For "true" and "centred", the result, (n, d), is the same for all blocks. For "axes", (l, n, d), every block has
+    independent random vectors. Their random numbers are not those of "normal".
+    """
     sigma, positions = _sigma(member), layout.places(str(member.start))
     if member.start != "axes":
         waves = sinusoid(positions, member.width)
@@ -179,6 +194,7 @@ def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) 
 
 
 def _sigma(member: Member) -> float:
+    """Return the sigma of a member, or raise `BadInput` if it is None."""
     if member.sigma is None:
         raise must_be("sigma", f"a number of at least 0 for the encoding {member.encoding}", None)
     return member.sigma

@@ -1,10 +1,11 @@
-"""The interface of a positional encoding.
+"""The interface of a positional encoding: the base class `Encoding`, and `Layout`, which describes the tokens.
 
-One instance serves all members of a stack. Four methods can be overridden to change the model: `add`, `rotate`, `bias`
-and `mask`. By default none of them changes anything.
+One instance serves all members of a stack. A subclass overrides some of four methods that change the model: `add`,
+`rotate`, `bias` and `mask`. In the base class none of them changes anything.
 
-Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Queries have shape
-(e, b, h, m, c) at the m positions `at`.
+Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Attention may be
+computed for some query positions only. These are the m positions in the slice `at`, and queries then have shape
+(e, b, h, m, c).
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from placecode.models.member import Member
 from placecode.validation import choice
 
 ALL = slice(None)
-"""All query positions."""
+"""The slice `at` that selects all query positions."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tokens of a stack."""
+    """Number and true positions of the tokens of a stack."""
 
     tokens: int
     """Number of tokens, n."""
     positions: np.ndarray | None = None
-    """True coordinates, (n, k), if they are known."""
+    """True coordinates of the tokens, (n, k), or None if they are not known."""
 
     def __post_init__(self) -> None:
         if self.positions is not None and (self.positions.ndim != 2 or len(self.positions) != self.tokens):
             raise must_be("positions", f"an array ({self.tokens} tokens, coordinates)", self.positions.shape)
 
     def coordinates(self, axes: int) -> np.ndarray:
-        """Return the coordinates of the tokens.
+        """Return the coordinates of the tokens, or raise `BadInput` if they are not known.
 
         Parameters
         ----------
         axes : int
-            1 for the index in the sequence, or the number of true coordinates.
+            1 for the index of each token in the sequence, or the number k of true coordinates.
 
         Returns
         -------
@@ -62,7 +63,7 @@ class Layout:
         return self.positions.astype(np.float64)
 
     def places(self, start: str) -> np.ndarray:
-        """Return the true positions, (n, k), which the initial values `start` require."""
+        """Return the true positions, (n, k), or raise a `BadInput` that names `start` if they are not known."""
         if self.positions is None:
             raise BadInput(f"the start {start} must be that of tokens with known positions; these have none.")
         return self.positions.astype(np.float64)
@@ -71,8 +72,8 @@ class Layout:
 class Encoding(nn.Module):
     """Base class of positional encodings.
 
-    Subclasses override some of `add`, `rotate`, `bias`, `mask` and `vectors`. Trainable parameters have the member axis
-    first, (e, ...). Their learning rate is `Member.pe_learning_rate`.
+    Subclasses override some of `add`, `rotate`, `bias`, `mask` and `vectors`. The first axis of every trainable
+    parameter is the member axis, (e, ...). The learning rate of these parameters is `Member.pe_learning_rate`.
 
     Parameters
     ----------
@@ -82,11 +83,11 @@ class Encoding(nn.Module):
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """The options of the encoding and their default values. Other names in `Member.options` raise `BadInput`."""
+    """The options of the encoding and their default values. Any other name in `Member.options` raises `BadInput`."""
     uses_sigma: ClassVar[bool] = False
-    """Whether the initial values depend on sigma. If not, tables of results omit sigma."""
+    """Whether the initial values depend on `Member.sigma`. If not, tables of results omit sigma."""
     takes_array: ClassVar[bool] = False
-    """Whether the initial values can be an array."""
+    """Whether `Member.start` can be an array, or one of `POSITION_STARTS`."""
     learns: Tensor
     """Whether the parameters of each member are trained, (e,)."""
 
@@ -97,19 +98,24 @@ class Encoding(nn.Module):
 
     @classmethod
     def family(cls, member: Member) -> tuple[object, ...]:
-        """Return a key that is equal for members that can share one instance. By default all options must be equal."""
+        """Return a key that is equal for members that can share one instance.
+
+        By default, members can share an instance if they have the same encoding and the same options.
+        """
         return (cls.__qualname__, member.encoding, cls.settings(member))
 
     @classmethod
     def settings(cls, member: Member) -> tuple[tuple[str, Any], ...]:
-        """Return the options of a member as (name, value) pairs, with default values where it sets none."""
+        """Return all options of the encoding as (name, value) pairs, with default values for those the member omits."""
         for name in member.options:
             choice(f"an option of the encoding {member.encoding}", name, cls.defaults or ["(none)"])
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
-        """Return the rows and columns of an (n, n) array that belong to the scores of q. Outside a stack, an encoding
-        may be applied to fewer than n tokens."""
+        """Return two slices, the rows and the columns of an (n, n) array that correspond to the attention scores of q.
+
+        If `at` is `ALL`, q may have fewer than n tokens, as outside a stack. The slices then select its first tokens.
+        """
         if at != ALL:
             return at, ALL
         if q.shape[-2] > self.tokens:
@@ -117,29 +123,32 @@ class Encoding(nn.Module):
         return slice(q.shape[-2]), slice(q.shape[-2])
 
     def add(self, x: Tensor, block: int) -> Tensor:
-        """Add the PE to the input of a block, (e, b, n, d)."""
+        """Return the input x of a block, (e, b, n, d), plus the PE."""
         return x
 
     def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
-        """Rotate queries at positions `at`, (e, b, h, m, c), and keys, (e, b, h, n, c), by position."""
+        """Return queries, (e, b, h, m, c), and keys, (e, b, h, n, c), rotated by angles that depend on position.
+
+        The queries are those at the positions `at`.
+        """
         return q, k
 
     @property
     def rotated(self) -> tuple[str, ...]:
-        """The arguments that `rotate` changes: by default "queries" and "keys" if it is overridden.
+        """What `rotate` changes, any of "queries" and "keys". By default both if a subclass overrides `rotate`.
 
         Attention is faster if nothing is rotated, and omits the key bias if the keys are not rotated.
         """
         return () if type(self).rotate is Encoding.rotate else ("queries", "keys")
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor | None:
-        """Return the term added to the scaled scores, broadcastable to (e, b, h, m, n), or None."""
+        """Return what to add to the scaled attention scores, broadcastable to (e, b, h, m, n), or None for nothing."""
         return None
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
-        """Return which keys each query attends to, (m, n), or None for all."""
+        """Return whether each query at positions `at` may attend to each of n keys, (m, n), or None if all may."""
         return None
 
     def vectors(self) -> Tensor | None:
-        """Return the PE, (e, l, n, d), or None if the encoding does not have one vector per token."""
+        """Return the PE of all members, (e, l, n, d), or None if the encoding has no vector per token."""
         return None

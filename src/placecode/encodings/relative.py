@@ -1,4 +1,4 @@
-"""Encodings that act on the attention scores: learned relative positions, ALiBi, and the causal mask."""
+"""Positional encodings that change attention scores: learned relative positions, ALiBi, and NoPE with a causal mask."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from placecode.validation import choice, real_number, switch, whole_number
 
 
 class Relative(Encoding):
-    """Relative positional encoding: a learned vector per offset of key and query, added to the key (Shaw et al. 2018).
+    """Relative positional encoding: a learned vector is added to each key (Shaw et al. 2018).
 
-    There is one vector per block and offset, shared by the heads. With several axes there is one vector per axis and
-    offset, and the vectors of the axes are added. Offsets are clipped to `max_distance`. With `causal`, a token attends
-    only to itself and to earlier tokens, as in the authors' code.
+    The vector depends on the offset, the position of the key minus the position of the query. Each block has one vector
+    per offset, shared by the heads. With several axes, each axis has its own vectors, and the vectors of the axes are
+    added. Offsets beyond `max_distance` are clipped to it. With `causal`, a token attends only to itself and to earlier
+    tokens, as in the authors' code.
 
     In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`, and `pe.mask(n)` if `causal`.
     """
@@ -31,6 +32,7 @@ class Relative(Encoding):
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
     uses_sigma = True
     places: Tensor
+    """Row of `table` for each axis and each pair of query and key, (k, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
@@ -64,10 +66,10 @@ class Relative(Encoding):
 
 
 class _Pick(torch.autograd.Function):
-    """Select products[..., places]: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
+    """Select, for each query and key, the product at index `places`: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
 
-    The backward pass sums gradients with equal places. Torch sums them in a random order on a GPU. This implementation
-    is deterministic: it multiplies by a matrix of zeros and ones for each query.
+    The backward pass sums the gradients of equal indices. On a GPU, torch would sum them in a random order. This
+    implementation is deterministic: it multiplies by a matrix of zeros and ones for each query.
     """
 
     @staticmethod
@@ -90,16 +92,17 @@ class _Pick(torch.autograd.Function):
 
 
 class Alibi(Encoding):
-    """ALiBi: a penalty on the scores that grows linearly with distance, with another slope in every head.
+    """ALiBi (Press et al. 2022): a penalty on the attention scores that grows linearly with distance.
 
-    Press et al. (2022). The penalty is symmetric, as in an encoder. With several axes the distance is euclidean or
-    manhattan. The slopes are 2^(-steepness h / heads) for h = 1, ..., heads.
+    Each head has a different slope, see `slopes_for`. The penalty is the same for earlier and later tokens, as in an
+    encoder. The option `distance` is "euclidean" or "manhattan", which differ only with several axes.
 
     In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
     penalty: Tensor
+    """What is added to the scores, minus slope times distance, (h, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
@@ -116,10 +119,11 @@ class Alibi(Encoding):
 
 
 def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
-    """Return the slopes of ALiBi, (heads,). The last one is 2^(-steepness).
+    """Return the slope of each head in ALiBi, (heads,).
 
-    For a power of two they are a geometric sequence. Otherwise they are the slopes of the next smaller power of two,
-    followed by every other slope of twice that power.
+    If the number of heads is a power of two, the slopes are the geometric sequence 2^(-steepness i / heads) for
+    i = 1, ..., heads, so the last one is 2^(-steepness). Otherwise they are the slopes for the next smaller power of
+    two, p, followed by the first, third, fifth, ... slope for 2 p heads.
 
     >>> slopes_for(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
@@ -135,8 +139,8 @@ def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
 class CausalNone(Encoding):
     """NoPE with a causal mask, the paper's c-nope: a token attends only to itself and to earlier tokens.
 
-    The scaled scores are divided by `temperature`. Values below 1 make attention sharper. The authors' code uses 0.01.
-    The queries are divided instead of the scores, which is equivalent.
+    The option `temperature` divides the scaled attention scores. Values below 1 make attention sharper. The authors'
+    code uses 0.01. The implementation divides the queries instead of the scores, which is equivalent.
 
     In any other model, use `q, k = pe.rotate(q, k)`, and apply `pe.mask(n)` to the scores.
     """
@@ -161,6 +165,8 @@ class CausalNone(Encoding):
 
 
 def causal_mask(n: int, at: slice, device: torch.device) -> Tensor:
-    """Return the causal mask of n tokens at the m query positions, (m, n): True for the token itself and earlier
-    ones."""
+    """Return the causal mask, (m, n), of n keys for the m queries at the positions `at`.
+
+    It is True where the key is the query's own token or an earlier one.
+    """
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()[at]

@@ -16,11 +16,11 @@ from placecode.validation import real_number, whole_number
 
 
 class Rotary(Encoding):
-    """Rotary encoding: features (2i, 2i + 1) are rotated by the angle position * base^(-2i / r).
+    """Rotary encoding: each pair of features (2i, 2i + 1) is rotated by the angle position * base^(-2i / r).
 
-    r is the number of rotated features per axis. With several axes (axial), the rotated features are divided evenly,
-    beginning with the first axis. Only a `fraction` of the features of each head is rotated. The authors' code rotates
-    half of them.
+    r is the number of rotated features per axis. With several axes (axial rotary), the first r features of a head are
+    rotated by the position on the first axis, the next r by the position on the second, and so on. The option
+    `fraction` is the fraction of the features of each head that is rotated. The authors' code rotates half of them.
 
     In any other model, use `q, k = pe(q, k)` with q and k of shape (b, h, n, c).
     """
@@ -48,7 +48,7 @@ class Rotary(Encoding):
         self.register_buffer("sines", angles.sin(), persistent=False)
 
     def _rotate(self, x: Tensor, at: slice) -> Tensor:
-        """Rotate x, (..., m, c), of the tokens `at`."""
+        """Return x, (..., m, c), rotated by the positions of the tokens `at`."""
         cos, sin = self.cosines[at].to(x.dtype), self.sines[at].to(x.dtype)  # (m, k r / 2)
         pairs, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
         a, b = pairs[..., 0::2], pairs[..., 1::2]
@@ -59,7 +59,7 @@ class Rotary(Encoding):
         return self._rotate(q, at), self._rotate(k, ALL)
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q and k, (b, h, n, c), with n at most the number of tokens."""
+        """Return q and k, (b, h, n, c), rotated by position. n is at most the number of tokens of the encoding."""
         if max(q.shape[-2], k.shape[-2]) > self.tokens:
             raise BadInput(f"q and k must have at most {self.tokens} tokens; got {q.shape[-2]} and {k.shape[-2]}.")
         return self._rotate(q, slice(q.shape[-2])), self._rotate(k, slice(k.shape[-2]))

@@ -1,4 +1,4 @@
-"""Rescaling of PE arrays, and interpolation from one grid of tokens to another.
+"""Rescale arrays of positional encodings (PEs), and interpolate them from one grid of tokens to another.
 
 >>> four, five = (np.stack(np.divmod(np.arange(n * n), n), axis=1) for n in (4, 5))
 >>> resized(four[None, :, :1], four, five)[0, ::5, 0]  # the PE is the row index; shown in the first column of 5 x 5
@@ -18,13 +18,16 @@ def root_mean_square(pe: np.ndarray) -> float:
 
 
 def scaled(pe: np.ndarray, sigma: float) -> np.ndarray:
-    """Rescale a PE to a root mean square of sigma. A PE of zeros does not change."""
+    """Return a PE rescaled to a root mean square of sigma. A PE of zeros is returned unchanged."""
     size = root_mean_square(pe)
     return pe if size == 0 else np.asarray(pe * (sigma / size))
 
 
 def is_grid(positions: np.ndarray | None) -> bool:
-    """Return whether tokens at (n, k) form a complete rectangular grid with at least two rows and two columns."""
+    """Return whether tokens form a complete rectangular grid with at least two rows and two columns.
+
+    `positions` are the coordinates of the tokens, (n, k). The result is False for None, and unless k is 2.
+    """
     if positions is None or positions.ndim != 2 or positions.shape[1] != 2:
         return False
     sides = [len(np.unique(axis)) for axis in positions.T]
@@ -32,8 +35,11 @@ def is_grid(positions: np.ndarray | None) -> bool:
 
 
 def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarray:
-    """Interpolate a PE linearly from one grid of tokens to another, (l, n, d), (n, 2) and (m, 2) -> (l, m, d). The
-    corners of both grids coincide."""
+    """Return a PE interpolated linearly from one grid of tokens to another, (l, n, d) -> (l, m, d).
+
+    `positions`, (n, 2), and `onto`, (m, 2), are rows and columns of the tokens of the old and the new grid. Grids are
+    stretched so that their corners coincide.
+    """
     for name, points in (("positions", positions), ("onto", onto)):
         if not is_grid(points):
             raise must_be(name, "a full grid of rows and columns", points.shape)
@@ -45,7 +51,10 @@ def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarr
 
 
 def _weights(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the interpolation weights of the old coordinates for the new ones, (m, a), with equal end points."""
+    """Return the weight of each old coordinate in the linear interpolation at each new one, (a,) and (m,) -> (m, a).
+
+    New coordinates are first shifted and scaled to the range of the old ones.
+    """
     span = old[-1] - old[0]
     points = old[0] + (new - new.min()) * span / (new.max() - new.min())  # this order is exact for whole numbers
     return np.stack([np.interp(points, old, unit) for unit in np.eye(len(old))], axis=1)

@@ -1,1 +1,1 @@
-"""Model specifications (`member`) and the transformer that evaluates many models at once (`encoder`)."""
+"""Specifications of models (`member`), and the transformer that computes many models at once (`encoder`, `blocks`)."""

@@ -1,6 +1,7 @@
-"""The layers of a transformer block with a leading member axis: layer norm, linear layer, attention and MLP.
+"""The layers of a transformer block for many models at once: layer norm, linear layer, attention and MLP.
 
-Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, m query positions.
+The first axis of parameters and activations is the member (model). Shapes: e members, b examples, n tokens, d features,
+h heads, c = d / h features per head, m query positions (the slice `at`).
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from torch import Tensor, nn
 from placecode.encodings import ALL, Encoding
 
 MIN_FUSED_TOKENS = 64
-"""Shortest sequence for which torch's fused attention is faster on a CPU."""
+"""Smallest number of tokens for which torch's fused attention is faster than separate operations on a CPU."""
 
 
 Capture = Callable[[str, Tensor], None]
-"""Callback that receives the name and the value of an activation."""
+"""Function that is called with the name and the value of each activation of a forward pass."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Apply one linear layer per member: (e, ..., i), (e, i, o) and (e, o) -> (e, ..., o)."""
+    """Return x @ weight + bias, separately for each member: (e, ..., i), (e, i, o) and (e, o) -> (e, ..., o)."""
     rows = torch.baddbmm(bias[:, None], x.reshape(x.shape[0], -1, x.shape[-1]), weight)
     return rows.view(*x.shape[:-1], weight.shape[-1])
 
@@ -43,10 +44,10 @@ class Norm(nn.Module):
 
 
 class Linear(nn.Module):
-    """One linear layer per member, with the initial values of `torch.nn.Linear`: uniform up to 1 / sqrt(inputs).
+    """One linear layer per member. `Stack` draws the initial values.
 
-    `weight` has the longer side last, because GPU libraries multiply this layout faster. `matrix` is a view of it, (e,
-    inputs, outputs). `bias` has shape (e, outputs).
+    `weight` has shape (e, inputs, outputs), or (e, outputs, inputs) if there are more inputs than outputs: the longer
+    side is last, because GPU libraries multiply this layout faster. `bias` has shape (e, outputs).
     """
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
@@ -57,11 +58,12 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(members, outputs, dtype=torch.float64))
 
     def as_matrix(self, weight: Tensor) -> Tensor:
-        """Return a view, (e, inputs, outputs), of an array with the layout of `weight`."""
+        """Return a view, (e, inputs, outputs), of an array that has the shape of `self.weight`."""
         return weight.mT if self.flipped else weight
 
     @property
     def matrix(self) -> Tensor:
+        """The weights as a view of shape (e, inputs, outputs)."""
         return self.as_matrix(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention with one projection for queries, keys and values, as in `nn.MultiheadAttention`."""
+    """Multi-head self-attention with one linear layer for queries, keys and values, as in `nn.MultiheadAttention`."""
 
     def __init__(self, members: int, width: int, heads: int) -> None:
         super().__init__()
@@ -79,7 +81,10 @@ class Attention(nn.Module):
         self.out = Linear(members, width, width)
 
     def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
-        """Apply attention to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
+        """Return the output of attention on x, (e, b, n, d), at the query positions `at`, (e, b, m, d).
+
+        `block` is the index of the block, which the encoding may depend on. `capture` receives the attention weights.
+        """
         result: Tensor = self.out(self.mix(x, encoding, block, at, capture))
         return result
 
@@ -110,7 +115,7 @@ class Attention(nn.Module):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
-        """Return the values v, (e, b, h, n, c), averaged with the attention weights: (e, b, h, m, c)."""
+        """Return the mean of the values v, (e, b, h, n, c), weighted by attention, for each query: (e, b, h, m, c)."""
         bias, mask = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
         needs_weights = capture is not None or torch.is_grad_enabled()
         if self.fused and not needs_weights and bias is None and mask is None and k.shape[-2] >= MIN_FUSED_TOKENS:
@@ -130,7 +135,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Transformer block: attention and MLP, each with a residual connection and a layer norm.
 
-    With `pre`, layer norms come before attention and MLP (pre-norm), otherwise after the residual sums (post-norm).
+    If `pre`, layer norms come before attention and MLP (pre-norm), otherwise after the residual sums (post-norm).
     """
 
     def __init__(self, members: int, width: int, heads: int, hidden: int, pre: bool) -> None:
@@ -143,11 +148,11 @@ class Block(nn.Module):
         self.norm_2 = Norm(members, width)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """Apply the MLP, with GELU after both linear layers as in the paper."""
+        """Return the output of the MLP, which has GELU after both linear layers as in the paper."""
         return F.gelu(self.down(F.gelu(self.up(x))))
 
     def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
-        """Apply the block to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
+        """Return the output of the block for x, (e, b, n, d), at the query positions `at`, (e, b, m, d)."""
         if self.pre:
             x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)
             x = x + self.mlp(self.norm_2(x))

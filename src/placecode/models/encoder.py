@@ -1,4 +1,6 @@
-"""Transformer encoders of equal shape, stacked along a leading member axis. A single model is a stack of one.
+"""The transformer: many encoders of equal shape in one `Stack`, with parameters stacked along a leading member axis.
+
+A single model is a stack with one member.
 
 >>> stack = Stack([Member(sigma=0.1), Member(sigma=2.0)], tokens=16, features=5, outputs=4)
 >>> stack(torch.zeros(2, 8, 16, 5)).shape
@@ -34,22 +36,22 @@ from placecode.models.member import Member
 from placecode.validation import choice, whole_number
 
 ALIGNMENT = 64
-"""Parameters in `flat` begin at multiples of this number of elements, because GPUs multiply aligned matrices faster."""
+"""Each parameter begins at a multiple of this number of columns of `flat`: GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
-"""Tokens from which outputs are computed: the last one, the mean over all, or every token by itself."""
+"""From which tokens outputs are computed: from the last one, from the mean over all, or separately for every token."""
 MAX_GRADIENT_SHRINKAGE = 12
-"""Largest ratio of gradients at the outputs to gradients at the inputs, as a power of two, for which float16 is
-used."""
+"""Float16 is used if gradients at the outputs are at most 2 to this power times as large as gradients at the inputs
+(see `Stack._shrink`)."""
 MAX_FLOAT16_WEIGHT_DECAY = 0.5
-"""Float16 is used below this weight decay. Stronger decay can shrink the scales of layer norms until gradients
-underflow in float16."""
+"""Float16 is used only if all weight decays are below this value. Stronger decay can shrink the scales of layer norms
+until gradients underflow in float16."""
 
 
 class Stack(nn.Module):
     """Transformers of equal shape, with parameters stacked along a leading member axis.
 
-    All parameters of a member are stored in one row of `flat`. The named parameters are views of it. An optimizer
-    therefore updates all members with a few operations, and copying, freezing or saving a member means slicing a row.
+    All parameters of a member are stored in one row of the array `flat`, and the named parameters are views of `flat`.
+    An optimizer therefore updates all members with a few operations, and a member is copied or saved as one row.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ class Stack(nn.Module):
     tokens, features, outputs : int
         Number of tokens, input features per token and outputs.
     readout : {"last", "mean", "token"}
-        Tokens from which outputs are computed.
+        Tokens from which outputs are computed, see `READOUTS`.
     positions : ndarray, shape (n, k), optional
         True coordinates of the tokens.
     dtype : torch.dtype
@@ -70,24 +72,23 @@ class Stack(nn.Module):
     Attributes
     ----------
     flat : Tensor, shape (e, P)
-        All parameters. Those of the encoding begin at column `encoding_columns`. Columns between aligned parameters
-        (`gaps`) are always zero.
+        All parameters. Those of the encoding are last, from column `encoding_columns`. Columns between two parameters
+        (`gaps`, due to `ALIGNMENT`) are always zero.
     """
 
     flat: Tensor
     sink: Tensor | None
-    """Destination of the gradients of the next backward pass, with the layout of `flat`. Fused kernels write most
-    gradients there directly."""
+    """If set, (e, P): fused kernels write most gradients of the next backward pass directly into this array."""
     unit: Tensor | None
-    """If set, (e,): fused kernels may divide the gradients of each member by a factor, and write the factor here."""
+    """If set, (e,): fused kernels may divide the gradients of a member by a factor, and write the factor into this."""
     halves: bool
-    """Whether fused kernels may multiply in float16. False if gradients would underflow."""
+    """Whether fused kernels may multiply matrices in float16. False if gradients could underflow."""
     keep: Tensor
-    """Probability that dropout keeps a feature, (e, 1, 1, 1)."""
+    """Probability that dropout does not set a feature to zero, (e, 1, 1, 1)."""
     dropout_keys: Tensor
     """Random keys of the dropout masks, (e,)."""
     gain: Tensor | None
-    """Factor of the outputs per member, broadcastable to the outputs. None if it is 1 for all members."""
+    """Factor by which the outputs of each member are multiplied, broadcastable to them. None if all factors are 1."""
 
     def __init__(
         self,
@@ -135,7 +136,8 @@ class Stack(nn.Module):
         self._choose()
 
     def _draw_weights(self) -> None:
-        """Draw torch's default initial weights, each from the member's seed and the parameter's name."""
+        """Draw initial weights as torch does: uniform up to 1 / sqrt(inputs), or as in `nn.MultiheadAttention`. The
+        random numbers depend only on the seed of the member and the name of the parameter."""
         seeds = list(dict.fromkeys(member.seed for member in self.members))  # equal seeds give equal weights: draw once
         seed_index = [seeds.index(member.seed) for member in self.members]
         for name, module in self.named_modules():
@@ -152,7 +154,7 @@ class Stack(nn.Module):
                 target.copy_((bound * (2 * unit - 1))[seed_index].view(target.shape))
 
     def _flatten(self) -> None:
-        """Copy all parameters into `flat`, those of the encoding last, and make them views of it."""
+        """Copy all parameters into a new array `flat`, those of the encoding last, and make them views of this."""
         weights = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
         self.ordered = weights + list(self.encoding.parameters())
         self._columns = [0, *itertools.accumulate(-(-p[0].numel() // ALIGNMENT) * ALIGNMENT for p in self.ordered)]
@@ -176,8 +178,8 @@ class Stack(nn.Module):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
     def _shrink(self) -> float:
-        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two. In the backward
-        pass, a layer norm divides gradients by the size of its input, which a large PE dominates."""
+        """Return an estimate of log2(size of gradients at the outputs / size of gradients at the inputs). In the
+        backward pass, a layer norm divides gradients by the size of its input, which is large if the PE is large."""
         example, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
             return 0.0
@@ -190,11 +192,11 @@ class Stack(nn.Module):
         return self._wanted is False
 
     def _can_be_fast(self) -> bool:
-        """Whether fused kernels support the dtype and the device."""
+        """Return whether fused kernels support the current dtype and device."""
         return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Split an array with the layout of `flat`, (e, P), into one view per parameter, in the order of `ordered`."""
+        """Return one view per parameter of an array with the columns of `flat`, (e, P), in the order of `ordered`."""
         starts = zip(self.ordered, self._columns[:-1], strict=True)
         return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in starts]
 
@@ -207,8 +209,8 @@ class Stack(nn.Module):
         out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`. An existing
-        trainer keeps the old `flat`, so convert a stack before creating its trainer."""
+        """Convert device or dtype, as torch does for `to` or `double`, and make the parameters views of a new `flat`.
+        An existing trainer would still update the old `flat`, so convert a stack before creating its trainer."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
@@ -216,11 +218,11 @@ class Stack(nn.Module):
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Stack:
-        """Copy the stack. The parameters of the copy are views of a new `flat`."""
+        """Return a copy of the stack, whose parameters are views of a new `flat`."""
         return self._with_weights(self.members, self.flat)
 
     def member(self, index: int) -> Stack:
-        """Return a member as a stack of one, with copied weights. It accepts inputs without member axis, (b, n, f)."""
+        """Return one member as a stack of its own, with copied weights. It also accepts inputs of shape (b, n, f)."""
         return self._with_weights([self.members[index]], self.flat[index])
 
     def subset(self, indices: Sequence[int]) -> Stack:
@@ -230,7 +232,7 @@ class Stack(nn.Module):
         return stack
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
-        """Build a stack of these members with a copy of the parameters `flat`."""
+        """Return a new stack of these members with a copy of the parameters `flat`, (e, P)."""
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
         stack = Stack(members, **self.shape, **settings, fast=None if self._wanted and not self.fast else self._wanted)
         stack.flat.copy_(flat)
@@ -244,15 +246,15 @@ class Stack(nn.Module):
         x : Tensor, shape (e, b, n, f)
             Inputs of each member. A stack of one also accepts (b, n, f).
         step : int or Tensor, optional
-            Training step, which selects the dropout masks. None at evaluation.
+            Training step, which determines the dropout masks. None at evaluation.
         first_row : int
-            Index of the first example in the evaluated data. A dropout mask at evaluation depends on this index, not on
-            the batch.
+            Index of the first example of this batch in the evaluated data. With dropout at evaluation, masks depend on
+            the index of an example in the data, not on the batch size.
 
         Returns
         -------
         Tensor, shape (e, b, o)
-            Shape (e, b, n, o) with the "token" read-out. Without the member axis if `x` has none.
+            The shape is (e, b, n, o) with the "token" read-out. There is no member axis if `x` has none.
         """
         shaped = self._with_member_axis(x)  # (e, b, n, f)
         if self.fast:
@@ -264,7 +266,7 @@ class Stack(nn.Module):
         return outputs if x.dim() == 4 else outputs[0]
 
     def _with_member_axis(self, x: Tensor) -> Tensor:
-        """Check the shape of the inputs, and add the member axis for a stack of one."""
+        """Return inputs as (e, b, n, f), with a member axis added for a stack of one, or raise `BadInput`."""
         e, f = len(self.members), self.shape["features"]
         shaped = x[None] if x.dim() == 3 and e == 1 else x
         if shaped.dim() != 4 or shaped.shape[0] != e or shaped.shape[3] != f:
@@ -279,14 +281,15 @@ class Stack(nn.Module):
         ----------
         x : Tensor, shape (e, b, n, f)
         *patterns : str
-            Names to return, with the wildcards of a shell: embedding, input.0, attention.0, block.0, input.1, ...,
-            output. Attention weights have shape (e, b, h, n, n).
+            Names of activations, which may contain shell wildcards such as *. The names are embedding, input.0,
+            attention.0, block.0, input.1, ..., output. Attention weights have shape (e, b, h, n, n).
         first_row : int
             As in `forward`.
 
         Returns
         -------
         dict of str to Tensor
+            The activations whose name matches a pattern.
 
         Examples
         --------
@@ -304,8 +307,8 @@ class Stack(nn.Module):
         return activations
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        """Compute the outputs at evaluation with noise added to the embeddings, (e, b, n, d), or to the input of each
-        block, (l, e, b, n, d). The other parameters and the result are those of `forward`."""
+        """Return the outputs at evaluation, as `forward` does, with `noise` added to activations. Noise of shape (e, b,
+        n, d) is added to the embeddings, noise of shape (l, e, b, n, d) to the input of each block."""
         with torch.no_grad():
             return self._forward(self._with_member_axis(x), None, None, first_row, noise)
 
@@ -317,7 +320,7 @@ class Stack(nn.Module):
         first_row: int = 0,
         noise: Tensor | None = None,
     ) -> Tensor:
-        """Compute the outputs with plain PyTorch operations, the reference implementation."""
+        """Return the outputs, computed with plain PyTorch operations (the reference implementation)."""
         record = capture or (lambda name, value: None)
         x = self.embedding(x)  # (e, b, n, d)
         if noise is not None and noise.dim() == 4:
@@ -342,11 +345,11 @@ class Stack(nn.Module):
         return self.amplified(self.answer(x))
 
     def amplified(self, outputs: Tensor) -> Tensor:
-        """Multiply the outputs of the last layer, (e, b, o) or (e, b, n, o), by the gain of each member."""
+        """Return the outputs of the last layer, (e, b, o) or (e, b, n, o), times the gain of each member."""
         return outputs if self.gain is None else outputs * self.gain
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
-        """Apply dropout to the input of a block, (e, b, n, d)."""
+        """Return the input x of a block, (e, b, n, d), after dropout."""
         example = self.members[0]
         if example.dropout == 0 or (step is None and not example.dropout_at_evaluation):
             return x
@@ -355,7 +358,7 @@ class Stack(nn.Module):
         return x * (unit < self.keep) / self.keep
 
     def dropout_moment(self, block: int, step: int | Tensor | None) -> int | Tensor:
-        """Return the step passed to `random.uniform` for a dropout mask. Evaluation uses step -1."""
+        """Return the `step` for `random.uniform` that gives the dropout mask of a block. Evaluation is step -1."""
         return (-1 if step is None else step) * len(self.blocks) + block
 
 
@@ -365,7 +368,7 @@ def stack_key(member: Member) -> tuple[object, ...]:
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members into stacks of nearly equal size.
+    """Group members that can be trained together into stacks of nearly equal size.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The specification of one model (a member), grids of specifications, and the rules for training them as one stack.
+"""The specification of one model (a member): all its hyperparameters, with checks, and grids of such specifications.
 
 >>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
 Member(encoding='learned', sigma=0.1, seed=0, ...)
@@ -21,48 +21,52 @@ from placecode.validation import choice, flag, is_whole, real_number, whole_numb
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
-"""Initial values of a PE that need no other member.
+"""Values of `Member.start`: initial values of a PE that do not come from another member.
 
 - normal, uniform: random numbers with standard deviation sigma.
 - zero: all zeros.
 - true: sines and cosines of the true positions.
-- centred: the same, minus their mean over the tokens.
-- axes: one random vector per coordinate of each axis, summed over the axes. Cells of one row share half of their PE.
+- centred: as "true", minus the mean over the tokens.
+- axes: one random vector per row and one per column of a grid (per coordinate of each axis). The PE of a token is the
+  sum of the vectors of its row and its column, so tokens of one row share one of the two vectors.
 """
 POSITION_STARTS = ("true", "centred", "axes")
-"""The initial values in `STARTS` that need true positions, and an encoding with one vector per token."""
+"""The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
 TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
-"""Initial values copied from the PE of another member of the study, its donor.
+"""Further values of `Member.start`: initial values copied from the PE of another member of the study, the donor.
 
 - taken: the donor's PE after training.
-- shuffled: the same, with the tokens in random order.
+- shuffled: as "taken", with the tokens in random order.
 - before: the donor's PE before training.
-- sized: the donor's PE before training, each block rescaled to its root mean square after training.
-- rescaled, rescaled-shuffled: as taken and shuffled, rescaled to a root mean square of sigma.
-- resized, resized-shuffled: the same, interpolated from the donor's grid of tokens to this member's grid.
+- sized: the donor's PE before training, with each block rescaled to the root mean square that it has after training.
+- rescaled, rescaled-shuffled: as "taken" and "shuffled", rescaled to a root mean square of sigma.
+- resized, resized-shuffled: as "rescaled" and "rescaled-shuffled", but first interpolated from the donor's grid of
+  tokens to this member's grid, which may have another size.
 """
 RESIZED = ("resized", "resized-shuffled")
+"""The values in `TAKEN` that are interpolated to another grid."""
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
-"""The initial values in `TAKEN` that are rescaled to a root mean square of sigma."""
+"""The values in `TAKEN` that are rescaled to a root mean square of sigma."""
 STATES = ("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
+"""Columns of `members.parquet` that say how training ended."""
 AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
-"""Columns of a table of members that do not describe a setting."""
+"""Columns of `members.parquet` that are not settings of the model."""
 ROLES = ("swept", "reference", "donor", "control")
-"""What a member is for: part of the sweep, a model to compare with, one whose PE others start from, or one that must
-show no effect."""
+"""Values of `Member.role`, what a member is for: it is part of the sweep, serves for comparison (reference), gives its
+PE to other members (donor), or is a control that should show no effect."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
 
 
 class Options(Mapping[str, Any]):
-    """Settings of an encoding family (axes, base, ...), as a hashable mapping for use in a frozen dataclass.
+    """Settings that only some encodings have (axes, base, ...), as a hashable mapping for use in a frozen dataclass.
 
     Parameters
     ----------
     *settings : mapping of str to number, str, bool or None
-        At most one mapping of settings.
+        Names and values of settings. At most one mapping.
     **more : number, str, bool or None
-        Further settings. They override those in `settings`.
+        Further settings. They override those of the same name in `settings`.
 
     Examples
     --------
@@ -94,17 +98,17 @@ class Options(Mapping[str, Any]):
 
 
 class Table:
-    """Initial values of a learned PE as an array that is read-only, hashable and compared by its bytes.
+    """Initial values of a learned PE: a read-only array that can be hashed and compared with `==`.
 
     Parameters
     ----------
     array : array-like, shape (n, d) or (l, n, d)
-        One vector per token, for all blocks or for each block.
+        One vector per token, the same for all blocks (n, d) or different for each block (l, n, d).
 
     Attributes
     ----------
     digest : str
-        SHA-256 hash of shape and values.
+        SHA-256 hash of shape and values. Two tables are equal if their hashes are equal.
     """
 
     def __init__(self, array: Any) -> None:
@@ -134,8 +138,8 @@ class Table:
 class Member:
     """Specification of one model: encoding, architecture and training.
 
-    Members with the same seed have the same initial weights and the same data order, even if their other settings
-    differ. They can therefore be compared in pairs.
+    Members of equal shape with the same seed have the same initial weights and the same data order, even if their other
+    settings differ. They can therefore be compared in pairs.
 
     Examples
     --------
@@ -144,7 +148,7 @@ class Member:
     """
 
     encoding: str = "learned"
-    """Name of a registered encoding."""
+    """Name of a registered encoding (`placecode.encodings.names`)."""
     sigma: float | None = 0.2
     """Initial standard deviation of a random PE, or root mean square of any other initial PE. Encodings without random
     initial values ignore it, and so do PEs that are copied without rescaling."""
@@ -154,36 +158,37 @@ class Member:
     """Initial values of a learned PE: a name in `STARTS`, a name in `TAKEN` (copied from the member `origin`), or an
     array. Numpy arrays are wrapped in a `Table`."""
     origin: int | None = None
-    """Index in the study of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`. A donor cannot
-    have a donor itself."""
+    """Index in the study of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`, otherwise
+    None. A donor cannot have a donor itself."""
     learn: bool = True
-    """Whether a learned PE is trained. False keeps its initial values."""
+    """Whether a learned PE is trained. If False, it stays at its initial values."""
     placement: str = "every"
-    """Blocks in which the encoding acts: "every" block (the paper) or only the first ("input")."""
+    """Blocks that use the encoding: "every" block (as in the paper), or "input" for the first block only."""
     options: Options = field(default_factory=Options)
-    """Settings of the encoding family: axes, base, fraction, ..."""
+    """Settings that only some encodings have: axes, base, fraction, ... (`Encoding.defaults`)."""
 
     width: int = 160
-    """Features per token."""
+    """Number of features per token."""
     layers: int = 4
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     heads: int = 1
-    """Attention heads; must divide the width."""
+    """Number of attention heads. It must divide the width."""
     expansion: int = 4
-    """Hidden units of the MLP, as a multiple of the width."""
+    """Number of hidden units of the MLP, as a multiple of the width."""
     norm: str = "post"
-    """Layer norm after each sum (post, the paper) or before each branch (pre)."""
+    """Where layer norms are: "post", after each residual sum (as in the paper), or "pre", before attention and MLP."""
     dropout: float = 0.0
-    """Dropout probability of the features of embedding plus PE, in every block. The authors use 0.1 with fixed PEs."""
+    """Dropout probability at the input of every block, after the PE is added. The authors use 0.1 with fixed PEs."""
     dropout_at_evaluation: bool = False
-    """Whether dropout is active at evaluation too, as in the authors' code. The seed then fixes the mask."""
+    """Whether dropout is also active at evaluation, as in the authors' code. The seed then fixes the masks."""
     gain: float = 1.0
-    """Factor of the model's outputs. Large values lead to lazy learning, small values to rich learning."""
+    """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, small ones to rich
+    learning."""
 
     optimizer: str = "adam"
-    """adam, adamw or sgd."""
+    """Name of the optimizer: adam, adamw or sgd."""
     learning_rate: float = 1e-4
-    """Learning rate of all parameters."""
+    """Learning rate of all parameters except those of the encoding, if `pe_learning_rate` is set."""
     pe_learning_rate: float | None = None
     """Learning rate of the encoding's parameters. None uses `learning_rate`."""
     weight_decay: float = 0.0
@@ -191,34 +196,34 @@ class Member:
     pe_weight_decay: float | None = None
     """Weight decay of the encoding's parameters. None uses `weight_decay`."""
     clip: float | None = None
-    """Maximum norm of the gradient of all parameters. Larger gradients are scaled down. None does not clip."""
+    """Maximum norm of the gradient of all parameters. Larger gradients are scaled down. None means no limit."""
     momentum: float = 0.9
-    """Momentum of sgd."""
+    """Momentum of sgd. Other optimizers ignore it."""
     beta1: float = 0.9
     """Decay rate of the first moment in adam and adamw."""
     beta2: float = 0.999
     """Decay rate of the second moment in adam and adamw."""
     epsilon: float = 1e-8
-    """Added to the square root of the second moment in adam and adamw."""
+    """Number added to the square root of the second moment in adam and adamw, which avoids division by zero."""
     cooldown: float = 0.0
-    """Fraction of the steps, at the end, in which learning rates fall linearly to 0. 0 keeps them constant (the
-    paper)."""
+    """Fraction of the training steps, at the end of training, in which learning rates fall linearly to 0. With 0 they
+    are constant, as in the paper."""
     batch: int = 128
-    """Examples per step."""
+    """Number of examples per training step."""
     last_epoch: int | None = None
-    """Number of epochs after which this member stops, if other members of the study train longer."""
+    """Number of epochs after which this member stops, if other members of the study train longer. None: no limit."""
     hidden: float = 0.5
-    """Fraction of the channels hidden during training. Used in masked prediction only."""
+    """Fraction of the channels that are hidden during training. Used only in masked prediction."""
     ramp: int = 0
-    """Number of steps in which the number of hidden channels grows from one to `hidden`, as a curriculum. 0 hides all
-    of them from the first step."""
+    """Number of training steps in which the number of hidden channels grows from one to the fraction `hidden`, as a
+    curriculum. With 0 there is no growth: the full fraction is hidden from the first step."""
     data: str = ""
-    """Name of the data set to train on, if the study has several."""
+    """Name of the data set to train on, if the study has several, otherwise empty."""
     role: str = field(default="swept", compare=False)
-    """What the member is for, one of `ROLES`. Does not affect training."""
+    """What the member is for, one of `ROLES`. It does not affect training."""
     label: str = field(default="", compare=False)
-    """Name of its setting in legends and tables, without the seed, and without sigma if that is an axis. Does not
-    affect training."""
+    """Name of the member's setting in legends and tables. It contains neither the seed, nor sigma if sigma is an axis
+    of the figure. It does not affect training."""
 
     def __post_init__(self) -> None:
         for spec_field in dataclasses.fields(self):
@@ -266,7 +271,7 @@ class Member:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """The settings that must be equal to train members in one stack, besides the encoding family."""
+        """A key that must be equal for members of one stack. Their encoding family must be equal too (`stack_key`)."""
         names = ("width", "layers", "heads", "expansion", "norm", "placement", "optimizer", "batch", "data")
         equal = [getattr(self, name) for name in names]
         return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
@@ -277,16 +282,17 @@ class Member:
         Returns
         -------
         dict of str to value
-            One entry per field. `options` is JSON text.
+            One value per field. `options` is JSON text, and an initial array is replaced by its shape and hash.
         """
         flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
         return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Member:
-        """Rebuild a member from a row made by `record`.
+        """Return the member that a row made by `record` describes.
 
-        An initial array is not part of the row. It becomes "zero", because trained values replace it.
+        An initial array is not part of the row, so `start` becomes "zero" instead. This is enough to load trained
+        parameters, which replace the initial values.
 
         Parameters
         ----------
@@ -305,24 +311,28 @@ class Member:
         return cls(**{**values, "options": Options(json.loads(values["options"]))})
 
     def alone(self) -> Member:
-        """Return this member without its donor: the same shape and cost, with an initial PE of zeros."""
+        """Return a member that starts with a PE of zeros instead of the donor's, with equal array shapes and cost.
+
+        A member without donor is returned unchanged.
+        """
         return self if self.origin is None else dataclasses.replace(self, start="zero", origin=None)
 
 
 def _plain(value: Any) -> Any:
-    """Convert a numpy scalar to a Python scalar, so that specifications compare equal and can be saved."""
+    """Return a numpy scalar as a Python scalar, so that specifications compare equal and can be saved. Other values are
+    returned unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
-    """Return one member per combination of field values.
+    """Return a list with one member per combination of field values.
 
     Parameters
     ----------
     base : Member
-        Provides the values of all other fields.
+        A member with the values of all other fields.
     **fields : iterable
-        The values of each field. The last field varies fastest.
+        The values of each field to vary. In the result, the last field varies fastest.
 
     Examples
     --------
@@ -345,7 +355,7 @@ def varied(members: Sequence[Member]) -> list[str]:
     Returns
     -------
     list of str
-        Names without seed and origin.
+        Seed, origin, role and label are never included.
 
     Examples
     --------

@@ -1,7 +1,12 @@
-"""Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
+"""The optimizers Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
 
-Parameters, gradients and moments are arrays (e, P), so one step takes a few operations for all members. Settings are
-columns (e, 1). Members that no longer train keep their parameters exactly.
+Parameters, gradients and moments are arrays (e, P), for e members with P parameters each, so one step takes a few
+operations for all members. Settings such as the learning rate are columns (e, 1). The parameters of members that no
+longer train do not change.
+
+There are three implementations. Plain PyTorch operations are the reference. On a GPU, all three optimizers use fused
+Triton kernels (`Optimizer._fused_step`, `placecode.compute.gpu.kernels.updates`). On a CPU, Adam and AdamW use a
+compiled kernel if there is one (`placecode.compute.cpu.kernels`).
 """
 
 from __future__ import annotations
@@ -22,18 +27,18 @@ class Optimizer:
     Parameters
     ----------
     stack : Stack
-        Its parameters are updated in place.
+        The members to train. Each `step` updates the parameters of this stack in place.
 
     Attributes
     ----------
     state : dict of str to Tensor, shape (e, P)
-        The moments, which are part of a checkpoint.
+        The running averages of the optimizer (moments) by name. They are part of a checkpoint.
     """
 
     name: str
-    """Value of `Member.optimizer`."""
+    """The value of `Member.optimizer` that selects this class."""
     moments: tuple[str, ...] = ()
-    """Names of the moments in `state`."""
+    """Names of the moments, the keys of `state`."""
 
     def __init__(self, stack: Stack) -> None:
         self.flat, self.fast = stack.flat, stack.fast
@@ -67,25 +72,25 @@ class Optimizer:
         scale: Tensor | float = 1.0,
         unit: Tensor | None = None,
     ) -> Tensor:
-        """Update the parameters once.
+        """Update the parameters of the stack once, in place.
 
         Parameters
         ----------
         gradient : Tensor, shape (e, P)
-            Overwritten.
+            Gradient of the loss. It may be overwritten.
         count : int or Tensor
-            Number of this step, beginning at 1.
+            Step number, counted from 1.
         alive : Tensor of bool, shape (e,)
-            Members that still train.
+            Whether each member still trains. Parameters of the other members do not change.
         scale : Tensor, shape (e, 1), or float
-            Factor of the learning rates.
+            Factor by which the learning rates are multiplied.
         unit : Tensor, shape (e,), optional
-            Factor of the gradient.
+            Factor by which the gradient of each member is multiplied first. It undoes a division by `Stack.unit`.
 
         Returns
         -------
         Tensor of bool, shape (e,)
-            `alive`, without members with a gradient that is not finite. Their parameters do not change.
+            `alive`, but False for members whose gradient is not finite. The parameters of these do not change either.
         """
         if self.fast:
             return self._fused_step(gradient, count, alive, scale, unit)
@@ -111,7 +116,10 @@ class Optimizer:
         return alive
 
     def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
-        """Apply the update."""
+        """Update the parameters in place from the gradient, (e, P); `count` is the step number, counted from 1.
+
+        `rate` and `pe_rate`, (e, 1), are the learning rates of the weights and of the PE.
+        """
         direction = self._direction(gradient, count)
         columns = self.pe_columns.start
         self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
@@ -120,7 +128,7 @@ class Optimizer:
     def _fused_step(
         self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float, unit: Tensor | None
     ) -> Tensor:
-        """Update the parameters with fused kernels, which skip members that no longer train."""
+        """Do the same as `step` with fused GPU kernels, which skip members that no longer train."""
         from placecode.compute.gpu.kernels import updates  # needs Triton
 
         columns = self.pe_columns.start
@@ -142,25 +150,29 @@ class Optimizer:
         return alive
 
     def _bias_corrections(self, count: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Return the bias corrections of Adam, (e, 1) each, the second as a square root."""
+        """Return Adam's bias corrections at step `count`: 1 - beta1^count and sqrt(1 - beta2^count), (e, 1) each."""
         return 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
 
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
-        """Add weight decay to the gradient."""
+        """Add weight decay, `decay` times `weights`, to the gradient in place. AdamW shrinks the weights instead."""
         gradient.addcmul_(weights, decay)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
-        """Return the update direction, (e, P), which is multiplied by the learning rate and subtracted."""
+        """Update the moments and return the direction of the step, (e, P).
+
+        The parameters change by minus the learning rate times this direction.
+        """
         raise NotImplementedError
 
 
 class Adam(Optimizer):
-    """Adam as in `torch.optim.Adam`."""
+    """Adam as in `torch.optim.Adam`. On a GPU, fused kernels apply it (`Optimizer._fused_step`)."""
 
     name = "adam"
     moments = ("first", "second")
 
     def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        """Update moments and parameters in place, with a compiled CPU kernel if there is one for this dtype."""
         if not isinstance(kernels := kernels_for(self.flat), Compiled):
             return super()._move(gradient, count, rate, pe_rate)
         corrections = self._bias_corrections(count)
@@ -197,11 +209,12 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return the optimizer named by the members of a stack.
+    """Return a new optimizer for a stack, of the kind that its members name (`Member.optimizer`).
 
     Parameters
     ----------
     stack : Stack
+        Its members all name the same optimizer.
 
     Returns
     -------

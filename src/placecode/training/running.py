@@ -1,14 +1,19 @@
 """One training step for the members of a stack, and the rules by which members stop early.
 
-A member stops before the last step for one of four reasons:
+A member stops before the last training step for one of four reasons:
 
 - It *diverged*: its loss, its gradient or its parameters are not finite.
-- It *settled*: its parameters are bit for bit the same as one or more whole epochs before. This check requires training
-  without new random numbers in every epoch (no dropout, no random masks).
-- It is *at rest*: its training loss was exactly 0 in every step of a number of consecutive epochs.
+- It *settled*: its parameters are bit for bit the same as at an earlier check, one or more whole epochs before. This
+  rule applies only if training is the same in every epoch (no dropout, no random masks).
+- It is *at rest*: its training loss was exactly 0 in every step of a given number of consecutive epochs.
 - It reached its last epoch (`Member.last_epoch`).
 
-A member that has stopped keeps its parameters.
+The parameters of a member that has stopped no longer change.
+
+A finished run records divergence in `members.parquet`: the column `diverged_at` is the step (-1 if the member did not
+diverge), and `diverged_by` is the check that detected it, one of `CAUSES`. `placecode.execution.stacks` adds two more
+values of `diverged_by`: "evaluation" (outputs are not finite) and "origin" (the donor of the PE diverged). The columns
+`settled_epoch` and `rested_epoch` record the second and third reason.
 """
 
 from __future__ import annotations
@@ -29,17 +34,19 @@ from placecode.tasks.base import Task
 from placecode.training import optimizers
 
 CAUSES = ("", "loss", "gradient", "parameters", "float16")
-"""The check that detected divergence. A saved state contains the index in this tuple. `float16` means that the values
-of the step are finite in TF32 but overflow in float16."""
+"""Checks that can detect divergence, the values of the column `diverged_by` in `members.parquet`; "" means that the
+member did not diverge. The vector `cause` contains indices of this tuple. "float16" means that loss and gradient of the
+step overflow in float16 but are finite in TF32."""
 LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
+"""Value of `diverged_at`, `settled_epoch` and `rested_epoch` if the event did not occur."""
 NO_LAST_EPOCH = 1 << 62
-"""Stands for `Member.last_epoch` of None."""
+"""Number that replaces a `Member.last_epoch` of None. No training has as many epochs."""
 MIN_STEPS_BETWEEN_CHECKS = 50
-"""Steps between two checks for settled members, rounded up to whole epochs. A check costs about as much as a training
-step of a small model."""
+"""Number of steps between two checks for settled members, rounded up to whole epochs. A check takes about as long as a
+training step of a small model."""
 HASHED_COLUMNS = 1 << 16
-"""Number of parameters hashed at once. It limits the memory use of the hash."""
+"""Number of parameters per member that `fingerprints` hashes at once, which limits its memory use."""
 
 
 class Running:
@@ -48,9 +55,9 @@ class Running:
     Parameters
     ----------
     stack : Stack
-        The e members. Its parameters are trained in place.
+        The e members. Training changes the parameters of this stack in place.
     task : Task
-        An unbound task. It is bound to these members here.
+        A task before `Task.bind`. It is bound to the members of the stack here.
     steps : int
         Total number of training steps. It determines when learning rates begin to fall (`Member.cooldown`).
     """
@@ -61,13 +68,14 @@ class Running:
     )  # fmt: skip
     """Names of the status vectors, shape (e,), which are part of a checkpoint.
 
-    - alive: the member has not diverged.
-    - diverged_at, cause: step and cause of divergence.
-    - settled_epoch, rested_epoch: epoch after which the member had settled or was at rest, or -1.
-    - ended: the member has reached its last epoch.
-    - quiet_epochs: number of consecutive epochs with a loss of exactly 0.
-    - loud: the loss was not 0 in some step of the current epoch.
-    - fingerprint: hash of the parameters at the last check.
+    - alive: whether the member has not diverged.
+    - diverged_at: step, counted from 1, at which the member diverged, or -1.
+    - cause: index in `CAUSES` of the check that detected divergence, 0 for none.
+    - settled_epoch, rested_epoch: number of epochs after which the member had settled or was at rest, or -1.
+    - ended: whether the member has reached its last epoch.
+    - quiet_epochs: number of the latest consecutive epochs with a loss of exactly 0 in every step.
+    - loud: whether the loss was not 0 in at least one step of the current epoch.
+    - fingerprint: hash of the parameters at the last check for settled members.
     """
 
     def __init__(self, stack: Stack, task: Task, steps: int) -> None:
@@ -87,7 +95,8 @@ class Running:
         self.quiet_epochs, self.loud = numbers(0), torch.zeros_like(self.alive)
         self.fingerprint, self.ended = numbers(0), torch.zeros_like(self.alive)
         self.stopped = torch.zeros_like(self.alive)
-        """Whether a member has settled, is at rest or has reached its last epoch. Derived from the vectors above."""
+        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Computed by
+        `refresh_stopped` from the status vectors, so it is not part of a checkpoint."""
         epochs = [NO_LAST_EPOCH if member.last_epoch is None else member.last_epoch for member in stack.members]
         self._last_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
         repeats = [not (self.task.drawn_anew or member.dropout) for member in stack.members]
@@ -103,26 +112,28 @@ class Running:
 
     @property
     def steps_per_epoch(self) -> int:
+        """Number of training steps per epoch."""
         return steps_per_epoch(self.examples, self.batch)
 
     def order_at(self, step: int) -> Tensor:
-        """Return the order of the examples in the epoch of `step`, (e, N). Every epoch and seed has another order."""
+        """Return the random order of the N examples in the epoch of `step`, (e, N). It differs by epoch and seed."""
         epoch = step // self.steps_per_epoch
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, random.permutation(self.order_keys, epoch, self.examples)
         return self._order[1]
 
     def rows_of(self, step: int) -> Tensor:
-        """Return the indices of the examples of `step`, (e, b). The last batch of an epoch may be smaller."""
+        """Return the indices of the examples of `step`, (e, b). The last batch of an epoch may have fewer examples."""
         first = step % self.steps_per_epoch * self.batch
         return self.order_at(step)[:, first : first + self.batch]
 
     def update(self, step: int) -> Tensor:
-        """Train all members for one step, counted from 0, and return their losses, (e,), without synchronizing."""
+        """Train for one step, counted from 0, and return the losses, (e,), before the GPU has finished the step."""
         return self._captured(step) if self._captured else self.advance(self.rows_of(step), step)
 
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
-        """Train on the examples `rows`, (e, b). All changes are made in place, as CUDA graphs require."""
+        """Train on the examples with indices `rows`, (e, b), and return the losses, (e,). CUDA graphs require that all
+        changes are made in place."""
         inputs, targets = self.task.batch("train", rows, step)
         if self.by_hand is not None:
             losses = self.by_hand(inputs, targets, self.task.loss)
@@ -138,32 +149,39 @@ class Running:
         return losses.detach()
 
     def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
-        """Compute the losses, (e,), and write the gradients to `gradient`, divided by `unit` if float16 requires it."""
+        """Return the losses, (e,), and write their gradients into `self.gradient`.
+
+        Fused kernels may divide the gradients of a member by a factor to fit them into float16. They write the factor
+        into `self.unit`, and the optimizer multiplies by it.
+        """
         if self.unit is not None:
             self.unit.fill_(1)
         self.stack.sink, self.stack.unit = self.gradient, self.unit
         try:
             losses = self.task.loss(self.stack(inputs, step=step), targets)
             self.stack.gradients(losses.sum(), out=self.gradient)
-        finally:  # valid for one pass only: a second pass would overwrite the first
+        finally:  # the sink is valid for one backward pass only: a second pass would overwrite the first
             self.stack.sink = self.stack.unit = None
         return losses
 
     def rate_scale(self, step: int | Tensor) -> Tensor | float:
-        """Return the factor of the learning rates, (e, 1): 1 until the cooldown begins, then falling linearly to 0."""
+        """Return the factor by which learning rates are multiplied at `step`, (e, 1), or 1.0 without any cooldown.
+
+        It is 1 until the cooldown of a member begins (`Member.cooldown`), and then falls linearly to 0.
+        """
         if self._cooling_steps is None:
             return 1.0
         return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
 
     def end_epoch(self, epoch: int, rest: int) -> None:
-        """Mark members that stop after `epoch` epochs. Does not synchronize with the GPU.
+        """Mark the members that stop after `epoch` epochs, without waiting for the GPU.
 
         Parameters
         ----------
         epoch : int
             Number of epochs completed.
         rest : int
-            Number of consecutive epochs with zero loss after which a member stops. 0 disables this rule.
+            Number of consecutive epochs with a loss of exactly 0 after which a member stops. 0 disables this rule.
         """
         training = self.alive & ~self.stopped
         settled = self._settled(epoch) & training
@@ -177,7 +195,11 @@ class Running:
         self.refresh_stopped()
 
     def _settled(self, epoch: int) -> Tensor:
-        """Return which members have the same parameters as at the last check, (e,). False in epochs without a check."""
+        """Return whether each member has the same parameters as at the last check, (e,), and remember their hashes.
+
+        All are False in epochs without a check and at the first check. Members with dropout or with random training
+        examples are always False.
+        """
         interval = -(-MIN_STEPS_BETWEEN_CHECKS // self.steps_per_epoch)
         if epoch % interval:
             return torch.zeros_like(self.alive)
@@ -187,13 +209,13 @@ class Running:
         return same
 
     def refresh_stopped(self) -> None:
-        """Recompute `stopped` from the status vectors."""
+        """Update `stopped` in place from the status vectors."""
         self.stopped.copy_((self.settled_epoch >= 0) | (self.rested_epoch >= 0) | self.ended)
 
     def check_parameters(self, step: int) -> None:
-        """Stop members with parameters that are not finite, and find the members that overflowed in float16.
+        """Mark members whose parameters are not finite as diverged after `step` steps, and call `explain`.
 
-        The loss of the next step would reveal them too, but there may be no next step.
+        The loss of the next step would also detect them, but there may be no next step.
         """
         lost = self.alive & ~self.stack.flat.isfinite().all(1)
         self.diverged_at.copy_(torch.where(lost, step, self.diverged_at))
@@ -202,7 +224,10 @@ class Running:
         self.explain()
 
     def explain(self) -> None:
-        """Mark members that diverged by float16 overflow: repeating their last step in TF32 gives finite numbers."""
+        """Set the cause "float16" for members that diverged only because numbers overflowed in float16.
+
+        For these members, loss and gradient are finite if their last step is repeated in TF32.
+        """
         if not self.stack.halves:
             return
         for index in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
@@ -213,7 +238,7 @@ class Running:
                 self.cause[index] = FLOAT16
 
     def _finite_in_tf32(self, index: int, step: int) -> bool:
-        """Repeat a step of one member in TF32, and return whether loss and gradient are finite."""
+        """Repeat `step`, counted from 0, for member `index` in TF32; return whether loss and gradient are finite."""
         model, rows = self.stack.member(index), self.rows_of(step)[index : index + 1]
         task = self.unbound.bind(model.members).to(model.flat.device, model.flat.dtype)
         inputs, targets = task.batch("train", rows, step)
@@ -229,17 +254,17 @@ class Running:
         return {name: getattr(self, name) for name in self.VECTORS}
 
     def arrays(self) -> dict[str, Tensor]:
-        """Return the parameters and the moments, (e, P), by name."""
+        """Return the parameters ("flat") and the moments of the optimizer ("optimizer.NAME"), (e, P) each."""
         moments = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
         return {"flat": self.stack.flat, **moments}
 
     def release(self) -> None:
-        """Free the memory of captured steps. Training cannot continue afterwards."""
+        """Free the memory of captured CUDA graphs. Call it when this object is no longer used for training."""
         self._captured = None
 
 
 def fingerprints(flat: Tensor) -> Tensor:
-    """Return a 64-bit hash of each row of `flat` (e, P)."""
+    """Return a 64-bit hash of the parameters of each member, (e, P) -> (e,)."""
     words = flat.view({4: torch.int32, 8: torch.int64}[flat.element_size()])
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):
@@ -249,7 +274,7 @@ def fingerprints(flat: Tensor) -> Tensor:
 
 
 def steps_per_epoch(examples: int, batch: int) -> int:
-    """Return the number of batches per epoch. The last batch may be smaller.
+    """Return the number of training steps per epoch, for batches of size `batch`. The last batch may be smaller.
 
     >>> steps_per_epoch(examples=10, batch=4)
     3
@@ -258,15 +283,17 @@ def steps_per_epoch(examples: int, batch: int) -> int:
 
 
 class Captured:
-    """The training step of a running stack, captured as one CUDA graph per batch size.
+    """The training step of a `Running` stack, captured as one CUDA graph per batch size.
 
-    The first steps of each batch size run eagerly, as warm-up for the capture. The step number and the order of the
-    examples are stored on the device, so nothing is copied there between steps.
+    Calling an instance with a step number, counted from 0, trains for one step and returns the losses, (e,). The first
+    steps of each batch size run eagerly, as warm-up for the capture. The step number and the order of the examples are
+    stored on the GPU, so that a graph can read them.
     """
 
     WARM_STEPS = 2
+    """Number of steps of each batch size that run eagerly before the capture."""
     MAX_QUEUED_STEPS = 3
-    """Steps that may wait in the GPU's queue. A short queue lets an interrupted run stop soon."""
+    """Maximum number of steps in the GPU's queue. With a short queue, an interrupted run stops soon."""
 
     def __init__(self, running: Running) -> None:
         self._running = weakref.ref(running)  # no reference cycle: graphs must be freed together with their stack
@@ -283,6 +310,7 @@ class Captured:
 
     @property
     def running(self) -> Running:
+        """The stack in training."""
         running = self._running()
         assert running is not None
         return running
@@ -308,7 +336,10 @@ class Captured:
         return losses
 
     def _run_eagerly(self, size: int) -> Tensor:
-        """Run a step on the stream used for capture: autograd remembers the stream of a parameter's first use."""
+        """Train on a batch of `size` examples without a graph, and return the losses, (e,).
+
+        The step runs on the stream used for capture, because autograd remembers the stream of a parameter's first use.
+        """
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -318,7 +349,10 @@ class Captured:
         return losses
 
     def _record(self, size: int) -> None:
-        """Capture one step. Capturing computes nothing, so the state is unchanged even if it fails."""
+        """Capture the training step for batches of `size` examples, or warn if this is not possible.
+
+        Capturing computes nothing, so parameters do not change even if it fails.
+        """
         graph = torch.cuda.CUDAGraph()
         gc.collect()
         collects = gc.isenabled()
@@ -339,7 +373,7 @@ class Captured:
                 gc.enable()
 
     def _advance(self, size: int) -> Tensor:
-        """Train on a batch of `size` examples, reading the step number from the device."""
+        """Train on a batch of `size` examples and return the losses, (e,). The step number is read from the GPU."""
         running = self.running
         first = self.clock % running.steps_per_epoch * running.batch
         rows = self.order.index_select(1, first + torch.arange(size, device=self.clock.device))
@@ -356,8 +390,9 @@ class Captured:
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream for graph capture. It is shared, because libraries allocate tens of MiB per stream.
+    """Return the CUDA stream for graph capture, the same one for all stacks on a device.
 
-    Two stacks must not capture at the same time. Stacks on one GPU therefore train one after the other.
+    It is shared because libraries allocate tens of MiB per stream. Two stacks must not capture at the same time, so
+    stacks on one GPU train one after the other.
     """
     return torch.cuda.Stream(device)

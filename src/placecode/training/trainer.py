@@ -1,5 +1,8 @@
 """Train a stack of models on a task, with evaluation, early stopping and a state that can be saved and loaded.
 
+The numbers of an evaluation (accuracy, mean squared error, ...) come from the task's `metrics` (`Task.metrics`): the
+trainer averages them over examples. A finished run stores them in `metrics.parquet`.
+
 A trainer does not read or write files. Its `state` contains everything the next step depends on. Random numbers are
 functions of the step (`placecode.random`), so there is no generator state to save. A resumed run gives the same numbers
 as an uninterrupted one.
@@ -29,13 +32,13 @@ from placecode.training.running import Running, steps_per_epoch
 __all__ = ["Progress", "Trainer", "evaluate", "portions", "stack_for", "steps_per_epoch"]
 
 EVALUATION_VALUES = 1 << 21
-"""Maximum number of features in a forward pass at evaluation on a CPU, chosen to fit its caches. On a GPU the maximum
-is 64 times as large."""
+"""Maximum number of values (members x examples x tokens x width) in a forward pass at evaluation on a CPU, chosen to
+fit its caches. On a GPU the maximum is 64 times as large."""
 MIN_STOPPED_FRACTION = 1 / 8
-"""Fraction of the running members that must have stopped before they are removed from the stack. Building a smaller
-stack takes as long as some training steps."""
+"""Fraction of the members of the running stack that must have stopped before a smaller stack without them is built.
+Building a stack takes as long as several training steps."""
 OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
-"""Status vectors that are kept after training (`Running.VECTORS`)."""
+"""Names of the status vectors (`Running.VECTORS`) that `Trainer.outcome` returns."""
 
 
 def stack_for(
@@ -45,7 +48,7 @@ def stack_for(
     dtype: torch.dtype = torch.float32,
     fast: bool | None = None,
 ) -> Stack:
-    """Return a new stack with the numbers of tokens, features and outputs of a task.
+    """Return a new, untrained stack with the numbers of tokens, features and outputs that a task requires.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ def stack_for(
     device : torch.device or str
     dtype : torch.dtype
     fast : bool, optional
-        As in `Stack`.
+        Whether to use fused GPU kernels, as in `Stack`.
 
     Returns
     -------
@@ -75,16 +78,16 @@ def stack_for(
 
 @dataclass(frozen=True)
 class Progress:
-    """A report on the progress of training."""
+    """A report on the progress of training, as `Trainer.run` yields it."""
 
     step: int
     """Number of steps completed."""
     loss: float
-    """Mean training loss of the members that still train."""
+    """Mean training loss of the members that still train, or NaN if it is not known."""
     rows: tuple[dict[str, Any], ...] = ()
-    """Rows of an evaluation, if there was one at this step."""
+    """Rows of the evaluation at this step, as `Trainer.evaluate` yields them. Empty if there was none."""
     stopped: int = 0
-    """Number of members that finished early, without those that diverged."""
+    """Number of members that stopped early, not counting those that diverged."""
 
 
 class Trainer:
@@ -92,13 +95,14 @@ class Trainer:
 
     Members stop early when they settle, diverge, come to rest or reach their last epoch (see
     `placecode.training.running`). Once enough members have stopped, the others continue in a smaller stack. If no
-    member is left, training ends with a last evaluation. Its rows are repeated for all evaluations still to come.
+    member is left, training ends with a last evaluation. Its rows are repeated for all remaining evaluation steps.
 
     Parameters
     ----------
     stack : Stack
-        All members. `sync` copies the parameters of the members in training into it.
+        All members. If they are trained in a smaller stack, `sync` copies their parameters back into this one.
     task : Task
+        A task before `Task.bind`. Its `metrics` give the numbers of an evaluation.
     steps : int
         Number of training steps.
     evaluate_at : sequence of int
@@ -130,36 +134,38 @@ class Trainer:
 
     @property
     def alive(self) -> Tensor:
-        """Whether each member has not diverged, (e,)."""
+        """Whether each member has not diverged so far, (e,)."""
         return self._status()["alive"]
 
     @property
     def diverged_at(self) -> Tensor:
-        """The step at which each member diverged, (e,), or -1."""
+        """The step, counted from 1, at which each member diverged, (e,), or -1 if it did not."""
         return self._status()["diverged_at"]
 
     @property
     def stopped(self) -> Tensor:
-        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Excludes divergence."""
+        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Ignores divergence."""
         status = self._status()
         return (status["settled_epoch"] >= 0) | (status["rested_epoch"] >= 0) | status["ended"]
 
     @property
     def optimizer(self) -> optimizers.Optimizer:
+        """The optimizer of the members in training."""
         return self.running.optimizer
 
     @property
     def steps_per_epoch(self) -> int:
+        """Number of training steps per epoch."""
         return self.running.steps_per_epoch
 
     def rows_of(self, step: int) -> Tensor:
-        """Return the indices of the examples of `step` for each member in training, (e, b)."""
+        """Return the indices of the training examples that each member in training uses in `step`, (e, b)."""
         return self.running.rows_of(step)
 
     def update(self) -> Tensor:
         """Train for one step and return the losses of the members in training, (e,).
 
-        Does not synchronize with the GPU.
+        It returns before the GPU has finished the step, except at the end of an epoch, when stopped members are sought.
         """
         losses = self.running.update(self.step)
         self.step += 1
@@ -169,18 +175,21 @@ class Trainer:
         return losses
 
     def _drop_stopped(self) -> None:
-        """Continue with a smaller stack if enough members have stopped and some have not."""
+        """Continue with a smaller stack if `MIN_STOPPED_FRACTION` of the members or more, but not all, have stopped."""
         running = self.running
         if not running.stopped.any():
             return
         active = (running.alive & ~running.stopped).tolist()
         if any(active) and int(running.stopped.sum()) >= MIN_STOPPED_FRACTION * len(active):
-            running.check_parameters(self.step)  # last check of the members that leave
+            running.check_parameters(self.step)  # the last check of the members that are removed
             indices = [index for index, is_active in zip(self._indices, active, strict=True) if is_active]
             self._train_subset(indices, self._state_views())
 
     def _train_subset(self, indices: list[int], state: dict[str, Tensor]) -> None:
-        """Continue with the members at these indices of the full stack, from a state of all members."""
+        """Continue training with the members at these indices of the full stack.
+
+        `state` contains the arrays of all members, as in `_state_views`.
+        """
         task, all_indices = self.running.unbound, list(range(len(self.stack.members)))
         if indices != self._indices:
             self.running.release()
@@ -194,12 +203,12 @@ class Trainer:
         self.running.refresh_stopped()
 
     def sync(self) -> None:
-        """Copy the parameters of the members in training into `stack`, if they are trained in a smaller stack."""
+        """Copy the parameters of the members in training into `stack`. Does nothing if they are trained there."""
         if self.running.stack is not self.stack:
             self.stack.flat[self._indices] = self.running.stack.flat
 
     def _status(self) -> dict[str, Tensor]:
-        """Return the status vectors of all members (`Running.VECTORS`)."""
+        """Return the status vectors (`Running.VECTORS`) of all members by name, including those removed earlier."""
         if self.running.stack is not self.stack:
             for name, value in self.running.vectors().items():
                 self._vectors[name][self._indices] = value
@@ -207,14 +216,14 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step is completed, or no member is left in training."""
+        """Whether the last step is completed, or no member is left in training at the end of an epoch."""
         running = self.running
         if self.step >= self.steps or self.step % self.steps_per_epoch:
             return self.step >= self.steps
         return self.step > 0 and not bool((running.alive & ~running.stopped).any())
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
-        """Train until the end.
+        """Train until the last step, or until no member is left in training.
 
         Parameters
         ----------
@@ -224,7 +233,7 @@ class Trainer:
         Yields
         ------
         Progress
-            At regular times, and at each evaluation with its rows.
+            A report about every `seconds`, and one at each evaluation that includes its rows.
         """
         if self.step == 0 and not self._resumed:
             yield Progress(0, float("nan"), tuple(self.evaluate()))
@@ -242,13 +251,16 @@ class Trainer:
             yield self._end_early()
 
     def _mean_loss(self, losses: Tensor) -> float:
-        """Return the mean loss of the members in training, or NaN if there is none or the stack was just reduced."""
+        """Return the mean of `losses` over the members that still train.
+
+        It is NaN if no member is left, or if the stack became smaller in this step, so that losses no longer match.
+        """
         if len(losses) != len(self.running.stack.members):
             return float("nan")
         return losses[self.running.alive & ~self.running.stopped].mean().item()
 
     def _end_early(self) -> Progress:
-        """Evaluate the final models, and repeat the rows for all remaining evaluation steps."""
+        """Evaluate the final models, and return a report with the rows repeated for all remaining evaluation steps."""
         self.running.check_parameters(self.step)
         remaining = sorted(step for step in self.evaluate_at if step > self.step)
         rows = list(self.evaluate())
@@ -257,12 +269,13 @@ class Trainer:
         return Progress(self.step, float("nan"), repeated, int(self.stopped.sum()))
 
     def evaluate(self) -> Iterator[dict[str, Any]]:
-        """Evaluate all members on all examples of every split.
+        """Evaluate all members on all examples of every split, with the task's `metrics`.
 
         Yields
         ------
         dict
-            Rows with the columns member, step, split, condition, metric and value.
+            One row per member, split, condition and metric, with the keys member, step, split, condition, metric and
+            value. These are the columns of `metrics.parquet`.
         """
         self.sync()
         for split in self.task.splits:
@@ -272,22 +285,27 @@ class Trainer:
                     yield {**row, "condition": condition, "metric": metric, "value": value}
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything the next step depends on.
+        """Return everything the next step depends on, for a checkpoint.
 
         Returns
         -------
         dict of str to Tensor
-            Copies, on the device of the stack if there is enough memory, otherwise on the CPU.
+            Copies of parameters, moments and status vectors by name. They are on the device of the stack if there is
+            enough memory, otherwise on the CPU.
         """
         return _copies(self._state_views())
 
     def outcome(self) -> dict[str, Tensor]:
-        """Return copies of the parameters and of the status vectors to keep after training."""
+        """Return copies, by name, of what is needed after training: the parameters "flat" and the `OUTCOME_VECTORS`."""
         self.sync()
         return _copies({"flat": self.stack.flat, **{name: self._status()[name] for name in OUTCOME_VECTORS}})
 
     def _state_views(self) -> dict[str, Tensor]:
-        """Return the state without copying. Moments of members that left the running stack are zero, as unused."""
+        """Return the arrays of `state` without copying them where possible.
+
+        "runs", (e,), is True for members of the running stack. The moments of other members are no longer used, and are
+        zero.
+        """
         self.sync()
         runs = torch.zeros(len(self.stack.members), dtype=torch.bool, device=self.stack.flat.device)
         runs[self._indices] = True
@@ -300,14 +318,14 @@ class Trainer:
         return {**arrays, "flat": self.stack.flat, **self._status(), "runs": runs}
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Continue from a saved state.
+        """Restore a saved state, so that training continues from there.
 
         Parameters
         ----------
         state : dict of str to Tensor
-            Returned by `state` of a trainer of the same members.
+            The result of `Trainer.state` for the same members.
         step : int
-            Number of steps completed at that time.
+            Number of steps that were completed when the state was saved.
         """
         expected = self._state_views()
         if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
@@ -318,7 +336,7 @@ class Trainer:
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors on their device, or to the CPU if the device has too little memory."""
+    """Return copies of tensors by name, on the same device, or on the CPU if the device has too little memory."""
     try:
         return {name: value.detach().clone() for name, value in tensors.items()}
     except torch.OutOfMemoryError:  # other processes use the memory that was planned for the copies
@@ -326,7 +344,10 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def portions(stack: Stack, task: Task, examples: int) -> list[range]:
-    """Split examples into batches that fit a forward pass of all members: ranges of indices."""
+    """Split the indices 0 to `examples` - 1 into ranges, each small enough for one forward pass of all members.
+
+    The size of a range is limited by `EVALUATION_VALUES`.
+    """
     max_values = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
     size = max(1, max_values // (len(stack.members) * task.tokens * stack.members[0].width))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
@@ -334,19 +355,21 @@ def portions(stack: Stack, task: Task, examples: int) -> list[range]:
 
 @torch.no_grad()
 def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
-    """Evaluate all members on a split.
+    """Evaluate all members on a split: average the task's `metrics` over examples.
 
     Parameters
     ----------
     stack : Stack
     task : Task
-        Bound to the members of the stack.
+        A task that is bound to the members of the stack (`Task.bind`).
     split : str
+        Name of the split, such as "test".
 
     Returns
     -------
     dict of (condition, metric) to list of float
-        Mean of each metric per member, over the examples of each condition and over "all" examples.
+        Mean of the metric over the examples of the condition, for each member. The condition "all" is the mean over all
+        examples, present if `task.pooled`.
     """
     device, count, total = stack.flat.device, len(stack.members), task.rows(split)
     batches: dict[str, list[Tensor]] = {}
