@@ -88,36 +88,35 @@ def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
     """Those of seed 0, in half precision, as the correlation matrices are: a near tie may fall the other way."""
     arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
     first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
-    known = {f"pe_{when}/{number}" for when in ("start", "end") for number in members["member"]}
+    known = {f"pe_end/{number}" for number in members["member"]}
     done = where(first, state="done")
-    needed = {f"pe_{when}/{number}" for when in ("start", "end") for number in done["member"]}
+    needed = {f"pe_end/{number}" for number in done["member"]}
     assert needed <= {name for name in arrays if "fc/" not in name} <= known
     assert all(values.dtype == np.float16 for values in arrays.values())
     for member in done.to_dict("records"):
         number, task, world = member["member"], parts_of(run)[member["data"]], 0
         fc = matrix_of(arrays, member["data"], world)
         assert fc.shape == (task["tokens"],) * 2 and np.abs(fc - fc.T).max() < 1e-3 and np.allclose(np.diag(fc), 1)
-        for when, start in (("start", True), ("end", False)):
-            pe = arrays[f"pe_{when}/{number}"]
-            assert pe.shape == (member["layers"], task["tokens"], member["width"])
-            size = of_members(ROOT / run, "norm", "", start)[number]
-            assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
-            if member["encoding"] == "none":
-                assert not pe.any()
-                continue
-            similar = cosines(pe)
-            near = nearest(similar)
-            if task["labels"] is None:
-                partner = np.array(task["partner"])
-                right = (near == partner)[partner >= 0]
-                said = of_members(ROOT / run, "mirror_agreement", "partner", start)[number]
-            else:
-                labels = np.array(task["labels"])
-                right = labels[near] == labels
-                said = of_members(ROOT / run, "neighbor_agreement", "labels", start)[number]
-            assert abs(right.sum() - said * len(right)) <= 2 + 1e-6
-            told_fc = of_members(ROOT / run, "fc_correlation", "fc", start)[number]
-            assert correlation_of_pairs(similar, fc) == pytest.approx(told_fc, abs=1e-3)
+        pe = arrays[f"pe_end/{number}"]
+        assert pe.shape == (member["layers"], task["tokens"], member["width"])
+        size = of_members(ROOT / run, "norm", "")[number]
+        assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
+        if member["encoding"] == "none":
+            assert not pe.any()
+            continue
+        similar = cosines(pe)
+        near = nearest(similar)
+        if task["labels"] is None:
+            partner = np.array(task["partner"])
+            right = (near == partner)[partner >= 0]
+            said = of_members(ROOT / run, "mirror_agreement", "partner")[number]
+        else:
+            labels = np.array(task["labels"])
+            right = labels[near] == labels
+            said = of_members(ROOT / run, "neighbor_agreement", "labels")[number]
+        assert abs(right.sum() - said * len(right)) <= 2 + 1e-6
+        recorded = of_members(ROOT / run, "fc_correlation", "fc")[number]
+        assert correlation_of_pairs(similar, fc) == pytest.approx(recorded, abs=1e-3)
 
 
 def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
