@@ -31,7 +31,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return `value` as an int if it is an integer from `least` to `most`, both inclusive (None: no upper bound)."""
+    """Return `value` as an int if it is an integer from `least` to `most`, both inclusive (None: no upper bound).
+    Otherwise raise `BadInput`."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         raise must_be(name, f"a whole number {bounds}", value)
@@ -47,7 +48,7 @@ def real_number(
     most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Return `value` as a float if it is finite and within the bounds.
+    """Return `value` as a float if it is a finite number within the bounds. Otherwise raise `BadInput`.
 
     `least` and `most` are inclusive bounds, `above` and `below` are exclusive bounds. None means no bound.
     """
@@ -65,21 +66,22 @@ def real_number(
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False."""
+    """Return `value` if it is True or False. Otherwise raise `BadInput`."""
     if not isinstance(value, bool):
         raise must_be(name, "True or False", value)
     return value
 
 
 def switch(name: str, value: Any) -> bool:
-    """Return `value` as a bool if it is True, False, 1 or 0. The command line passes booleans as 1 or 0."""
+    """Return `value` as a bool if it is True, False, 1 or 0. Otherwise raise `BadInput`. The command line passes
+    booleans as 1 or 0."""
     if not isinstance(value, int) or value not in (0, 1):
         raise must_be(name, "True or False, or 1 or 0", value)
     return bool(value)
 
 
 def choice(name: str, value: str, allowed: Iterable[str]) -> str:
-    """Return `value` if it is one of the allowed values."""
+    """Return `value` if it is one of the allowed values. Otherwise raise `BadInput`."""
     options = list(allowed)
     if value not in options:
         raise one_of(name, options, value)

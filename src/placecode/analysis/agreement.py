@@ -242,7 +242,7 @@ class Modules:
     """Group of each channel, (n,). Groups are numbered from 0 in the order of their first channels."""
     stability: Mapping[int, float]
     """For each number of groups that was tried, the mean agreement between the groups of one fit and of the mean of all
-    others (adjusted Rand index). Empty for a single fit."""
+    others (adjusted Rand index). Empty for a single fit, or fewer than 4 channels."""
 
     @property
     def count(self) -> int:
@@ -251,7 +251,8 @@ class Modules:
 
     @property
     def agreement(self) -> float:
-        """The stability of the chosen number of groups, or NaN for a single group or a single fit."""
+        """How well the fits agree on these groups: the mean adjusted Rand index (1: equal, 0: chance) between the
+        groups of one fit and of the mean of all others. It is NaN for a single group or a single fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
@@ -262,7 +263,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     between both clusterings, averaged over fits, has peaks at reproducible numbers of groups. A peak qualifies if it is
     at least `SURE_MODULES` and almost as high as the highest (`NEARLY`). Of these, the peak with the most groups is
     chosen, so that the finer of nested groups are found. If no peak qualifies, all channels are one group. For a single
-    fit, the groups are those with the highest modularity (`best_partition`), and stability is not known.
+    fit, the groups are those with the highest modularity (`best_partition`), and their agreement is not known.
 
     Parameters
     ----------

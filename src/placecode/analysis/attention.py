@@ -97,7 +97,8 @@ def _without_rounding(difference: Array, maps: Array) -> Array:
 
 
 def _cosine(a: Array, b: Array) -> Array:
-    """Return the cosine similarity of two arrays of maps, (..., n, n) -> (...), or NaN where one of both is zero."""
+    """Return the cosine similarity of two arrays of maps, (..., n, n) -> (...). It is NaN where either map is all
+    zeros."""
     product = (a * b).sum(axis=(-2, -1))
     size = np.linalg.norm(a, axis=(-2, -1)) * np.linalg.norm(b, axis=(-2, -1))
     return np.asarray(np.clip(product / np.where(size == 0, np.nan, size), -1.0, 1.0))

@@ -367,8 +367,8 @@ def few_axes(covariance: Array, components: int) -> Array:
 
 
 def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
-    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return weights, (f, w), and biases, (w,).
-    Biases are not penalized."""
+    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return a list of pairs, one per penalty, of
+    weights, (f, w), and biases, (w,). Biases are not penalized."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     xx = x.T @ x / len(x) - x_mean[:, None] * x_mean
     xy = x.T @ y / len(x) - x_mean[:, None] * y_mean

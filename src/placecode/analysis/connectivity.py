@@ -187,7 +187,8 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     Parameters
     ----------
     matrix : array-like, shape (n, n)
-        Correlations, with ones on the diagonal. Negative eigenvalues, as of partial correlations, are set to 0.
+        Correlations, with ones on the diagonal. If this matrix has negative eigenvalues, as a matrix of partial
+        correlations can have, they are set to 0.
     k : int
         Number of axes.
 

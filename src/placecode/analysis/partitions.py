@@ -203,7 +203,12 @@ def _gains(weights: Array) -> Array:
 
 
 def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
-    """Return one locally optimal partition per restart, (restarts, n). Each uses other random orders of the tokens."""
+    """Partition n tokens into groups by the Louvain method, and return the group of each token for each restart,
+    (restarts, n).
+
+    `gains`, (n, n), is the result of `_gains`. Restarts differ in the random order in which tokens are moved. In each
+    result, the modularity is a local maximum: moving one token or merging two groups does not increase it.
+    """
     copies = np.broadcast_to(gains, (restarts, *gains.shape))
     labels = np.tile(np.arange(len(gains)), (restarts, 1))
     while True:

@@ -385,5 +385,6 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
 
 
 def _at(table: Array, index: npt.NDArray[np.int64]) -> Array:
-    """Return the table with the seeds of each row of `index`, (..., k) and (draws, k) -> (draws, ..., k)."""
+    """Return one table per row of `index`, with the seeds that the row lists on the last axis: `table`, (..., seeds),
+    and `index`, (draws, k) -> (draws, ..., k)."""
     return np.moveaxis(table[..., index], -2, 0)

@@ -346,7 +346,10 @@ COMPILED = ("loop-compiled", "compiled-vmap")
 
 
 def why_not(name: str, device: str) -> str:
-    """Return the reason why a peer cannot be measured on this machine; "" if it can."""
+    """Return the reason why a peer cannot be measured on this machine, or "" if it can be measured.
+
+    A peer is another implementation of the training that the benchmark compares with. `name` is a key of `PEERS`.
+    """
     if name == "jax-vmap" and importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     if name in COMPILED and device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:

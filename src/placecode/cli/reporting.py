@@ -41,9 +41,11 @@ def publish(run: Run) -> Path:
 
 
 def command_of(run: Run, study: Study) -> str:
-    """Return the command that repeats a run, with the settings that differ from the defaults of its scale or effort.
+    """Return the shell command that repeats a run: `placecode run` with --scale, or `placecode fit` with --effort.
 
-    For a fit of an array in Python, which no command can repeat, it is the command that writes its report again.
+    Of the settings of the study, the command contains those that differ from the defaults at this scale or effort. No
+    command can repeat the fit of an array that was passed in Python. For such a run, return the command that writes the
+    report of the run again.
     """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]

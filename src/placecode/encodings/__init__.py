@@ -4,8 +4,10 @@
 >>> pe(torch.zeros(8, 16, 160)).shape
 torch.Size([8, 16, 160])
 
-To register a new encoding, decorate a subclass of Encoding with `@register("name")`, or define an entry point in the
-group `placecode.encodings`.
+To add an encoding, write a subclass of `Encoding`. It can be in a module of this package, such as `additive`,
+`relative` or `rotary`, with an entry in `_REGISTRY` below. Or it can be in any other package: decorate the class with
+`@register("name")`, which takes effect when its module is imported, or define an entry point in the group
+`placecode.encodings`, which is loaded on demand.
 """
 
 from __future__ import annotations
@@ -149,9 +151,10 @@ def make(
 ) -> Encoding:
     """Return an encoding as a `torch.nn.Module` for use in any model.
 
-    How to use it depends on the kind of encoding. Call an additive encoding on x, (b, n, d), and a rotary encoding on q
-    and k, (b, h, n, c). For relative and alibi, add `bias(q)` to the scaled attention scores. For causal-none, and for
-    relative with `causal`, also apply `mask(n)` to the scores. With `layers` > 1, pass the index of the block.
+    How to use it depends on the kind of encoding. Call an additive encoding on embeddings, (b, n, d), and a rotary
+    encoding on queries and keys, (b, h, n, c), with c features per head. For relative and alibi, add `bias(q)` to the
+    scaled attention scores. For causal-none, and for relative with `causal`, also set scores to -inf where `mask(n)` is
+    False. With `layers` > 1, pass the index of the block.
 
     Parameters
     ----------

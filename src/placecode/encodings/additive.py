@@ -63,7 +63,8 @@ class Additive(Encoding):
     """Base class of additive encodings, and the encoding "none" (NoPE), whose table of vectors is fixed at zero.
 
     A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
-    members with different subclasses. In any other model, use `x = pe(x)` with x of shape (b, n, d).
+    members with different subclasses. To use it in your own model, call `x = pe(x)` on the embeddings of the tokens,
+    (b, n, d).
 
     Parameters
     ----------

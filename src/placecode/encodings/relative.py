@@ -26,7 +26,8 @@ class Relative(Encoding):
     added. Offsets beyond `max_distance` are clipped to it. With `causal`, a token attends only to itself and to earlier
     tokens, as in the authors' code.
 
-    In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`, and `pe.mask(n)` if `causal`.
+    To use it in your own model, compute `scores = q @ k.mT / c**0.5 + pe.bias(q)` from queries and keys of shape
+    (b, h, n, c), with c features per head. If `causal`, also set scores to -inf where `pe.mask(n)` is False.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
@@ -97,7 +98,8 @@ class Alibi(Encoding):
     Each head has a different slope, see `slopes_for`. The penalty is the same for earlier and later tokens, as in an
     encoder. The option `distance` is "euclidean" or "manhattan", which differ only with several axes.
 
-    In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+    To use it in your own model, compute `scores = q @ k.mT / c**0.5 + pe.bias(q)` from queries and keys of shape
+    (b, h, n, c), with c features per head.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
@@ -142,7 +144,8 @@ class CausalNone(Encoding):
     The option `temperature` divides the scaled attention scores. Values below 1 make attention sharper. The authors'
     code uses 0.01. The implementation divides the queries instead of the scores, which is equivalent.
 
-    In any other model, use `q, k = pe.rotate(q, k)`, and apply `pe.mask(n)` to the scores.
+    To use it in your own model, call `q, k = pe.rotate(q, k)`, which divides the queries by the temperature, and set
+    attention scores to -inf where `pe.mask(n)` is False.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"temperature": 1.0}

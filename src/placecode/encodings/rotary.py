@@ -1,4 +1,8 @@
-"""Rotary positional encoding: queries and keys are rotated by angles that grow with position (Su et al. 2021)."""
+"""Rotary positional encoding (RoPE): queries and keys are rotated by angles that grow with position (Su et al. 2021).
+
+The option `axes=2` selects the 2-D version, in which half of the rotated features depend on the first coordinate of a
+token and the other half on the second. The frequencies are fixed by the option `base`; nothing is learned.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ class Rotary(Encoding):
     rotated by the position on the first axis, the next r by the position on the second, and so on. The option
     `fraction` is the fraction of the features of each head that is rotated. The authors' code rotates half of them.
 
-    In any other model, use `q, k = pe(q, k)` with q and k of shape (b, h, n, c).
+    To use it in your own model, call `q, k = pe(q, k)` on queries and keys of shape (b, h, n, c), with c features per
+    head, before the attention scores are computed.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "fraction": 1.0, "base": 10000.0}

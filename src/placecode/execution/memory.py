@@ -48,11 +48,12 @@ class Gpus:
 
     @property
     def total(self) -> int:
-        """Memory of the GPU with the least memory."""
+        """Memory in bytes of the GPU with the least memory."""
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
     def available(self) -> int:
-        """Return the memory that this process has reserved or could reserve now. Other processes use the rest."""
+        """Return how many bytes of GPU memory this process can use, on the GPU with the fewest: free memory, and memory
+        that this process has already reserved. Peaks are reset."""
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
@@ -64,11 +65,12 @@ class Gpus:
         torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> int:
-        """Return the peak memory of this process's tensors since the last `reset`."""
+        """Return the peak GPU memory in bytes of this process's tensors since the last `reset`."""
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
-        """Return the peak memory that this process has reserved since the last `reset`, including unused caches."""
+        """Return the peak GPU memory in bytes that this process has reserved since the last `reset`, including unused
+        caches."""
         return torch.cuda.max_memory_reserved()
 
 
@@ -87,7 +89,10 @@ class Cost:
 
     @classmethod
     def from_probes(cls, small: float, large: float) -> Cost:
-        """Return the line through the memory (bytes) of the smaller and of the larger probe."""
+        """Return memory as a linear function of the number of members, from two trial trainings (probes).
+
+        `small` and `large` are the bytes that the probes used, with the numbers of members in `PROBE_SIZES`.
+        """
         per_member = max(0.0, (large - small) / (PROBE_SIZES[1] - PROBE_SIZES[0]))
         return cls(large - PROBE_SIZES[1] * per_member, per_member)
 

@@ -185,8 +185,8 @@ class Study:
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Return arrays that describe the data of these members, for figures. The array of world i has the name
-        NAME/i."""
+        """Return arrays that describe the data of these members, for figures. Array names end in "/i", where i is the
+        number of the world. A world is the data of one seed: a simulated data set, or one split of the people."""
         return {}
 
     metric: ClassVar[str] = "accuracy"

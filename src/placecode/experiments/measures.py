@@ -137,10 +137,10 @@ def behaviour(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood"
 def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
     """Measure accuracy with normal noise on the token embeddings or on the input of every block, and without noise.
 
-    `levels` and `block_levels` are the standard deviations of the two kinds of noise. Training examples are tested too.
-    Most members answer all of them without noise, so members can be compared. `noise_tolerance` is the level at which
-    half of the accuracy above chance is lost, or NaN if no level reduces accuracy so much. Members with the same seed
-    get the same noise.
+    `levels` and `block_levels` are the standard deviations of the two kinds of noise. OOD examples are tested, and also
+    training examples: without noise, most members solve all training examples, so their curves over the noise level
+    start from the same accuracy. `noise_tolerance` is the noise level on the embeddings at which half of the accuracy
+    above chance is lost, or NaN if no level reduces accuracy so much. Members with the same seed get the same noise.
     """
     result: Rows = []
     for split in ("train", "ood") if levels else ():
@@ -158,7 +158,9 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: 
 
 
 def without_dropout(stack: Stack, task: Task) -> Rows:
-    """Measure accuracy without dropout. The rows are empty for members that have no dropout at evaluation."""
+    """Measure accuracy on every split with dropout switched off, for members that keep dropout on at evaluation
+    (`dropout_at_evaluation`). For other members, the accuracy of the run is already without dropout, and the
+    list of rows is empty."""
     if not (stack.members[0].dropout and stack.members[0].dropout_at_evaluation):
         return []
     members = [replace(member, dropout_at_evaluation=False) for member in stack.members]
@@ -175,8 +177,8 @@ def without_dropout(stack: Stack, task: Task) -> Rows:
 def noisy_accuracy(
     stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
 ) -> dict[float, list[float]]:
-    """Return the accuracies of all members by level of noise, over the first examples of a split. The noise is added to
-    the token embeddings, or with `in_blocks` to the input of every block."""
+    """Return a dict from each noise level to the accuracies of all members, over the first `NOISY_EXAMPLES` examples of
+    a split. The noise is added to the token embeddings, or with `in_blocks` to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
@@ -210,8 +212,8 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
 
 @torch.no_grad()
 def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
-    """Return attention in at most `most` examples of a split as two arrays: the mean over examples, (e, l, h, n, n),
-    and the mean over heads for each example, (e, b, l, n, n), in half precision."""
+    """Return the attention weights of all members on the first `most` examples of a split, as two tensors: averaged
+    over the examples, (e, l, h, n, n), and averaged over the heads, (e, b, l, n, n), in half precision."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
@@ -311,8 +313,8 @@ def _agree(
     target: str,
     by: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
 ) -> Iterator[dict[str, Any]]:
-    """Yield the agreement of the maps of a member (l, n, n) with the maps `wanted`, for all blocks together and for
-    each."""
+    """Yield rows with the agreement of a member's attention maps, (l, n, n), with the maps `wanted`, (l, n, n): one for
+    all blocks together and one for each block. `by` has the names and functions of the measures of agreement."""
     n = maps.shape[-1]
     for analysis, measure in by:
         whole = measure(maps.reshape(-1, n), wanted.reshape(-1, n))
@@ -322,14 +324,16 @@ def _agree(
 
 
 def _by_block(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Yield cosines that were averaged over examples, (l,): their mean over blocks, and the value of each block."""
+    """Yield rows from the cosine of each block, (l,), already averaged over examples: the mean over blocks, and then
+    one row per block."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
     for block, value in enumerate(values):
         yield _row(number, block, "attention_cosine_each", target, value)
 
 
 def _maps(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
-    """Return the attention maps of one member, averaged over examples and heads, (l, n, n)."""
+    """Return the attention map of each block of a member, (l, n, n), from the array `name`, (l, h, n, n), which is
+    already averaged over examples. The heads of a block are averaged here."""
     return np.asarray(arrays[name].double().mean(1).numpy())
 
 
@@ -344,7 +348,8 @@ def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
 
 
 class _Reference:
-    """Attention maps of the trained members of one kind, to compare other members with their mean."""
+    """Attention maps of the trained members `numbers`, such as those with the 2d-fixed encoding. Other members are
+    compared with their mean. A member of `numbers` is compared with the mean of the rest."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
         self.maps = {n: _maps(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
@@ -353,16 +358,18 @@ class _Reference:
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())
 
     def mean_without(self, number: int) -> np.ndarray | None:
-        """Return the mean map over all members but `number`, (l, n, n), or None if there is no other."""
+        """Return the map of each block, averaged over heads, examples, and all members but `number`, (l, n, n). It is
+        None if there is no other member."""
         return _mean_without(self.maps, self._sum, number)
 
     def each_without(self, number: int) -> np.ndarray | None:
-        """Return the mean map of each example over all members but `number`, (b, l, n, n), or None if there is no
-        other."""
+        """Return the map of each example and block, averaged over heads and all members but `number`, (b, l, n, n). It
+        is None if there is no other member."""
         return _mean_without(self.by_example, self._sum_by_example, number)
 
 
 def _mean_without(maps: Mapping[int, np.ndarray], total: Any, number: int) -> np.ndarray | None:
-    """Return the mean of maps over members without one of them. `total` is the sum of all maps."""
+    """Return the mean of the maps of all members but `number`, or None if there is no other. `maps` are by member, and
+    `total` is their sum, so that the mean needs one subtraction per member."""
     others = len(maps) - (number in maps)
     return None if others == 0 else np.asarray((total - maps.get(number, 0.0)) / others)

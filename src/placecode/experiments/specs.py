@@ -125,7 +125,7 @@ def data_in_words(data: str) -> str:
 
 
 def worded(part: Part) -> str:
-    """Return a pair of name and value as one text.
+    """Return the name and value of a setting as one text for figures. A percentage comes before the name.
 
     >>> worded(("samples", "10,000")), worded(("hidden in training", "15%")), worded(("", "sgd"))
     ('samples 10,000', '15% hidden in training', 'sgd')

@@ -117,7 +117,11 @@ def sentences(template: str, **numbers: Any) -> list[str]:
 
 
 def sections(template: str, **numbers: Any) -> dict[str, list[str]]:
-    """Render a template and return, for each variable that it sets, the list of its paragraphs."""
+    """Render a template and return the paragraphs of each part of its text, by the name of the part.
+
+    A part is a text that the template assigns to a variable, `{% set name %}...{% endset %}`. `template` is the file
+    name without the suffix .j2, and `numbers` are the values that the template uses.
+    """
     module = _reports().get_template(f"{template}.j2").make_module(numbers)
     return {name: paragraphs(str(text)) for name, text in vars(module).items() if isinstance(text, str)}
 

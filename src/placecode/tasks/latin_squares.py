@@ -256,11 +256,12 @@ def gather(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw different puzzles until there are enough of each class, and return them ordered by class.
+    """Draw random puzzles, without duplicates, until each class has the wanted number. Return them ordered by class.
 
-    `wanted` is the number of puzzles of each class, and `givens` the minimum and maximum number of givens. If `avoid`
-    is not None, every puzzle has a larger Jaccard distance than `distance` from the puzzles in it, (M, n*n). Raises
-    `BadInput` as soon as it is likely that `MAX_DRAWS` draws are not enough.
+    `order` is the number of rows of a puzzle. `wanted` is the number of puzzles of each class in `CLASSES`, and
+    `givens` the minimum and maximum number of filled cells. If `avoid`, (M, order**2), has the cells of M other
+    puzzles, the Jaccard distance of every drawn puzzle from each of them is larger than `distance`. Raises `BadInput`
+    as soon as it is likely that `MAX_DRAWS` draws are not enough.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0

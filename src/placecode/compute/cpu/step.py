@@ -238,8 +238,9 @@ class _Block:
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """Compute what depends only on weights: `offset`, the output bias of attention, and if folded also the
-        projection `matrix` and `lean`, the bias of the queries."""
+        """Compute products of weights, unless an encoding acts inside attention: `offset`, the output bias plus the
+        value bias times W. If `self.folded` (one head), also `matrix`, which holds Q K' and V W (see the top of this
+        module), and `lean`, the query bias times K'."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]

@@ -37,9 +37,10 @@ a sample that begins with its row number."""
 
 
 def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
-    """Return whether the first of some rows of cells is a header, by the rules in the docstring of this module.
+    """Return whether the first line of a text file is a header, which names the columns, and not the first sample.
 
-    `quoted` says whether all cells of the first line are in quotes while the second line has a number without quotes.
+    `rows` are the cells of the first lines, line by line. The rules are in the docstring of this module. `quoted` says
+    whether all cells of the first line are in quotes while the second line has a number without quotes.
     """
     first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = list(zip(*below, strict=True)) or [()] * len(first)

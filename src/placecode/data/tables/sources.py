@@ -39,7 +39,7 @@ reads dozens of blocks ahead."""
 
 @dataclass(frozen=True)
 class Piece:
-    """Some consecutive rows of a table. r is their number."""
+    """A block of r consecutive rows of a table."""
 
     numbers: np.ndarray  # numbers in all columns, (r, width); NaN for missing values and words
     words: Mapping[int, np.ndarray]

@@ -77,13 +77,13 @@ class Found:
 
     @property
     def found(self) -> bool:
-        """Whether the model predicts channels better than it predicts circularly shifted ones, and better than their
-        means do."""
+        """Whether the fit found structure: the model predicts hidden channels better than it predicts circularly
+        shifted ones (`p_value` is at most `LEVEL`), and better than a prediction of every channel by its mean."""
         return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
 
     @property
     def verdict(self) -> str:
-        """The verdict in words, FOUND or NOT_FOUND."""
+        """The verdict in words: FOUND if `found` is True, otherwise NOT_FOUND."""
         return FOUND if self.found else NOT_FOUND
 
     @property
@@ -161,7 +161,8 @@ PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
 
 
 def write(found: Found, path: Path) -> None:
-    """Write a result into a run folder: first the arrays, then the numbers, then the table for people."""
+    """Write the result of a fit into a run folder: arrays (fit.safetensors), numbers (fit.json), and a table with one
+    row per channel for spreadsheets (map.csv)."""
     names = ("embedding", "neighbors", "confidence", "pairs", "positions", "labels")
     arrays = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
     methods = {"ours": found.ours, **found.others}

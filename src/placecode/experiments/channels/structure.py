@@ -214,7 +214,9 @@ def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, label
 
 
 def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
-    """Correlate mean attention maps with functional connectivity, by block. With `null`, add Mantel's test."""
+    """Return rows with the correlation between attention and functional connectivity (the correlation matrix of the
+    channels), for each block and for the mean of the blocks. Attention maps are first averaged over held-out examples
+    and heads. With `null`, also return p values of Mantel's test for the mean of the blocks."""
     maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
     result: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():

@@ -26,7 +26,7 @@ it."""
 ATTENTION = "2d-fixed"
 """Target of attention agreement: the 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15
-"""Number of seeds behind each of the authors' means."""
+"""Number of seeds behind each of the means of the authors (Ito et al., arXiv 2406.08272)."""
 AUTHORS_MEANS: dict[float, float] = {
     0.1: 0.925,
     0.2: 0.956,
@@ -104,7 +104,8 @@ def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
 
 
 def against_authors(run: Run) -> tuple[Table, Table]:
-    """Return our accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the sigmas of the authors."""
+    """Return our final OOD accuracies, (sigmas, seeds), and the means of Ito et al. (arXiv 2406.08272), (sigmas,), at
+    the sigmas that they used."""
     table = _all_sigmas(run, AUTHORS_MEANS)
     return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
 
@@ -117,14 +118,15 @@ def _means(values: Table) -> Table:
 
 
 def mean_gap(run: Run) -> Interval:
-    """Return the mean over the sigmas of the absolute difference between our mean accuracy and the authors'."""
+    """Return how far our mean OOD accuracy is from that of Ito et al. (arXiv 2406.08272), with a bootstrap interval
+    over our seeds: the absolute difference at each of their sigmas, averaged over the sigmas."""
     ours, theirs = against_authors(run)
     return reflected(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
 def largest_gap(run: Run) -> Interval:
-    """Return the largest absolute difference between our mean accuracy and the authors' at any sigma, in standard
-    errors. The authors' standard deviation is assumed to equal ours."""
+    """Return the largest absolute difference between our mean OOD accuracy and that of Ito et al. at any sigma, in
+    standard errors, with a bootstrap interval over our seeds. Their standard deviation is assumed to equal ours."""
     ours, theirs = against_authors(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:

@@ -1,7 +1,7 @@
 """Studies beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
-have to be added in every block? lst-gain: a factor of the outputs, which is another control of lazy and rich learning.
+have to be added in every block? lst-gain: a factor of the logits, which is another control of lazy and rich learning.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
 lst-optimizer: optimizers and learning rates down to very small sigmas, a separate learning rate of the PE, and Adam's
 epsilon. The module `data` has the studies with other puzzles.
@@ -52,7 +52,7 @@ SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.
 
 @dataclass(frozen=True)
 class KnobStudy(LatinStudy):
-    """Base class of studies that sweep a knob, which is one more setting besides sigma."""
+    """Base class of studies on Latin squares that sweep a knob, which is one more setting besides sigma."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
     epochs: int = setting(200, "passes over the training puzzles")
@@ -84,7 +84,9 @@ class KnobStudy(LatinStudy):
         return members
 
     def with_donors(self, donors: Mapping[Any, int], **fields: Any) -> list[Member]:
-        """Return members whose PE is copied from donors. `donors` has the index of the donor by sigma and seed."""
+        """Return one member per sigma and seed that starts with the PE of another member, its donor.
+
+        `donors` maps pairs (sigma, seed) to the index of the donor in the study. `fields` are set in all members."""
         return [
             self.spec(sigma=sigma, seed=seed, origin=donors[sigma, seed], **fields)
             for sigma in self.sigmas
@@ -142,7 +144,7 @@ DONORS = 1000
 
 @dataclass(frozen=True)
 class DonorStudy(KnobStudy):
-    """A study in which some members start from the PEs of donors, which are other models with other seeds."""
+    """Base class of studies on Latin squares in which some members start with the PEs of other members, the donors."""
 
     seeds: tuple[int, ...] = sweep_over(
         tuple(range(5)), f"seeds of the models, below {DONORS}; the seed of a donor is larger by {DONORS}"
@@ -156,7 +158,7 @@ class DonorStudy(KnobStudy):
 
 @dataclass(frozen=True)
 class FieldStudy(KnobStudy):
-    """A study whose knob is the single field in `swept_by`."""
+    """Base class of studies on Latin squares whose knob is the single field in `swept_by`."""
 
     def variants(self) -> list[Variant]:
         ((field, listed),) = self.swept_by.items()
@@ -241,7 +243,7 @@ class LstPlacement(FieldStudy):
 
 @dataclass(frozen=True)
 class LstGain(KnobStudy):
-    """Study on Latin squares: a factor of the outputs against sigma (lst-gain)."""
+    """Study on Latin squares: a constant factor (gain) of the model's logits against sigma (lst-gain)."""
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"

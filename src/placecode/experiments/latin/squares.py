@@ -1,5 +1,8 @@
 """The main studies on Latin squares, and the base class of all others.
 
+The constant `QUICK` in this module has the length (`epochs`) and the model size of the quick experiment, which
+`make demo` runs: lst-sigma at the scale "quick".
+
 lst-sigma sweeps sigma, the initial scale of the learned PE, with one model on one data set. Do all sigmas fit the
 training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
 (ood)? A model with high training accuracy and low OOD accuracy has memorized. A PE near the true grid, or attention

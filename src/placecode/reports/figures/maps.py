@@ -68,7 +68,8 @@ def similarity_maps(
     figure = Figure(figsize=(width, height))
 
     def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
-        """Draw a map with its lower left corner at (x, y) inches, with names of tokens along x and y if wanted."""
+        """Draw a similarity map, (n, n), with its lower left corner at (x, y) inches, and return its axes. Tokens are
+        named along the x axis if `named_x`, and along the y axis if `named_y`."""
         axes = figure.add_axes((x / width, y / height, SIDE / width, SIDE / height))
         axes.imshow(array, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
         base.plain(axes)

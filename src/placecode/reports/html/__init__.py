@@ -74,12 +74,33 @@ def render(
 ) -> str:
     """Return the HTML page of a finished run. Parts for which the run has no content are left out.
 
-    `lead` has the main results as sentences, of which the first five are at the top; `words` has all results as
-    sentences, in a part that is collapsed. Each of the `verdicts` is a sentence with a badge. `command` repeats the
-    run. `sections` are added after the table of results. The tables of results show `metric`; the table of analyses
-    shows `measures`, pairs (analysis, target), by default all. `claims` are the records of claims with their verdicts.
-    `dial` is the content of the sigma slider, and `channels` that of the map of channels. With `map_first`, the map
-    comes before the slider.
+    Parameters
+    ----------
+    run : Run
+    title : str
+    lead : sequence of str
+        The main results, one sentence each. The first five are shown at the top of the page.
+    figures : sequence of Shown
+    command : str
+        The shell command that repeats the run.
+    sections : sequence of Section
+        Further sections, placed after the tables of results.
+    metric : str
+        The metric in the tables of results.
+    measures : sequence of (analysis, target), optional
+        Rows of the analysis table to show; by default all.
+    claims : sequence of mapping
+        The claims of the study with the verdicts of this run, as from `Finding.record`, for the table of claims.
+    words : sequence of str
+        All results, one sentence each, in a collapsed part. If equal to `lead`, the part has the rest of `lead`.
+    verdicts : sequence of Verdict
+        Answers to the main questions, shown above `lead`: a sentence each, with a badge such as "found".
+    dial : Dial, optional
+        Content of the sigma slider.
+    channels : Channels, optional
+        Content of the map of channels.
+    map_first : bool
+        Whether the map comes before the slider.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),

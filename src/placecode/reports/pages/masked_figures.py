@@ -59,10 +59,11 @@ class Tables:
 
 
 def tables(run: Run) -> Tables:
-    """Return the tables of a run. If several seeds share a world (a split of the people), rows are averaged per world.
+    """Return the tables of a run (members, metrics and analysis) from which its figures are drawn.
 
-    An interval is then over worlds, and the column `seed` holds the world. A seed that diverged is left out of its
-    world; a world counts as diverged if all of its seeds did.
+    If several seeds share a world (one split of the people into training and test), their values are averaged. Each
+    world then has one row per setting, the column `seed` is the number of the world, and intervals in figures are over
+    worlds. Seeds that diverged are left out, unless all seeds of the world did: then the world counts as diverged.
     """
     members, worlds = differing(run.members, swept_fields(run)), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
