@@ -123,7 +123,8 @@ def sections(template: str, **numbers: Any) -> dict[str, list[str]]:
     name without the suffix .j2, and `numbers` are the values that the template uses.
     """
     module = _reports().get_template(f"{template}.j2").make_module(numbers)
-    return {name: paragraphs(str(text)) for name, text in vars(module).items() if isinstance(text, str)}
+    texts = {name: text for name, text in vars(module).items() if isinstance(text, str) and not name.startswith("_")}
+    return {name: paragraphs(text) for name, text in texts.items()}
 
 
 def caption(key: str, **values: Any) -> tuple[str, str]:
