@@ -89,13 +89,13 @@ def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
     Further sentences say which settings have not settled, and how many members diverged.
     """
     table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
-    told = []
+    entries = []
     for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
         means = rows.groupby("sigma")["value"].mean()
         sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
         ends = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
-        told.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
-    return wording.sentences("knob", lines=told, **settling(run, lines), **counts(run))
+        entries.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
+    return wording.sentences("knob", lines=entries, **settling(run, lines), **counts(run))
 
 
 def _name(panel: str, line: str) -> str:
