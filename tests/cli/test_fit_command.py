@@ -43,7 +43,7 @@ PRODUCTS = {"fit.json", "fit.safetensors", "map.csv"}
 Refuse = Callable[..., str]
 
 
-def told(folder: Path | str) -> dict[str, Any]:
+def summary_of(folder: Path | str) -> dict[str, Any]:
     """What summary.json says."""
     return dict(json.loads((Path(folder) / "summary.json").read_text()))
 
@@ -97,7 +97,7 @@ def test_it_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
 
 
 def test_the_summary_holds_what_was_promised(fitted: tuple[Path, str]) -> None:
-    summary, wanted = told(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
+    summary, wanted = summary_of(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
     assert {*wanted, "rows", "study"} <= set(summary)
     assert summary["verdict"] == "structure found" and summary["p_value"] == 0.05 and summary["sigma"] in (0.05, 0.2)
     assert summary["heldout_mse"] < 0.9 * summary["mean_mse"] and summary["neighbor_agreement"] > 0.5
@@ -113,7 +113,7 @@ def findings(printed: str) -> list[str]:
 
 
 def test_the_first_sentence_is_the_verdict_here_and_in_the_report(fitted: tuple[Path, str]) -> None:
-    summary, said = told(fitted[0]), findings(fitted[1])
+    summary, said = summary_of(fitted[0]), findings(fitted[1])
     assert said[0].startswith("Structure found") and f"p = {summary['p_value']:.3g}" in said[0]
     assert f"held-out error {summary['heldout_mse']:.3f}" in said[0]
     assert said[-2:] == ["Map: first/map.csv", "Report: first/report.html"]
@@ -163,7 +163,7 @@ def plain_error(tmp_path_factory: pytest.TempPathFactory) -> float:
     folder = tmp_path_factory.mktemp("plain")
     np.save(folder / "t.npy", frame(100).to_numpy(dtype=np.float32))
     assert cli.main(["fit", str(folder / "t.npy"), *SHORT, "--out", str(folder / "run")]) == 0
-    return float(told(folder / "run")["heldout_mse"])
+    return float(summary_of(folder / "run")["heldout_mse"])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_every_format_is_fitted_alike(name: str, tmp_path: Path, plain_error: fl
     named = name in ("t.csv", "t.tsv", "semicolons.csv", "t.parquet")
     expected = list("abcdef") if named else [f"channel {i}" for i in range(1, 7)]
     assert pd.read_csv(out / "map.csv")["name"].tolist() == expected
-    assert told(out)["heldout_mse"] == pytest.approx(plain_error, rel=1e-4)  # rounding of texts aside
+    assert summary_of(out)["heldout_mse"] == pytest.approx(plain_error, rel=1e-4)  # rounding of texts aside
     assert not list(tmp_path.glob(".placecode-*"))
 
 
@@ -194,14 +194,14 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
     fields = Run("a").config["fields"]
     assert (fields["groups"], fields["names"]) == ("who", "names.txt")
     assert Run("a").members["seed"].tolist() == [7, 3]
-    assert "categories" in told("a")["left_out"]["graphical lasso"]
+    assert "categories" in summary_of("a")["left_out"]["graphical lasso"]
 
 
 def test_a_single_model_has_no_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files(tmp_path)
     assert cli.main(["fit", "t.csv", *TINY, "--sigma", "0.1", "--seeds", "1", "--halves", "0", "--out", "a"]) == 0
     assert "Only one model was trained" in capsys.readouterr().out
-    assert told("a")["confidence"] is None and told("a")["sigma"] == 0.1 and Path("a/report.html").is_file()
+    assert summary_of("a")["confidence"] is None and summary_of("a")["sigma"] == 0.1 and Path("a/report.html").is_file()
     assert np.isnan(pd.read_csv("a/map.csv")["confidence"]).all()
 
 
@@ -258,7 +258,7 @@ def test_a_fit_that_was_killed_before_its_verdict_is_concluded_again(
     out, words = copied
     for name in lost:
         (out / name).unlink()
-    summary = told(out)
+    summary = summary_of(out)
     (out / "summary.json").write_text(json.dumps({name: summary[name] for name in ("study", "step", "rows")}))
     assert cli.main([*words, "--resume"]) == 0
     assert same_files(out, fitted[0])
@@ -274,7 +274,7 @@ def test_force_fits_again(copied: tuple[Path, list[str]], no_report: None) -> No
     before = (out / "map.csv").read_bytes()
     assert cli.main([*words, "--force", "--steps", "5", "--data-seed", "1"]) == 0
     assert Run(out).config["fields"]["steps"] == 5 and (out / "map.csv").read_bytes() != before
-    assert json.loads((out / "fit.json").read_text())["heldout_mse"] == told(out)["heldout_mse"]
+    assert json.loads((out / "fit.json").read_text())["heldout_mse"] == summary_of(out)["heldout_mse"]
 
 
 def test_ctrl_c_saves_and_the_printed_command_goes_on(
