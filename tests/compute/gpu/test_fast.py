@@ -88,11 +88,12 @@ def test_attention_is_fused_where_queries_and_keys_stay_as_they_are(kernel_devic
         ("causal-none", {"temperature": 1}, True),
         ("causal-none", {"temperature": 0.01}, False),
         ("rotary", {}, False),
-        ("relative", {}, False),
+        ("relative", {}, True),
         ("alibi", {}, True),
     ):
         stack = stack_of(kernel_device, encoding=name, options=options)
         assert _is_fused(stack.encoding, heads=1, tokens=5, width=6) == fused
+    assert not _is_fused(stack_of(kernel_device, encoding="relative").encoding, heads=2, tokens=5, width=6)
 
 
 @pytest.mark.parametrize(

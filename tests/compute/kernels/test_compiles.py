@@ -15,23 +15,25 @@ SCRIPT = """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
     import torch
-    from placecode.compute.gpu.kernels import attention, long_attention, mlp, rows, updates
+    from placecode.compute.gpu.kernels import attention, long_attention, mlp, relative, rows, updates
 
     VECTORS = {
         "table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
-        "bias", "shift", "pe", "mean", "spread", "sums", "d_pe", "w",
+        "bias", "shift", "pe", "mean", "spread", "sums", "d_pe", "w", "lift", "d_table",
     }
     ARRAYS = {"q", "k", "v", "g", "x", "y", "u", "grad", "out", "dq", "dk", "dv", "half", "d_total", "d_branch"}
+    ARRAYS |= {"products"}
 
     def check(kernel, products, kind, halves=("half",), num_warps=8, num_stages=2, **constants):
         constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-        types, of_attention = {}, "attention" in kernel.__module__
+        types, of_attention = {}, kernel.__module__.endswith(("attention", "tiles", "relative"))
         for name in kernel.arg_names:
             vector = name in VECTORS or name.endswith("units") or (name == "scale" and not of_attention)
             numbers = "fp32" if name in ("scale", "log2_e", "factor", "epsilon") else "i32"
             vector = vector and not (of_attention and name == "sums")  # there, a number
             array = "*fp16" if name in halves else "*" + kind
             types[name] = "*fp32" if vector else array if name in ARRAYS else numbers
+            types[name] = "*i32" if name == "index" else types[name]
             types[name] = "constexpr" if name in constants else types[name]
         made = compile(
             ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32),
@@ -61,10 +63,14 @@ SCRIPT = """
         for kind in ("fp32", "bf16"):
             for keep in (True, False):
                 sizes = dict(M=16, N=16, C=32, PRECISION="tf32")
-                check(kernel, True, kind, TABLE=keep, BIASES=1, KEEP=keep, SHARED=keep, RESIDUAL=not keep, **sizes)
-        halves = ("k", "dq", "dv")
-        check(kernel, True, "fp32", halves, TABLE=False, BIASES=1, KEEP=True, SHARED=False, RESIDUAL=True, **sizes)
+                flags = dict(TABLE=keep, KEEP=keep, SHARED=keep, RESIDUAL=not keep, D_TABLE=keep)
+                check(kernel, True, kind, BIASES=1, **flags, **sizes)
+        flags = dict(TABLE=False, KEEP=True, SHARED=False, RESIDUAL=True, D_TABLE=False)
+        check(kernel, True, "fp32", ("k", "dq", "dv"), BIASES=1, **flags, **sizes)
     for kind in ("fp32", "bf16"):
+        tile = dict(M=16, N=16, num_warps=2)
+        check(relative._select, False, kind, TABLE=True, **tile)
+        check(relative._select_backward, False, kind, ("out",), COLUMNS=32, **tile)
         for half in (True, False):
             halves = ("half", "d_branch", "out") if half else ()
             sizes = dict(ROWS=2, WIDTH=256, STAGES=3, num_warps=1)

@@ -3,8 +3,9 @@
 This is the fast counterpart of `models.encoder`: `forward` returns the same as `Stack._forward`, up to rounding. A
 block consists of two autograd functions. The first computes projection, attention, output layer and norm, and the
 second the MLP and its norm. Biases, residuals and PEs need no extra pass over memory, and gradients of weights are
-written directly to the flat gradient of the stack. If an encoding changes queries, keys or scores, its methods and
-autograd are used. Pre-norm blocks use the plain implementation.
+written directly to the flat gradient of the stack. ALiBi, causal masks, and relative positions with a single head are
+part of the attention kernels. For other encodings that change queries, keys or scores, their methods and autograd are
+used. Pre-norm blocks use the plain implementation.
 
 In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
@@ -24,12 +25,11 @@ from torch import Tensor
 
 from placecode import random
 from placecode.compute.gpu import kernels
+from placecode.compute.gpu.folded import Fold, FoldedHalf
 from placecode.compute.gpu.functions import (
     AttentionHalf,
     Drop,
     Embed,
-    Fold,
-    FoldedHalf,
     Matrix,
     Measure,
     MlpHalf,
@@ -38,6 +38,7 @@ from placecode.compute.gpu.functions import (
 )
 from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Additive, Alibi, Encoding
+from placecode.encodings.relative import Relative
 
 if TYPE_CHECKING:
     from placecode.models.blocks import Block, Linear
@@ -129,10 +130,10 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             continue
         x = x.to(weights.dtype)
         if _is_fused(encoding, example.heads, n, example.width):
-            attention_half = _folded_half if example.heads == 1 else _attention_half
             if halved(i) and half is None:
                 half = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
-            x, half = attention_half(block, x, half, _table(encoding, x, i, at, example.heads), at, weights)
+            attention_half = _folded_half if example.heads == 1 else _attention_half
+            x, half = attention_half(block, x, half, encoding, i, at, weights)
         else:
             x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
         x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, writes_half(i + 1))
@@ -154,11 +155,20 @@ def _takes_halves(stack: Stack, x: Tensor) -> bool:
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
     """Return whether fused attention can be used.
 
-    The encoding must not change queries and keys, and must add the same bias to the scores of all examples and members.
-    The tokens and features of a head must fit into the memory on the chip.
+    The encoding must not change queries and keys. It must add the same bias to the scores of all examples and members,
+    or be `Relative` with a single head. The tokens and features of a head must fit into the memory on the chip.
     """
-    plain = not encoding.rotated and _adds_the_same(encoding)
-    return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
+    if encoding.rotated:
+        return False
+    long = long_attention.suits(tokens, width // heads)
+    if _is_relative(encoding):
+        return heads == 1 and tokens <= attention.LONGEST and not long
+    return _adds_the_same(encoding) and (tokens <= attention.LONGEST or long)
+
+
+def _is_relative(encoding: Encoding) -> bool:
+    """Return whether the score bias of an encoding is that of `Relative`, for which there is a kernel."""
+    return isinstance(encoding, Relative) and type(encoding).bias is Relative.bias
 
 
 def _adds_the_same(encoding: Encoding) -> bool:
@@ -171,29 +181,37 @@ Halved = tuple[Tensor, Tensor | None]
 
 
 def _folded_half(
-    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+    block: Block, x: Tensor, half: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> Halved:
-    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for attention with a single head.
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at` in block i, for attention with a single head.
 
-    `half` is x in float16, or None. `table` is the score bias of the encoding, or None.
+    `half` is x in float16, or None.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
-    folded = Fold.apply(
-        layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1],
+    vectors, index = None, None
+    if _is_relative(encoding):
+        assert isinstance(encoding, Relative)
+        vectors, index = encoding.table[:, i], encoding.places[:, at, : x.shape[2]].int().contiguous()
+    *folded, offset = Fold.apply(
+        layer.matrix, layer.bias, out.matrix, out.bias, vectors, weights.matrix(layer)[1], weights.matrix(out)[1],
     )  # fmt: skip
     places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
-    answer: Halved = FoldedHalf.apply(x, half, *folded, norm.scale, norm.shift, table, at != ALL, places)
+    table = _table(encoding, x, i, at, heads=1)
+    answer: Halved = FoldedHalf.apply(
+        x, half, *folded, offset, norm.scale, norm.shift, table, index, at != ALL, places,
+    )  # fmt: skip
     return answer
 
 
 def _attention_half(
-    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+    block: Block, x: Tensor, half: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> Halved:
     """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any number of heads. See `_folded_half`."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     answer: Halved = AttentionHalf.apply(
         x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
-        table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out),
+        _table(encoding, x, i, at, block.attention.heads), block.attention.heads, at != ALL,
+        weights.matrix(layer), weights.matrix(out),
         weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift),
     )  # fmt: skip
     return answer
@@ -231,14 +249,15 @@ def _attention_by_pieces(
 
 
 def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
-    """Return what an encoding adds to the attention scores of block i, (1 or h, m, n), or None if it adds nothing.
+    """Return what an encoding adds to the attention scores of all examples and members, (1 or h, m, n), in block i.
 
-    This is its score bias (as in ALiBi) plus -inf where its mask hides a key from a query. Rows are the queries `at`,
-    columns are keys. Only for encodings that add the same to the scores of all examples and members.
+    This is its score bias (as in ALiBi), unless that differs between examples, plus -inf where its mask hides a key
+    from a query. Rows are the queries `at`, columns are keys. Return None if it adds nothing.
     """
-    n = x.shape[2]
-    probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
-    table = encoding.bias(probe, i, at)
+    n, table = x.shape[2], None
+    if _adds_the_same(encoding):
+        probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
+        table = encoding.bias(probe, i, at)
     if (seen := encoding.mask(n, at)) is not None:
         barrier = torch.zeros(seen.shape, device=x.device).masked_fill(~seen, -torch.inf)
         table = barrier if table is None else table + barrier

@@ -23,12 +23,12 @@ from placecode.compute.gpu.kernels.attention import Parts
 Matrix = tuple[Tensor, Tensor | None]
 
 
-def _as_rows(x: Tensor) -> Tensor:
+def as_rows(x: Tensor) -> Tensor:
     """Return x, (e, b, n, d), with shape (e, b n, d)."""
     return x.flatten(1, 2)
 
 
-def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
+def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
     """Return the product a b, or add it to `plus` in place and return `plus`. Float16 factors give float32 results."""
     if a.dtype != torch.float16:
         return torch.bmm(a, b) if plus is None else plus.baddbmm_(a, b)
@@ -39,7 +39,7 @@ def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
     return torch.baddbmm(plus, a, b, out_dtype=torch.float32, out=plus)
 
 
-def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
+def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
     """Return the gradient of a matrix W, x^T grad, in float32, given the gradient of x W. It is written to `sink`,
     or to a new tensor if `sink` is None."""
     if sink is None:
@@ -51,7 +51,7 @@ def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
     return torch.bmm(x.mT.float(), grad.float(), out=sink)
 
 
-def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+def returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
     """Return the result and its float16 copy (None if `half` is None), reshaped. No gradient flows through the copy."""
     if half is None:
         return result.view(shape), None
@@ -67,25 +67,25 @@ def _is_long(parts: Parts, heads: int) -> bool:
     return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
 
 
-def _attend(
+def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Return the means of values weighted by attention, (e, b m, d), and tensors for `_attend_backward`."""
+    """Return the means of values weighted by attention, (e, b m, d), and tensors for `attend_backward`."""
     if _is_long(parts, heads):
         out, kept = long_attention.attend(parts, biases, table, heads)
-        return _as_rows(out), kept
+        return as_rows(out), kept
     out, weights = attention.attend(parts, biases, table, heads)
-    return _as_rows(out), (weights,)
+    return as_rows(out), (weights,)
 
 
-def _attend_backward(
+def attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
-    heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
+    heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Write gradients to `into` and return the gradients of the biases, as in `attention.attend_backward`."""
     arguments = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
-        return attention.attend_backward(grad, kept[0], *arguments)
+        return attention.attend_backward(grad, kept[0], *arguments, d_table)
     return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *arguments)
 
 
@@ -99,13 +99,13 @@ class Embed(Function):
         x = x.contiguous()
         ctx.save_for_backward(x, matrix)
         ctx.has_pe = pe is not None
-        return _returned(ctx, *rows.embed(_as_rows(x), matrix, bias, pe, halved), (*x.shape[:3], matrix.shape[2]))
+        return returned(ctx, *rows.embed(as_rows(x), matrix, bias, pe, halved), (*x.shape[:3], matrix.shape[2]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        (x, matrix), grad = ctx.saved_tensors, _as_rows(grad.contiguous())
-        d_matrix, d_pe = rows.embed_backward(grad, _as_rows(x), x.shape[2])
+        (x, matrix), grad = ctx.saved_tensors, as_rows(grad.contiguous())
+        d_matrix, d_pe = rows.embed_backward(grad, as_rows(x), x.shape[2])
         d_x = torch.bmm(grad, matrix.mT.to(grad.dtype)).view_as(x) if ctx.needs_input_grad[0] else None
         return d_x, d_matrix, d_pe.sum(1), d_pe if ctx.has_pe else None, None
 
@@ -117,13 +117,13 @@ class Project(Function):
     def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, weights: Matrix) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weights = weights
-        return rows.shift_rows(torch.bmm(_as_rows(x), weights[0]), bias).view(*x.shape[:3], -1)
+        return rows.shift_rows(torch.bmm(as_rows(x), weights[0]), bias).view(*x.shape[:3], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), grad = ctx.saved_tensors, _as_rows(grad.contiguous())
-        d_matrix = _outer(_as_rows(x), grad, ctx.weights[1])
+        (x,), grad = ctx.saved_tensors, as_rows(grad.contiguous())
+        d_matrix = outer(as_rows(x), grad, ctx.weights[1])
         d_x = torch.bmm(grad, ctx.weights[0].mT).view_as(x) if ctx.needs_input_grad[0] else None
         return d_x, d_matrix, grad.sum(1, dtype=torch.float32), None
 
@@ -137,120 +137,22 @@ class OutHalf(Function):
         weights: Matrix, places: rows.Sinks, halved: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x, mixed = x.contiguous(), mixed.contiguous()
-        y = torch.bmm(_as_rows(mixed), weights[0])
-        result, rounded, mean, spread = rows.norm(_as_rows(x), y, bias, scale, shift, None, False, halved)
+        y = torch.bmm(as_rows(mixed), weights[0])
+        result, rounded, mean, spread = rows.norm(as_rows(x), y, bias, scale, shift, None, False, halved)
         ctx.save_for_backward(x, mixed, y, mean, spread, bias, scale)
         ctx.weights, ctx.places = weights, places
-        return _returned(ctx, result, rounded, x.shape)
+        return returned(ctx, result, rounded, x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         x, mixed, y, mean, spread, bias, scale = ctx.saved_tensors
         d_x, _, vectors, _ = rows.norm_backward(
-            _as_rows(grad.contiguous()), _as_rows(x), y, bias, scale, mean, spread, None, False, ctx.places
+            as_rows(grad.contiguous()), as_rows(x), y, bias, scale, mean, spread, None, False, ctx.places
         )
-        d_matrix = _outer(_as_rows(mixed), d_x, ctx.weights[1])
+        d_matrix = outer(as_rows(mixed), d_x, ctx.weights[1])
         d_mixed = torch.bmm(d_x, ctx.weights[0].mT).view_as(mixed)
         return d_x.view_as(x), d_mixed, d_matrix, *vectors, *[None] * 3
-
-
-class Fold(Function):
-    """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
-
-    The matrices are Q K^T and V W side by side, and the vectors K q and v W + w. Scores are (x Q + q)(x K + k)^T =
-    (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax cancels; so the key bias k has no
-    effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
-    Q K^T and V W first saves half of the products over rows."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
-        sink: Tensor | None, out_sink: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        (query, key, value), d = matrix.chunk(3, -1), out_bias.shape[1]
-        folded = torch.empty(len(matrix), d, 2 * d, device=matrix.device)
-        with torch.autocast(matrix.device.type, enabled=False):  # small products; the result is rounded later
-            torch.bmm(query, key.mT, out=folded[..., :d])
-            torch.bmm(value, out_matrix, out=folded[..., d:])
-            lean = torch.bmm(key, bias[:, :d, None])[..., 0]
-            offset = torch.bmm(bias[:, None, 2 * d :], out_matrix)[:, 0] + out_bias
-        ctx.save_for_backward(matrix, bias, out_matrix)
-        ctx.sink, ctx.out_sink = sink, out_sink
-        return folded, lean, offset
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_folded: Tensor, d_lean: Tensor, d_offset: Tensor) -> tuple[Tensor | None, ...]:
-        matrix, bias, out_matrix = ctx.saved_tensors
-        (query, key, value), d = matrix.chunk(3, -1), d_lean.shape[1]
-        d_matrix = torch.empty_like(matrix) if ctx.sink is None else ctx.sink
-        d_out = torch.empty_like(out_matrix) if ctx.out_sink is None else ctx.out_sink
-        d_scores, d_values = d_folded.split(d, -1)
-        torch.bmm(d_scores, key, out=d_matrix[..., :d])
-        d_key = torch.bmm(d_scores.mT, query, out=d_matrix[..., d : 2 * d])
-        d_key.addcmul_(d_lean[:, :, None], bias[:, None, :d])
-        torch.bmm(d_values, out_matrix.mT, out=d_matrix[..., 2 * d :])
-        torch.bmm(value.mT, d_values, out=d_out).addcmul_(bias[:, 2 * d :, None], d_offset[:, None])
-        with torch.autocast(matrix.device.type, enabled=False):
-            d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
-            d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
-        d_bias = torch.cat([d_query_bias, torch.zeros_like(d_lean), d_value_bias], 1)
-        return d_matrix, d_bias, d_out, d_offset, None, None
-
-
-class FoldedHalf(Function):
-    """Compute LN(x + attention(x)) with a single head from the results of `Fold`, for all tokens or, if `last`, for the
-    last token only. `half` must be None if `last`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, half: Tensor | None, folded: Tensor, lean: Tensor, offset: Tensor, scale: Tensor,
-        shift: Tensor, table: Tensor | None, last: bool, places: rows.Sinks,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        x = x.contiguous()
-        taken = x if half is None else half
-        used = folded.to(taken.dtype)
-        e, b, n, d = x.shape
-        if last:  # with one query, the tokens themselves serve as keys and values
-            q = torch.bmm(x[:, :, -1], used[..., :d])[:, :, None]
-            parts = (q, x, x)
-            mixed, kept = _attend(parts, (lean,), table, 1)
-            y, residual = torch.bmm(mixed, used[..., d:]), x[:, :, -1]
-        else:
-            q, v = _product(_as_rows(taken), used).view(e, b, n, -1).split(d, -1)
-            parts = (q, taken, v)
-            y, kept = _attend(parts, (lean,), table, 1)
-            residual = mixed = _as_rows(x)
-        result, rounded, mean, spread = rows.norm(residual, y, offset, scale, shift, None, False, half is not None)
-        ctx.save_for_backward(x, *parts, mixed, y, mean, spread, used, lean, offset, scale, table, *kept)
-        ctx.last, ctx.places = last, places
-        return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, q, taken, v, mixed, y, mean, spread, used, lean, offset, scale, table, *kept = ctx.saved_tensors
-        (e, b, n, d), last = x.shape, ctx.last
-        residual = x[:, :, -1] if last else _as_rows(x)
-        back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
-            _as_rows(grad.contiguous()), residual, y, offset, scale, mean, spread, None, False, ctx.places
-        )
-        d_x = torch.empty_like(x)
-        d_folded = torch.empty(e, 2 * d, d, device=x.device).mT
-        if last:
-            d_mixed, d_q = torch.bmm(back, used[..., d:].mT), torch.empty_like(q)
-            d_lean = _attend_backward(d_mixed, mixed, kept, (q, x, x), (lean,), table, 1, (d_q, d_x, d_x))
-            _outer(x[:, :, -1], d_q[:, :, 0], d_folded[..., :d])
-            _outer(mixed, back, d_folded[..., d:])
-            d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], used[..., :d].mT)
-        else:
-            both = torch.empty(e, b, n, 2 * d, dtype=used.dtype, device=x.device)
-            d_q, d_v = both.split(d, -1)
-            d_lean = _attend_backward(back, y, kept, (q, taken, v), (lean,), table, 1, (d_q, d_x, d_v), residual=True)
-            _outer(_as_rows(taken), _as_rows(both), d_folded)
-            _product(_as_rows(both), used.mT, _as_rows(d_x))
-        return d_x, None, d_folded, d_lean, d_offset, d_scale, d_shift, *[None] * 3
 
 
 class AttentionHalf(Function):
@@ -268,20 +170,20 @@ class AttentionHalf(Function):
         w, out_w = weights[0].to(kind), out_weights[0].to(kind)
         if last:
             q = torch.bmm(x[:, :, -1], w[..., :d])[:, :, None]  # (e, b, 1, d)
-            k, v = torch.bmm(_as_rows(x), w[..., d:]).view(e, b, n, -1).split(d, -1)
+            k, v = torch.bmm(as_rows(x), w[..., d:]).view(e, b, n, -1).split(d, -1)
         else:
-            q, k, v = _product(_as_rows(taken), w).view(e, b, n, -1).split(d, -1)
-        mixed, kept = _attend((q, k, v), bias.split(d, -1), table, heads)
+            q, k, v = product(as_rows(taken), w).view(e, b, n, -1).split(d, -1)
+        mixed, kept = attend((q, k, v), bias.split(d, -1), table, heads)
         short = mixed.to(kind)
-        y = _product(short, out_w)
-        residual = x[:, :, -1] if last else _as_rows(x)
+        y = product(short, out_w)
+        residual = x[:, :, -1] if last else as_rows(x)
         result, rounded, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
         ctx.save_for_backward(
             x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept,
         )  # fmt: skip
         ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
         ctx.places, ctx.out_places = places, out_places
-        return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
+        return returned(ctx, result, rounded, (e, b, 1 if last else n, d))
 
     @staticmethod
     @once_differentiable
@@ -290,31 +192,29 @@ class AttentionHalf(Function):
             ctx.saved_tensors
         )
         (e, b, n, d), (sink, out_sink), last, kind = x.shape, ctx.sinks, ctx.last, taken.dtype
-        residual = x[:, :, -1] if last else _as_rows(x)
+        residual = x[:, :, -1] if last else as_rows(x)
         back, d_y, vectors, _ = rows.norm_backward(
-            _as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, spread, None, False, ctx.out_places, kind
+            as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, spread, None, False, ctx.out_places, kind
         )
-        d_out = _outer(short, d_y, out_sink)
-        d_mixed = _product(d_y, out_w.mT)
+        d_out = outer(short, d_y, out_sink)
+        d_mixed = product(d_y, out_w.mT)
         if last:
             d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=kind, device=x.device)
             into = (d_q, *d_kv.split(d, -1))
         else:
             d_all = torch.empty(e, b, n, 3 * d, dtype=kind, device=x.device)
             into = d_all.split(d, -1)
-        d_bias = _attend_backward(
-            d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
-        )
+        d_bias = attend_backward(d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places)
         d_bias[:, d : 2 * d].zero_()  # exactly zero, see `Attention.bias_with`
         if last:
             sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
-            _outer(x[:, :, -1], d_q[:, :, 0], sink[..., :d])
-            _outer(_as_rows(x), _as_rows(d_kv), sink[..., d:])
-            d_x = torch.bmm(_as_rows(d_kv), w[..., d:].mT).view_as(x)
+            outer(x[:, :, -1], d_q[:, :, 0], sink[..., :d])
+            outer(as_rows(x), as_rows(d_kv), sink[..., d:])
+            d_x = torch.bmm(as_rows(d_kv), w[..., d:].mT).view_as(x)
             d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], w[..., :d].mT)
             return d_x, None, sink, d_bias, d_out, *vectors, *[None] * 7
-        d_matrix = _outer(_as_rows(taken), _as_rows(d_all), sink)
-        d_x = _product(_as_rows(d_all), w.mT, back).view_as(x)
+        d_matrix = outer(as_rows(taken), as_rows(d_all), sink)
+        d_x = product(as_rows(d_all), w.mT, back).view_as(x)
         return d_x, None, d_matrix, d_bias, d_out, *vectors, *[None] * 7
 
 
@@ -331,14 +231,14 @@ class MlpHalf(Function):
         taken = x if half is None else half
         kind = taken.dtype
         up_w, down_w = up_weights[0].to(kind), down_weights[0].to(kind)
-        u = _product(_as_rows(taken), up_w)
+        u = product(as_rows(taken), up_w)
         g = mlp.activate(u, up_bias, kind)
-        y = _product(g, down_w)
-        result, rounded, mean, spread = rows.norm(_as_rows(x), y, down_bias, scale, shift, pe, True, halved)
+        y = product(g, down_w)
+        result, rounded, mean, spread = rows.norm(as_rows(x), y, down_bias, scale, shift, pe, True, halved)
         ctx.save_for_backward(x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale)
         ctx.tokens = None if pe is None else pe.shape[1]
         ctx.sinks, ctx.up_places, ctx.places = (up_weights[1], down_weights[1]), up_places, places
-        return _returned(ctx, result, rounded, x.shape)
+        return returned(ctx, result, rounded, x.shape)
 
     @staticmethod
     @once_differentiable
@@ -346,13 +246,13 @@ class MlpHalf(Function):
         x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
         (up_sink, down_sink), kind = ctx.sinks, taken.dtype
         back, d_y, vectors, d_pe = rows.norm_backward(
-            _as_rows(grad.contiguous()), _as_rows(x), y, down_bias, scale, mean, spread,
+            as_rows(grad.contiguous()), as_rows(x), y, down_bias, scale, mean, spread,
             ctx.tokens, True, ctx.places, kind,
         )  # fmt: skip
-        d_down = _outer(g, d_y, down_sink)
-        d_u, d_up_bias = mlp.activate_backward(_product(d_y, down_w.mT), u, up_bias, ctx.up_places, kind)
-        d_up = _outer(_as_rows(taken), d_u, up_sink)
-        d_x = _product(d_u, up_w.mT, back).view_as(x)
+        d_down = outer(g, d_y, down_sink)
+        d_u, d_up_bias = mlp.activate_backward(product(d_y, down_w.mT), u, up_bias, ctx.up_places, kind)
+        d_up = outer(as_rows(taken), d_u, up_sink)
+        d_x = product(d_u, up_w.mT, back).view_as(x)
         return d_x, None, d_up, d_up_bias, d_down, *vectors, d_pe, *[None] * 5
 
 

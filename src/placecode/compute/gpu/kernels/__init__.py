@@ -8,6 +8,7 @@ vendor's library. The reference for every kernel is in `models.encoder` or `trai
     mlp             bias + GELU between the two layers, and backward
     attention       softmax(q k^T) v for every member, example and head, and backward
     long_attention  the same for sequences that do not fit into one tile, with kernels in long_attention_tiles
+    relative        score bias of relative positions, and backward
     dropping        dropout with counter-based random numbers
     updates         norms of gradients, Adam, AdamW, SGD
 

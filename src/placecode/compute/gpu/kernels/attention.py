@@ -87,7 +87,8 @@ def _weights(
 @triton.jit
 def _forward(
     q, k, v, q_bias, k_bias, v_bias, table, out, kept,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own,
+    table_member, table_item, table_head, scale,
     TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -95,9 +96,10 @@ def _forward(
     query, key = tl.arange(0, M), tl.arange(0, N)
     real_query, real_key = (query < m)[:, None], (key < n)[:, None]
     vector = member * own + head * c
+    table += member * table_member + item * table_item + head * table_head
     weights = _weights(
         q + member * q_member + item * q_item + head * c, k + member * k_member + item * k_item + head * c,
-        q_bias + vector, k_bias + vector, table + head * table_head, query, key, real_query, real_key,
+        q_bias + vector, k_bias + vector, table, query, key, real_query, real_key,
         real_query & (key < n)[None, :], n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
     )  # fmt: skip
     if KEEP:
@@ -117,11 +119,11 @@ def _forward(
 
 @triton.jit
 def _backward(
-    q, k, v, q_bias, k_bias, v_bias, table, kept, grad, dq, dk, dv, dq_bias, dk_bias, dv_bias,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
-    sums,
+    q, k, v, q_bias, k_bias, v_bias, table, kept, grad, dq, dk, dv, d_table, dq_bias, dk_bias, dv_bias,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own,
+    table_member, table_item, table_head, scale, sums,
     TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
-    M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+    D_TABLE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
     query, key = tl.arange(0, M), tl.arange(0, N)
@@ -131,12 +133,14 @@ def _backward(
     at_q = member * q_member + item * q_item + head * c
     at_k = member * k_member + item * k_item + head * c
     at_v = member * v_member + item * v_item + head * c
+    tile = ((member * tl.num_programs(0) + item) * heads + head) * m * n
+    table += member * table_member + item * table_item + head * table_head
     if KEEP:
-        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        kept += tile
         weights = tl.load(kept + query[:, None] * n + key[None, :], mask=seen, other=0.0)
     else:
         weights = _weights(
-            q + at_q, k + at_k, q_bias + vector, k_bias + vector, table + head * table_head, query, key,
+            q + at_q, k + at_k, q_bias + vector, k_bias + vector, table, query, key,
             real_query, real_key, seen, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
         )  # fmt: skip
     grad += ((member * tl.num_programs(0) + item) * m * heads + head) * c
@@ -148,6 +152,8 @@ def _backward(
         b = read(v + at_v, v_bias + vector, key, v_row, real_key, col, c, BIASES == 3)
         back = tl.dot(operand(g, q, PRECISION), tl.trans(operand(b, q, PRECISION)), back, input_precision=PRECISION)
     back = weights * (back - tl.sum(weights * back, 1)[:, None])
+    if D_TABLE:
+        tl.store(d_table + tile + query[:, None] * n + key[None, :], back, mask=seen)
     back = operand(tl.where(seen, back, 0.0), q, PRECISION)
     weights = operand(tl.where(seen, weights, 0.0), q, PRECISION)
     piece = (member * tl.num_programs(0) + item) * sums + head * c
@@ -203,9 +209,10 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
     """Compute softmax(q k^T / sqrt(c) + table) v, after adding the biases (e, d) of q, k and v, or of q only.
 
     `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), with contiguous features ordered by head. k may be float16
-    if q is float32 and products round their inputs. `table`, (1 or h, m, n), in float32, is added to the scores of all
-    members and examples. Returns the result, (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward
-    pass. The weights are None if there are more than `KEPT` keys.
+    if q is float32 and products round their inputs. `table`, in float32, is added to the scores. Its shape is
+    (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n). Returns the result,
+    (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are None if there are
+    more than `KEPT` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -216,7 +223,7 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
         q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out,
         out if kept is None else kept,
         m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        biases[0].stride(0), per_head(table), (d // heads) ** -0.5,
+        biases[0].stride(0), *_strides(table), (d // heads) ** -0.5,
         TABLE=table is not None, KEEP=kept is not None,
         **_settings(q, n, heads, len(biases), "forward"),
     )  # fmt: skip
@@ -225,13 +232,14 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
 
 def attend_backward(
     grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
-    into: Parts, places: Sinks, residual: bool = False,
+    into: Parts, places: Sinks, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
 
     `kept` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients is
-    written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. Returns the concatenated
-    gradients of the biases, (e, 3 d or d), which are written to the destination in `places`, if there is one.
+    written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores is
+    written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
+    (e, 3 d or d), which are written to the destination in `places`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -240,14 +248,22 @@ def attend_backward(
     pieces = sums.split(d, dim=3)
     _backward[(b, heads, e)](
         q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table,
-        grad if kept is None else kept, grad, *into,
+        grad if kept is None else kept, grad, *into, grad if d_table is None else d_table,
         *pieces, *pieces[:1] * (3 - len(biases)),
         m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        biases[0].stride(0), per_head(table), (d // heads) ** -0.5, sums.shape[3],
-        TABLE=table is not None, KEEP=kept is not None, SHARED=k is v, RESIDUAL=residual,
+        biases[0].stride(0), *_strides(table), (d // heads) ** -0.5, sums.shape[3],
+        TABLE=table is not None, KEEP=kept is not None, SHARED=k is v, RESIDUAL=residual, D_TABLE=d_table is not None,
         **_settings(q, n, heads, len(biases), "backward"),
     )  # fmt: skip
     return sum_pieces(sums, places)[0]
+
+
+def _strides(table: Tensor | None) -> tuple[int, int, int]:
+    """Return the distances in memory between the tables of two members, two examples and two heads."""
+    if table is None or table.dim() == 3:
+        return 0, 0, per_head(table)
+    member, item, head = table.stride()[:3]
+    return member, item, head
 
 
 def per_head(table: Tensor | None) -> int:
