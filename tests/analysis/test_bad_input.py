@@ -180,10 +180,6 @@ CASES: dict[str, list[Callable[[], object]]] = {
         lambda: nulls.label_null(modules.modularity, W[:5], GROUPS),
         lambda: places.place_agreement(np.zeros((4, 3)), ONES == 1),
     ],
-    "partner must be one whole number": [lambda: modules.mirror_agreement(W, [1, 0])],
-    "partner must be numbers of other": [
-        lambda bad=bad: modules.mirror_agreement(W, bad) for bad in (np.arange(24), GROUPS + 24)
-    ],
     "coordinates must be finite numbers": [
         *(lambda bad=bad: modules.coordinate_agreement(W, bad) for bad in (PLACES[:5], PLACES[:, 0], PLACES * np.nan)),
         *(
@@ -208,14 +204,12 @@ CASES: dict[str, list[Callable[[], object]]] = {
     "hemispheres must be": [lambda: nulls.smooth_nulls(STATISTIC, W, PLACES, 9, hemispheres=GROUPS[:5])],
     # stats
     "one size in their last axes": [
-        lambda f=f: f(np.ones((3, 4)), np.ones((3, 1)))
-        for f in (stats.spearman, stats.over_settings, stats.within, stats.spearman_interval, stats.paired_permutation)
+        lambda f=f: f(np.ones((3, 4)), np.ones((3, 1))) for f in (stats.spearman, stats.over_settings, stats.within)
     ],
     "(settings, seeds)": [
         *(lambda f=f: f(np.ones(4), np.ones(4)) for f in (stats.over_settings, stats.within, stats.permutation_within)),
         lambda: stats.permutation_within(np.ones((2, 3, 4)), np.ones((2, 3, 4))),
     ],
-    "the one axis of": [lambda f=f: f(ONES, ONES) for f in (stats.spearman_interval, stats.paired_permutation)],
     "p must be values from 0 to 1": [lambda: stats.fdr([0.1, 1.5])],
 }
 

@@ -14,7 +14,6 @@ from placecode.analysis.modules import (
     centred,
     coordinate_agreement,
     matrix_correlation,
-    mirror_agreement,
     modularity,
     neighbor_agreement,
     segregation,
@@ -133,20 +132,6 @@ def test_tokens_without_a_label_do_not_count_but_may_be_the_nearest() -> None:
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx((0.5 + 1 + 0) / 3)
 
 
-def test_mirror_agreement_counts_partners(rng) -> None:
-    pairs = np.arange(24) ^ 1  # 2k and 2k + 1
-    pe = np.repeat(rng.normal(size=(2, 1, 12, 5)), 2, axis=2) + 0.01 * rng.normal(size=(2, 1, 24, 5))
-    similar = similarities(pe)[-1]
-    np.testing.assert_array_equal(mirror_agreement(similar, pairs), [1, 1])
-    np.testing.assert_array_equal(mirror_agreement(similar, np.roll(pairs, 2)), [0, 0])
-    some = np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)
-    assert mirror_agreement(similar[0], some) == 0
-    mixed = planted(rng, 0.5)
-    found = mirror_agreement(mixed, pairs)
-    np.testing.assert_allclose(found, neighbor_agreement(mixed, np.arange(24) // 2))
-    assert mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
-
-
 def test_coordinate_agreement_is_a_share_of_farther_tokens(rng) -> None:
     places, similar = rng.normal(size=(24, 2)), noise(rng)
     apart = np.linalg.norm(places[:, None] - places, axis=-1)
@@ -179,15 +164,13 @@ def test_coordinate_agreement_is_a_rank_and_not_a_share_of_neighbours(rng) -> No
 def test_matrix_correlation_is_that_of_the_upper_triangles(rng) -> None:
     a, b = noise(rng, 2, 3), noise(rng)
     upper, off = np.triu_indices(24, 1), np.ones((24, 24)) - np.eye(24)
-    linear, ranked = matrix_correlation(a, b), matrix_correlation(a, b, ranks=True)
-    assert linear.shape == ranked.shape == (2, 3)
+    linear = matrix_correlation(a, b)
+    assert linear.shape == (2, 3)
     assert linear[1, 2] == pytest.approx(stats.pearsonr(a[1, 2][upper], b[upper]).statistic)
-    assert ranked[1, 2] == pytest.approx(stats.spearmanr(a[1, 2][upper], b[upper]).statistic, abs=1e-6)
-    assert matrix_correlation(np.exp(b), b, ranks=True) == pytest.approx(1)
     assert matrix_correlation(np.exp(b), b) < 0.95
     diagonal = 50 * np.eye(24)  # which does not count
     np.testing.assert_allclose(matrix_correlation(a + diagonal, b + diagonal), linear)
-    assert np.isnan(matrix_correlation(0.1 * off, b)) and np.isnan(matrix_correlation(0.1 * off, b, ranks=True))
+    assert np.isnan(matrix_correlation(0.1 * off, b))
 
 
 def test_attention_in_both_directions_goes_with_connectivity(rng) -> None:
@@ -234,7 +217,7 @@ def test_members_and_labellings_are_batched(measure, rng) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad, rng) -> None:
     similar = planted(rng, 2.0, 2)
-    partner, places = np.arange(24) ^ 1, rng.normal(size=(24, 3))
+    places = rng.normal(size=(24, 3))
     expected = [measure(similar[1], GROUPS) for measure in MEASURES]
     similar[0] = np.where(bad == 0, 0.0, similar[0])
     similar[0, 2, 5] = bad
@@ -242,10 +225,8 @@ def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad, rn
         found = measure(similar, GROUPS)
         assert np.isnan(found[0]) and found[1] == pytest.approx(float(value))
     for found in (
-        mirror_agreement(similar, partner),
         coordinate_agreement(similar, places),
         matrix_correlation(similar, similar[1]),
-        matrix_correlation(similar, similar[1], ranks=True),
     ):
         np.testing.assert_array_equal(np.isnan(found), [True, False])
 

@@ -68,9 +68,6 @@ def centred(correlations: npt.ArrayLike) -> Array:
     return np.asarray(np.clip(products / (length[..., :, None] * length[..., None, :]), -1.0, 1.0))
 
 
-# --------------------------------------------------------------------------------------- agreement with known groups
-
-
 def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the signed, asymmetric modularity Q* of a partition (Rubinov and Sporns, 2011).
 
@@ -183,35 +180,6 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(valid & (labelled > 0), correct / np.where(labelled > 0, labelled, 1.0), np.nan)
 
 
-def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is their partner, such as the opposite brain region.
-
-    For a permutation test, use `neighbor_agreement` with one label per pair of partners, which has the same value.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    partner : array-like of int, shape (..., n)
-        Index of the partner of each token, or -1 for tokens without partner, which do not count.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        NaN if no token has a partner.
-    """
-    weights, valid = symmetric(similar)
-    n = weights.shape[-1]
-    partners = whole_numbers("partner", partner, n)
-    if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
-        raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
-    lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
-    near = np.broadcast_to(nearest(weights), (*lead, n, n))
-    share = np.take_along_axis(near, np.broadcast_to(np.maximum(partners, 0), (*lead, n))[..., None], axis=-1)[..., 0]
-    has_partner = partners >= 0
-    count = has_partner.sum(axis=-1)
-    return np.where(valid & (count > 0), (share * has_partner).sum(axis=-1) / np.maximum(count, 1), np.nan)
-
-
 def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
     """Return how close in space each token's most similar token is, as a normalized rank, averaged over tokens.
 
@@ -258,7 +226,8 @@ def farther(coordinates: npt.ArrayLike, n: int) -> Array:
     if points.ndim < 2 or points.shape[-2] != n or not np.isfinite(points).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", points.shape)
     distances = np.linalg.norm(points[..., :, None, :] - points[..., None, :, :], axis=-1)  # (..., n, n)
-    distances = _without_rounding(distances)
+    unit = np.abs(distances).max(axis=(-2, -1), keepdims=True, initial=0.0)
+    distances = (distances / np.where(unit > 0, unit, 1.0)).round(6)  # so that equal distances on a grid are ties
     distances[..., np.arange(n), np.arange(n)] = -1  # the token itself ranks first
     return np.asarray((n - rankdata(distances, axis=-1)) / (n - 2 if n > 2 else np.nan))
 
@@ -273,40 +242,33 @@ def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
     return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
 
-# ----------------------------------------------------------------------------------------- correlation of two matrices
-
-
-def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) -> Array:
-    """Compute the correlation of two matrices over all pairs of tokens.
+def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+    """Compute Pearson's correlation of two matrices over all pairs of tokens.
 
     Parameters
     ----------
     a, b : array-like, shape (..., n, n)
         For example PE similarities and functional connectivity. Asymmetric ones, such as attention, are symmetrized.
-    ranks : bool
-        Spearman's instead of Pearson's correlation.
 
     Returns
     -------
     ndarray, shape (...)
         NaN if all pairs of one matrix have the same value.
     """
-    one, two = pair_vectors(a, ranks), pair_vectors(b, ranks)
+    one, two = pair_vectors(a), pair_vectors(b)
     if one.shape[-1] != two.shape[-1]:
         raise must_be("a and b", "matrices of the same tokens", (np.shape(a), np.shape(b)))
     return np.asarray(np.clip((one * two).sum(axis=-1), -1.0, 1.0))
 
 
-def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
+def pair_vectors(matrix: npt.ArrayLike) -> Array:
     """Return the values of all pairs of tokens as a centred vector of length 1, (..., n, n) -> (..., n (n - 1) / 2).
 
-    The inner product of two such vectors is a correlation. If `ranks`, values are replaced by their ranks. The vector
-    is NaN if the matrix is not finite, or if all pairs have the same value.
+    The inner product of two such vectors is a correlation. The vector is NaN if the matrix is not finite, or if all
+    pairs have the same value.
     """
     weights, valid = symmetric(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
-    if ranks:
-        pairs = rankdata(_without_rounding(pairs, axes=(-1,)), axis=-1)
     if pairs.shape[-1] == 0:
         return pairs
     deviations = pairs - pairs.mean(axis=-1, keepdims=True)
@@ -383,9 +345,3 @@ def nearest(weights: Array) -> Array:
     unit = np.abs(weights).max(axis=(-2, -1), keepdims=True)
     near = others >= others.max(axis=-1, keepdims=True) - TIED * unit
     return np.asarray(near / near.sum(axis=-1, keepdims=True))
-
-
-def _without_rounding(values: Array, axes: tuple[int, ...] = (-2, -1)) -> Array:
-    """Return values divided by the largest one and rounded to six digits, so that equal values on a grid are ties."""
-    unit = np.abs(values).max(axis=axes, keepdims=True, initial=0.0)
-    return np.asarray((values / np.where(unit > 0, unit, 1.0)).round(6))

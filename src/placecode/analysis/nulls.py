@@ -172,7 +172,7 @@ def smooth_nulls(
     return {name: _chance(values) for name, values in results.items()}
 
 
-def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike, ranks: bool = False) -> Chance:
+def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike) -> Chance:
     """Test `modules.matrix_correlation` by permuting tokens. With orders from `shuffles`, this is the Mantel test.
 
     Pairs with a common token are not independent. A test that treats all n (n - 1) / 2 pairs as independent would give
@@ -184,15 +184,13 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     matrix : array-like, shape (n, n)
     orders : array-like of int, shape (draws, n)
         Permutations of the tokens of `matrix`.
-    ranks : bool
-        Whether to use Spearman's instead of Pearson's correlation.
 
     Returns
     -------
     Chance
         Arrays of shape (...).
     """
-    pairs, true = pair_vectors(similar, ranks), pair_vectors(matrix, ranks)
+    pairs, true = pair_vectors(similar), pair_vectors(matrix)
     n = np.shape(similar)[-1]
     if np.shape(matrix) != (n, n):
         raise must_be("matrix", f"of the {n} tokens, ({n}, {n})", np.shape(matrix))
@@ -206,9 +204,6 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     square += square.T
     values = [pairs @ square[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *moves)]
     return _chance(np.stack(values, axis=-1))
-
-
-# ----------------------------------------------------------------------------------------------------- permutations
 
 
 def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:

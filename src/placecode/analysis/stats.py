@@ -94,9 +94,6 @@ def half_width(std: float, n: int, level: float = 0.95) -> float:
     return float(stats.t.ppf((1 + level) / 2, n - 1)) * std / math.sqrt(n)
 
 
-# ---------------------------------------------------------------------------------------------------- correlations
-
-
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     """Compute Spearman's rank correlation, (..., k) and (..., k) -> (...).
 
@@ -106,15 +103,6 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     1.0
     """
     return _correlation(*_together(x, y), axes=(-1,))
-
-
-def partial(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
-    """Compute the partial rank correlation of x and y, controlling for `given`, (..., k) each -> (...).
-
-    Ranks of x and y are replaced by their residuals in a linear regression on the ranks of `given`. The result is NaN
-    if all residuals of x or of y are zero, or with fewer than 4 pairs.
-    """
-    return _correlation(*_together(x, y, given), axes=(-1,))
 
 
 def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
@@ -176,26 +164,6 @@ def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Ar
     return _correlation(*_together(x, y, given, axes=2), axes=(-2, -1))
 
 
-# ------------------------------------------------------------------------------------------------------- intervals
-
-
-def spearman_interval(x: npt.ArrayLike, y: npt.ArrayLike, level: float = 0.95) -> Interval:
-    """Compute `spearman` of k independent points, (k,) and (k,), and its confidence interval by Fisher's z.
-
-    The standard error is that of Bonett and Wright (2000). Bounds are NaN for fewer than 4 pairs, and for correlations
-    of 1 or -1, for which Fisher's z gives an interval of width zero.
-    """
-    x, y = _together(x, y)
-    if x.ndim != 1:
-        raise must_be("x and y", "arrays with the one axis of points", x.shape)
-    estimate, pairs = float(spearman(x, y)), int((~np.isnan(x) & ~np.isnan(y)).sum())
-    if pairs < 4 or not abs(estimate) < 1:
-        return Interval(estimate, math.nan, math.nan)
-    z, error = math.atanh(estimate), math.sqrt((1 + estimate**2 / 2) / (pairs - 3))
-    half = float(stats.norm.ppf((1 + level) / 2)) * error
-    return Interval(estimate, math.tanh(z - half), math.tanh(z + half))
-
-
 def bootstrap(
     statistic: Callable[..., Array], *tables: npt.ArrayLike, level: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Interval:
@@ -245,32 +213,6 @@ def bootstrap(
         return Interval(estimate, math.nan, math.nan)
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high))
-
-
-# ----------------------------------------------------------------------------------------------- permutation tests
-
-
-def paired_permutation(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Return the two-sided p value of a paired permutation test of the mean difference, (k,) and (k,).
-
-    The test is exact up to 16 pairs. With more, it uses 20,000 random sign changes. The smallest possible p value of k
-    pairs is 2 / 2^k in the exact test. The result is NaN without pairs, or if a difference is infinite.
-    """
-    a, b = _together(a, b)
-    if a.ndim != 1:
-        raise must_be("a and b", "arrays with the one axis of seeds", a.shape)
-    with np.errstate(invalid="ignore"):  # inf - inf
-        difference = (a - b)[~np.isnan(a) & ~np.isnan(b)]
-    k = len(difference)
-    if k == 0 or not np.isfinite(difference).all():
-        return math.nan
-    if k <= 16:
-        signs = 1.0 - 2 * ((np.arange(2**k)[:, None] >> np.arange(k)) & 1)  # (2^k, k)
-    else:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(20_000, k))
-        signs[0] = 1  # include the observed data
-    sums = np.abs(signs @ difference)
-    return float(np.mean(sums >= sums[0] - 1e-12 * np.abs(difference).sum()))
 
 
 def permutation_within(

@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from torch import Tensor
 
 from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import PEERS, start_of
+from placecode.execution.memory import peak_resident
 from placecode.execution.where import Where
 from placecode.models.encoder import plan_stacks
 from placecode.training.trainer import Trainer, stack_for
@@ -221,18 +221,8 @@ def _other_cpu_seconds() -> float | None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the peak memory of this process so far in bytes, or None if the system does not report it.
-
-    On a GPU it is the memory that torch has reserved, which other processes cannot use.
-    """
-    if device == "cuda":
-        return torch.cuda.max_memory_reserved()
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """Return the peak memory of this process in bytes, or None if unknown: on a GPU, what torch has reserved."""
+    return torch.cuda.max_memory_reserved() if device == "cuda" else peak_resident()
 
 
 def measure(job: Job) -> dict[str, Any]:

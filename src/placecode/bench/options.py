@@ -9,8 +9,9 @@ from typing import Any
 from placecode.bench.cases import CASES
 from placecode.bench.peers import PEERS
 from placecode.bench.plan import SECONDS, Plan
-from placecode.errors import must_be, one_of, value_of
+from placecode.errors import must_be, value_of
 from placecode.execution.where import PRECISIONS, Where
+from placecode.validation import choice
 
 SIZES = ("width", "tokens", "layers", "batch")
 """Sizes of the models that can be changed by options."""
@@ -58,8 +59,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     """Return the plan that the options describe. Raises BadInput if they are invalid."""
     names, peers = _values(arguments, "case"), _values(arguments, "peers")
     for name in names:
-        if name not in (*CASES, "all"):
-            raise one_of("case", (*CASES, "all"), name)
+        choice("case", name, (*CASES, "all"))
     sizes = {
         name: value_of(name, getattr(arguments, name), int) for name in SIZES if getattr(arguments, name) is not None
     }

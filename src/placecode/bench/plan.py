@@ -14,6 +14,7 @@ from placecode.bench.measure import CEILING_MEMBERS, Job
 from placecode.bench.peers import PEERS, STACKED
 from placecode.errors import BadInput, must_be, one_of
 from placecode.execution.where import PRECISIONS
+from placecode.validation import choice
 
 DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
 SECONDS = 2.0
@@ -50,8 +51,7 @@ class Plan:
         if not self.precisions:
             object.__setattr__(self, "precisions", DEFAULT_PRECISIONS[self.device])
         for name in self.precisions:
-            if name not in PRECISIONS:
-                raise one_of("precision", PRECISIONS, name)
+            choice("precision", name, PRECISIONS)
         for name in self.peers:
             if name not in PEERS:
                 raise one_of("peers", (*PEERS, "none"), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 
@@ -54,7 +53,7 @@ def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
         steps, largest = study.training_steps(task), max(split.parts, key=len)
         values = values_of([members[i] for i in numbers], task)
         crew = where.crew(len(split.parts), values)
-        base, threads_before = _peak_resident_bytes(), torch.get_num_threads()
+        base, threads_before = memory.peak_resident() or 0, torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
             task = task.part(members[largest[0]].data)
@@ -74,7 +73,7 @@ def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
         pairs = list(zip(split.parts, split.costs, strict=True))
         total_bytes, bytes_per_member = max((cost.total(len(part)), round(cost.per_member)) for part, cost in pairs)
     else:  # libraries are loaded once per process, arrays once per concurrent stack
-        stack_bytes = _peak_resident_bytes() - base
+        stack_bytes = (memory.peak_resident() or 0) - base
         total_bytes, bytes_per_member = crew.processes * base + crew.concurrent_stacks * stack_bytes, None
     evaluations = len(study.evaluate_at(task)) + 2  # also before and after training
     answers = sum(task.rows(name) for name in task.splits) * evaluations
@@ -112,13 +111,3 @@ def _clock(where: Where) -> float:
     if where.device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def _peak_resident_bytes() -> int:
-    """Return the peak resident memory of this process in bytes, or 0 if the system does not report it."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

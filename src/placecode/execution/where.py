@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from placecode.compute.gpu import kernels
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.models.member import Member
 from placecode.tasks.base import Task
+from placecode.validation import choice
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "tf32", "highest", "bf16")
@@ -50,10 +51,8 @@ class Where:
 
         Raise BadInput if a setting is invalid on this machine.
         """
-        if self.device not in DEVICES:
-            raise one_of("device", DEVICES, self.device)
-        if self.precision not in PRECISIONS:
-            raise one_of("precision", PRECISIONS, self.precision)
+        choice("device", self.device, DEVICES)
+        choice("precision", self.precision, PRECISIONS)
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BadInput("device must be one that this machine has; got 'cuda', but torch sees no CUDA device here.")
         if self.stack is not None and self.stack < 1:

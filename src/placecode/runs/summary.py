@@ -62,19 +62,12 @@ def summarize(
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield one row per data set, baseline, split, condition and metric, averaged over worlds.
-
-    `names` are the fields of the rows of members. Those that a baseline does not have are None.
-    """
+    """Yield one row per data set, baseline, split, condition and metric, averaged over worlds."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         fields = {"encoding": f"baseline:{name}", "data": data}
-        row = {
-            **{field: fields.get(field) for field in names},
-            "split": split,
-            "condition": condition,
-            "metric": metric,
-        }
+        row = {field: fields.get(field) for field in names}
+        row |= {"split": split, "condition": condition, "metric": metric}
         yield {**row, **_statistics(group["value"]), "diverged": 0}
 
 
