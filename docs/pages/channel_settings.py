@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 import tables
 from synergy import by, models, tally, tally_table
-from tables import Findings, Measure, Numbers, Runs, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
+from tables import Findings, Measure, Numbers, Runs, at, by_seed, by_world, change, gap, gap_by_seed, minus_linear
 from templating import grid, number
 
 from placecode.analysis.stats import Interval
@@ -128,7 +128,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         trained: {tested: {sigma: over(run, of(trained, tested, sigma)).mean for sigma in SIGMAS} for tested in SHARES}
         for trained in SHARES
     }
-    linear = {share: float(tables.baseline_errors(run, "linear", f"hidden {share:g}").mean()) for share in SHARES}
+    linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained in SHARES:
         for sigma in SIGMAS:
@@ -188,8 +188,8 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             share: over(brain, minus_linear(brain, 0.2, condition))
             for share, condition in (("half", SAME), ("most", SHIFTED))
         },
-        "linear_one": float(tables.baseline_errors(one["brain"], "linear", SAME).mean()),
-        "linear_five": float(tables.baseline_errors(brain, "linear", SAME).mean()),
+        "linear_one": float(tables.by_world(one["brain"], "linear", "mse", SAME).mean()),
+        "linear_five": float(tables.by_world(brain, "linear", "mse", SAME).mean()),
         "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
         "mirrors": {s: at(brain, measured(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
@@ -221,7 +221,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "noise_table": by_data_table(noise, "noise"),
         "size_table": by_data_table(size, "nodes"),
         "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
-        "fc_by_noise": {level: baseline(noise, "fc", *NEIGHBOURS, f"noise={level}") for level in ("1", "3")},
+        "fc_by_noise": {level: by_world(noise, "fc", *NEIGHBOURS, f"noise={level}").mean() for level in ("1", "3")},
         "near_by_nodes": {s: {n: values.mean() for n, values in by_nodes.items()} for s, by_nodes in nodes.items()},
         "near_growth": {s: over(size, by_nodes[100] - by_nodes[50]) for s, by_nodes in nodes.items()},
         "shares_table": grid((*header, "error, 15% hidden", "error, 50% hidden", "error, 90% hidden"), rows),
@@ -257,12 +257,6 @@ def nearest(run: Run, sigma: float, data: str) -> pd.Series:
     return by_seed(rows[(rows["sigma"] == sigma) & (rows["data"] == data)], measured(run, *NEIGHBOURS))
 
 
-def baseline(run: Run, name: str, metric: str, condition: str, data: str) -> float:
-    """Return the mean value of a baseline on one data set."""
-    rows = baseline_rows(run, name, metric, condition)
-    return float(rows.loc[rows["data"] == data, "value"].mean())
-
-
 def by_data_table(run: Run, word: str) -> str:
     """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor."""
     rows = []
@@ -272,7 +266,7 @@ def by_data_table(run: Run, word: str) -> str:
             numbers = members.loc[members["sigma"] == sigma, "member"]
             errors = [number(numbers.map(last_errors(run, share)).mean()) for share in (SAME, SHIFTED)]
             rows.append((value, f"sigma {sigma:g}", number(nearest(run, sigma, data).mean()), *errors))
-        linear = [number(baseline(run, "linear", "mse", share, data)) for share in (SAME, SHIFTED)]
-        fc = number(baseline(run, "fc", *NEIGHBOURS, data))
-        rows.append((value, "correlation; linear predictor", fc, *linear))
+        fc = by_world(run, "fc", *NEIGHBOURS, data)
+        linear = [by_world(run, "linear", "mse", share, data) for share in (SAME, SHIFTED)]
+        rows.append((value, "correlation; linear predictor", *(number(values.mean()) for values in (fc, *linear))))
     return grid((word, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

@@ -103,8 +103,7 @@ def positional_encoding() -> Figure:
         figure, shades, "cosine similarity of centred PEs", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30
     )
     note = f"tables show the first {SHOWN} features, each on its own colour scale; the first row is computed, not run"
-    base.small_print(figure, NODES, "a single member each", note)
-    return figure
+    return base.small_print(figure, NODES, "a single member each", note)
 
 
 def _grid(axes: Axes) -> None:
@@ -181,8 +180,7 @@ def rich_and_lazy() -> Figure:
     base.label(drawn[3], f"initial {SIGMA}")
     base.legend(figure)
     seeds = " or ".join(map(str, sorted({len(table.columns) for table in panels.values()})))
-    base.small_print(figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {seeds} seeds")
-    return figure
+    return base.small_print(figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {seeds} seeds")
 
 
 def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
@@ -258,8 +256,7 @@ def procrustes() -> Figure:
         base.title(axes, "Latin squares: distance to 2d-fixed", name, width=60)
         base.label(axes, f"initial {SIGMA}", "Procrustes distance" if axes is bottom[0] else "")
     base.legend(figure, ["true grid", "simulated points"])
-    base.small_print(figure, SQUARES, "mean and 95% t interval over 15 seeds; points above are simulated")
-    return figure
+    return base.small_print(figure, SQUARES, "mean and 95% t interval over 15 seeds; points above are simulated")
 
 
 # --------------------------------------------------------------------------------------------- modularity
@@ -311,8 +308,7 @@ def modularity() -> Figure:
     base.legend(figure)
     place = {"ax": [drawn[0], drawn[2]], "location": "bottom", "shrink": 0.7, "aspect": 30}
     base.key(figure, shades, "cosine similarity of centred PEs", **place)
-    base.small_print(figure, NODES, "a single member each")
-    return figure
+    return base.small_print(figure, NODES, "a single member each")
 
 
 # -------------------------------------------------------------------------------------- masked prediction

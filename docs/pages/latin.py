@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import tables
-from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant
 from templating import directions, effect, grid, mean, number, signed, spread
 
 from placecode.analysis import stats
@@ -90,8 +90,8 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "rested": rows["rested_epoch"],
         "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
         "noise_table": grid(("sigma", *noisy), noise_rows),
-        "noise_on_train": tables.gap_of_sigmas(run, noisy["training, noise 0.2"], 0.2, 1.0),
-        "noise_held_out": tables.gap_of_sigmas(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
+        "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
+        "noise_held_out": tables.gap(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
     }
 
 
@@ -290,7 +290,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             name: mean(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
             for name, one in both.items()
         },
-        "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
+        "fixed_norm": tables.of_name(sweep, "2d-fixed", 0.0, norms).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
@@ -333,8 +333,8 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         ),
         "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
         "change": {sigma: tables.relative_change(run, sigma) for sigma in moved},
-        "closed": {sigma: tables.gap_closed(run, sigma, run) for sigma in moved},
-        "smallest_minus_small": tables.gap_of_sigmas(run, accuracy(run), 0.1, 0.2),
+        "closed": {sigma: tables.gap_closed(run, sigma) for sigma in moved},
+        "smallest_minus_small": tables.gap(run, accuracy(run), 0.1, 0.2),
         "IDEAL": IDEAL,
         "NEAR_FIXED": NEAR_FIXED,
         "BEFORE": BEFORE,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from templating import render_page
 
 from placecode import files
@@ -20,8 +21,8 @@ from placecode.analysis.stats import interval
 from placecode.bench import compared_with, disturbance, disturbed, figures, times_memory, times_placecode
 from placecode.bench.compare import baseline
 from placecode.bench.peers import STACKED
-from placecode.bench.profiling import KINDS, REST, kind_of
-from placecode.experiments.reading import final_accuracy, swept
+from placecode.bench.profiling import kind_of
+from placecode.experiments.reading import accuracy, by_sigma
 from placecode.reports import figures as drawing
 from placecode.runs.read import Run
 
@@ -34,8 +35,6 @@ STRONGEST, LEADING_CASE = "compiled-vmap", "lst-paper"
 
 Row = dict[str, Any]
 """One row of a bench.json: the time and memory of one implementation."""
-Key = tuple[float, int]
-"""A member of the sweep, as (sigma, seed)."""
 
 
 def page(root: Path = ROOT) -> str:
@@ -200,8 +199,7 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
     for precision in dict.fromkeys(row["precision"] for row in kernels):
         rows = [row for row in kernels if row["precision"] == precision]
         total = sum(row["us_per_model_step"] for row in rows)
-        times = dict.fromkeys((*KINDS, REST), 0.0)
-        launched = dict.fromkeys(times, 0.0)
+        times, launched = Counter[str](), Counter[str]()
         for row in rows:
             times[kind_of(row["kernel"])] += row["us_per_model_step"]
             launched[kind_of(row["kernel"])] += row["calls"]
@@ -209,12 +207,8 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
             "precision": precision,
             "members": rows[0]["members"],
             "total": total,
-            "launched": sum(launched.values()),
-            "kinds": [
-                (kind, launched[kind], time, time / total)
-                for kind, time in sorted(times.items(), key=lambda item: -item[1])
-                if time > 0
-            ],
+            "launched": launched.total(),
+            "kinds": [(kind, launched[kind], time, time / total) for kind, time in times.most_common() if time > 0],
         }
 
 
@@ -231,20 +225,12 @@ def precision(root: Path, label: str, name: str) -> dict[str, Any]:
     if not all((folder / "config.json").is_file() for folder in folders):
         return found
     runs = [Run(folder) for folder in folders]
-    tf32, other = (ood_accuracy(run) for run in runs)
+    tf32, other = (by_sigma(run, accuracy(run)).stack() for run in runs)
     rows = []
-    for sigma in sorted({key[0] for key in tf32.keys() & other.keys()}):
-        pairs = [(tf32[key], other[key]) for key in sorted(tf32) if key in other and key[0] == sigma]
-        means = [sum(values) / len(pairs) for values in zip(*pairs, strict=True)]
-        rows.append((sigma, len(pairs), *means, interval([after - before for before, after in pairs])))
+    for sigma, pairs in pd.DataFrame({"before": tf32, "after": other}).dropna().groupby("sigma"):
+        change = pairs["after"] - pairs["before"]
+        rows.append((sigma, len(pairs), *pairs.mean(), interval(change.to_numpy())))
     return found | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
-
-
-def ood_accuracy(run: Run) -> dict[Key, float]:
-    """Return the final OOD accuracy of the members of the sweep, by sigma and seed."""
-    rows = final_accuracy(run, swept(run))
-    rows = rows[rows["split"] == "ood"]
-    return {(float(s), int(n)): float(v) for s, n, v in zip(rows["sigma"], rows["seed"], rows["value"], strict=True)}
 
 
 def main() -> None:

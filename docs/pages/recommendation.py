@@ -153,7 +153,7 @@ def default_loss(outcomes: dict[Setting, Curve], name: str) -> tuple[float, int]
         curve.lacks(recommend.defaults(setting.tokens, setting.width)[name]) for setting, curve in outcomes.items()
     ]
     known = [each.mean for each in lacks if each is not None]
-    return sum(known) / len(known), len(known)
+    return mean(known), len(known)
 
 
 # ------------------------------------------------------------------------------------------------- held-out settings

@@ -79,8 +79,8 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     lost = runs["lst-encodings"].members.query("state == 'diverged'")
     about = {group: {name: run["about"] for name, run in LISTED[group].items()} for group in ("latin", "channels")}
     return {
-        "latin_table": tables.latin_runs_table(runs, about["latin"]),
-        "channels_table": tables.channel_runs_table(runs, about["channels"]),
+        "latin_table": tables.runs_table(runs, about["latin"], "epochs, at most", ("log-softmax", "puzzles")),
+        "channels_table": tables.runs_table(runs, about["channels"], "steps"),
         "gpus": sorted({str(run.environment.get("gpu")) for run in on_gpu}),
         "precisions": sorted({run.config["precision"] for run in runs.values()}),
         "diverged": len(lost),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from scipy.stats import binom
-from tables import Findings, Measure, Numbers, Runs, at, baseline_errors, baseline_table, chance, gap, of_baseline
+from tables import Findings, Measure, Numbers, Runs, at, baseline_table, by_world, chance, gap, of_baseline
 from templating import directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
@@ -164,7 +164,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "pairwise_blind": directions(findings["synergy-sigma"], HOLDS, *PAIRWISE),
         "tests": tests_of_others(run, STRUCTURE),
         "spectral": over(run, of_baseline(run, "spectral", "ari", "labels")),
-        "trees": float(baseline_errors(run, "trees", CONDITION).mean()),
+        "trees": float(by_world(run, "trees", "mse", CONDITION).mean()),
         "large_table": tally_table(("sigma",), by(models(large), "sigma")),
         "large": large_tallies,
         "lost": {sigma: lost_again(large, sigma) for sigma in (0.1, 0.2)},

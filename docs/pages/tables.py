@@ -17,7 +17,7 @@ from placecode.experiments import predictors, study_of
 from placecode.experiments.channels.brain_networks import TITLES
 from placecode.experiments.channels.claims import error, over
 from placecode.experiments.channels.known_networks import CENTRED
-from placecode.experiments.claims import Claim, Finding, NotInRun, direction_text, number_text
+from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, chance_in, done, measured, of_encoding
 from placecode.experiments.specs import named
 from placecode.runs.read import Run
@@ -37,33 +37,25 @@ def findings_of(run: Run) -> Findings:
 
 def made(run: Run) -> dict[str, str]:
     """Return how a run was made: its members, its puzzles, and the command without the path of the puzzles."""
-    diverged = int((run.members["state"] == "diverged").sum())
-    puzzles = run.config["fields"].get("puzzles")
+    diverged, fields = int((run.members["state"] == "diverged").sum()), run.config["fields"]
+    puzzles = fields.get("puzzles")
     return {
         "name": run.path.name,
         "members": f"{len(run.members)} of {run.config['total']}" + (f", {diverged} diverged" if diverged else ""),
+        "length": f"{fields['epochs' if 'epochs' in fields else 'steps']:,}",
+        "log-softmax": "two" if run.config["task"].get("log_softmax") == 2 else "one",
         "puzzles": "published" if puzzles else "our own",
         "command": f"`{command_of(run, study_of(run)).replace(f'--puzzles {puzzles}', '--puzzles DIR')}`",
     }
 
 
-def latin_runs_table(runs: Runs, about: dict[str, str]) -> str:
-    """Return a table of the runs on Latin squares and how they were made; `about` says what each is."""
+def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[str] = ()) -> str:
+    """Return a table of runs: what `about` says of each, and these entries of `made`; `length` heads its length."""
     rows = []
     for name, what in about.items():
-        how, epochs = made(runs[name]), f"{runs[name].config['fields']['epochs']:,}"
-        loss = "two" if runs[name].config["task"].get("log_softmax") == 2 else "one"
-        rows.append((name, what, how["members"], epochs, loss, how["puzzles"], how["command"]))
-    return grid(("run", "what", "members", "epochs, at most", "log-softmax", "puzzles", "command"), rows)
-
-
-def channel_runs_table(runs: Runs, about: dict[str, str]) -> str:
-    """Return a table of the runs on channels and how they were made; `about` says what each is."""
-    rows = []
-    for name, what in about.items():
-        how, steps = made(runs[name]), f"{runs[name].config['fields']['steps']:,}"
-        rows.append((name, what, how["members"], steps, how["command"]))
-    return grid(("run", "what", "members", "steps", "command"), rows)
+        how = made(runs[name])
+        rows.append((name, what, how["members"], how["length"], *(how[key] for key in more), how["command"]))
+    return grid(("run", "what", "members", length, *more, "command"), rows)
 
 
 # ---------------------------------------------------------------------------------------------------- Latin squares
@@ -95,18 +87,12 @@ def claims_table(found: Findings) -> str:
     )
 
 
-def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
-    """Return the values at one sigma minus those at another, paired by seed, as a mean over seeds."""
-    return mean(gap_by_seed(run, values, small, large))
-
-
 def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
     """Return accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
-            level: gap_of_sigmas(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
-            for level in levels
+            level: gap(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other) for level in levels
         }
         for split, words in (("train", "training puzzles"), ("ood", "held-out puzzles"))
         for other in (1.0, 2.0)
@@ -152,10 +138,10 @@ def relative_change(run: Run, sigma: float) -> float:
     return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
 
 
-def gap_closed(run: Run, sigma: float, truth: Run) -> float:
-    """Return the share of the gap to the 2d-fixed members of `truth` that training closed at a sigma, by RSA."""
+def gap_closed(run: Run, sigma: float) -> float:
+    """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
-    goal = with_and_without(truth, "2d-fixed", measured(truth, "rsa", "relation"))[0].mean()
+    goal = of_name(run, "2d-fixed", 0.0, measured(run, "rsa", "relation")).mean()
     return float((end - start) / (goal - start))
 
 
@@ -186,21 +172,18 @@ def significant(run: Run, question: str, of_attention: bool = False) -> set[str]
     return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
-def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Return the values of an encoding's members by seed, first without dropout and then with a dropout of 0.1."""
-    table = named(done(run))
-    rows = table[table["name"] == name]
-    without, with_it = (
-        rows[rows["dropout"] == rate].set_index("seed")["member"].map(values).sort_index() for rate in (0.0, 0.1)
-    )
-    return without, with_it
+def of_name(run: Run, name: str, dropout: float, values: pd.Series) -> pd.Series:
+    """Return values by member of the encoding with this name and dropout, by seed."""
+    rows = named(done(run))
+    rows = rows[(rows["name"] == name) & (rows["dropout"] == dropout)]
+    return rows.set_index("seed")["member"].map(values).sort_index()
 
 
 def fixed_table(runs: dict[str, Run]) -> str:
     """Return a table of 2d-fixed with and without dropout, and the learned PE of sigma 0.2 without it, for each run."""
     rows = []
     for name, run in runs.items():
-        plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
+        plain, dropped = (of_encoding(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
         learned = of_encoding(run, "learned:sigma=0.2", 0.0)
         means = (number(values.mean()) for values in (plain, dropped, learned))
         gaps = (dropped - plain, learned - plain, learned - dropped)
@@ -219,18 +202,13 @@ def fixed_table(runs: dict[str, Run]) -> str:
 
 def dropout_table(run: Run) -> str:
     """Return a table of every encoding without and with dropout, and their difference; the most accurate first."""
-    right, train = accuracy(run), accuracy(run, "train")
-    try:
-        clean = measured(run, "accuracy_without_dropout", "ood")
-    except NotInRun:  # the run has no dropout
-        clean = pd.Series(dtype=float)
+    right, train, clean = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):
-        without, with_it = with_and_without(run, name, right)
-        off, fitted = (with_and_without(run, name, values)[1].mean() for values in (clean, train))
+        without, with_it = (of_name(run, name, rate, right) for rate in (0.0, 0.1))
+        off, fitted = (number(of_name(run, name, 0.1, values).mean()) for values in (clean, train))
         means = [spread(mean(values)) for values in (without, with_it)]
-        difference = signed(mean(with_it - without), digits=3)
-        rows.append((without.mean(), (name, *means, difference, number(off), number(fitted))))
+        rows.append((without.mean(), (name, *means, signed(mean(with_it - without), digits=3), off, fitted)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
 
@@ -273,23 +251,18 @@ def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
     return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
 
 
-def baseline_rows(run: Run, name: str, metric: str, condition: str) -> pd.DataFrame:
-    """Return the rows of a baseline with a metric on held-out data, or with a measure of its structure."""
+def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
+    """Return the held-out metric of a baseline, or a measure of its structure, by world; `data` selects a data set."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
-    return pd.DataFrame(rows[rows["split"].isin(["test", "analysis"])])
+    rows = rows[rows["split"].isin(["test", "analysis"])]
+    return pd.Series((rows if data is None else rows[rows["data"] == data]).set_index("world")["value"])
 
 
 def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
     """Return the value of a baseline for each seed of the run: its value in the world of the seed."""
-    known = baseline_rows(run, name, metric, condition).set_index("world")["value"]
-    seeds = sorted(run.members["seed"].unique())
+    known, seeds = by_world(run, name, metric, condition), sorted(run.members["seed"].unique())
     return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
-
-
-def baseline_errors(run: Run, name: str, condition: str) -> pd.Series:
-    """Return the held-out error of a baseline by world."""
-    return pd.Series(baseline_rows(run, name, "mse", condition).set_index("world")["value"])
 
 
 def chance(run: Run, measure: Measure) -> float:
@@ -333,13 +306,10 @@ def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[
     rows = run.baselines
     few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
     tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
-    if 0 < len(few) < tables["linear"]["world"].nunique():
-        table = tables["linear"]
-        tables = {
-            "linear": table,
-            "linear, in the worlds of ridge and trees": table[table["world"].isin(few)],
-            **tables,
-        }
+    linear = tables["linear"]
+    if 0 < len(few) < linear["world"].nunique():
+        second = {"linear, in the worlds of ridge and trees": linear[linear["world"].isin(few)]}
+        tables = {"linear": linear} | second | tables
     body = []
     for name, table in tables.items():
         cells = [_mean(table, *measure) for measure in measures]

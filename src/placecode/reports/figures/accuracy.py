@@ -57,8 +57,8 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
         base.accuracy_axis(axes, chance)
     base.label(panels[0], y="accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    base.small_print(figure, run_name, f"faint: single seeds; bars: {means_over(final)}", base.left_out(settings))
-    return figure
+    how = f"faint: single seeds; bars: {means_over(final)}"
+    return base.small_print(figure, run_name, how, base.left_out(settings))
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
@@ -147,23 +147,15 @@ def beside_published(
     figure, (axes,) = base.panels(1, 1, (6.4, 4.0))
     base.sigma_axis(axes, sigmas)
     axes.plot(rows["sigma"], rows["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds")
-    ours: base.Style = {
-        "color": BLUE,
-        "marker": "o",
-        "linestyle": "-",
-        "linewidth": 1.4,
-        "markersize": 5,
-        "label": "ours",
-    }
-    base.marks(axes, means, means["sigma"], (0, 1), **ours)
+    ours: base.Style = {"color": BLUE, "marker": "o", "linestyle": "-", "linewidth": 1.4, "markersize": 5}
+    base.marks(axes, means, means["sigma"], (0, 1), label="ours", **ours)
     shown = [sigma for sigma in sigmas if sigma in published]
     theirs = [published[sigma] for sigma in shown]
     axes.plot(shown, theirs, "x", color=VERMILLION, markersize=7, mew=1.8, zorder=5, label="published")
     base.accuracy_axis(axes, chance)
     base.label(axes, SIGMA_LABEL, "OOD accuracy at the end")
     base.legend(figure, ["ours", "single seeds", "published"])
-    base.small_print(figure, run_name, f"points and bars: {base.over_seeds(rows, ['sigma'])}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"points and bars: {base.over_seeds(rows, ['sigma'])}", lost)
 
 
 def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -194,8 +186,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         base.label_edges(axes, "standard deviation of the noise", "accuracy")
     base.legend(figure, [f"{SIGMA} = {sigma:g}" for sigma in sigmas], columns=MAX_LINES + 1)
     thinned = f"; {len(sigmas)} of {table['sigma'].nunique()} sigmas" if table["sigma"].nunique() > len(sigmas) else ""
-    base.small_print(figure, run_name, f"dots and bars: {how}{thinned}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"dots and bars: {how}{thinned}", lost)
 
 
 def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -222,8 +213,7 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
         base.accuracy_axis(axes, chance)
         base.label(axes, SIGMA_LABEL, axis_label)
     base.legend(figure, [str(condition) for condition in conditions], columns=6)
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(rows, by)}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(rows, by)}", lost)
 
 
 _MOMENTS: Mapping[str, base.Style] = {
@@ -256,5 +246,4 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))
     base.legend(figure, [*_MOMENT_NAMES.values()])
-    base.small_print(figure, run_name, f"dots and bars: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"dots and bars: {how}", lost)

@@ -159,8 +159,7 @@ def grid_of(
 
     `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
     """
-    rows = max(1, -(-count // most))
-    columns = max(1, -(-count // rows))  # rows of nearly equal length
+    rows, columns = rows_and_columns(count, most)
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, **more)
     for axes in drawn[max(count, 1) :]:
@@ -168,6 +167,12 @@ def grid_of(
     if count == 0:
         nothing(drawn[0])
     return figure, drawn[: max(count, 1)]
+
+
+def rows_and_columns(count: int, most: int) -> tuple[int, int]:
+    """Return how many rows and columns `count` panels take, at most `most` in a row, with rows of similar length."""
+    rows = max(1, -(-count // most))
+    return rows, max(1, -(-count // rows))
 
 
 def row_panels(
@@ -388,8 +393,8 @@ def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None
     bar.set_label(text, fontsize=8, color=INK)
 
 
-def small_print(figure: Figure, run_name: str, *notes: str) -> None:
-    """Write the last lines of a figure: the run and the first note, then one line per other note that is not empty."""
+def small_print(figure: Figure, run_name: str, *notes: str) -> Figure:
+    """Write the last lines of a figure, and return it: the run and the first note, then a line per note not empty."""
     name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]
@@ -398,3 +403,4 @@ def small_print(figure: Figure, run_name: str, *notes: str) -> None:
     # a layout engine reserves the space itself
     place = {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}
     figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False, **place)
+    return figure

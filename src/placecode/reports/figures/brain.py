@@ -114,8 +114,7 @@ def regions_on_brain(
         for view, axes in zip(VIEWS, views, strict=True):
             _join(axes, view, places, near, mirror)
             _mark(axes, view, places, row.colors)
-    base.small_print(figure, run_name, *notes)
-    return figure
+    return base.small_print(figure, run_name, *notes)
 
 
 def matched(maps: Sequence[Numbers]) -> list[Numbers]:

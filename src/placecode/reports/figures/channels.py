@@ -22,19 +22,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import (
-    BLUE,
-    GREEN,
-    INK,
-    KINDS,
-    MUTED,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    SIGMA,
-    SIGMA_LABEL,
-    VERMILLION,
-)
+from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
 from placecode.reports.figures.curves import curve
 
 MAX_LINES = 6
@@ -83,11 +71,10 @@ def error_by_sigma(
         levels(axes, known[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
         round_ticks(axes)
-        base.label_edges(axes, SIGMA_LABEL, ERROR_LABEL)
+        base.label_edges(axes, base.SIGMA_LABEL, ERROR_LABEL)
     legend(figure, ["members", *styles])
     how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
-    base.small_print(figure, run_name, how, over_worlds([*known.values()]), base.left_out(settings), lost)
-    return figure
+    return base.small_print(figure, run_name, how, over_worlds([*known.values()]), base.left_out(settings), lost)
 
 
 def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) -> Figure:
@@ -120,8 +107,7 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
     legend(figure, [str(line.get_label()) for line in panels[0].lines])
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
     how = f"line and band: {base.over_seeds(rows, by)}{some}"
-    base.small_print(figure, run_name, how, base.left_out(settings), lost)
-    return figure
+    return base.small_print(figure, run_name, how, base.left_out(settings), lost)
 
 
 def heatmap_by_settings(
@@ -177,8 +163,7 @@ def heatmap_by_settings(
         text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
         base.key(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
     how = how.replace("mean and", "mean and half the width of its")
-    base.small_print(figure, run_name, f"in a cell: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"in a cell: {how}", lost)
 
 
 def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
@@ -237,11 +222,9 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
 
     Rows whose value is not finite are left out. Also return a note on how many these are, empty if there are none.
     """
-    columns_kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
-    joined = rows[["member", *columns, "value"]].merge(
-        settings.loc[settings["state"] == "done", columns_kept], on="member"
-    )
-    return base.finite(joined, ["value"])
+    kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
+    done = settings.loc[settings["state"] == "done", kept]
+    return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"), ["value"])
 
 
 def errors(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -59,8 +59,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
     for axes in panels[len(wanted) :]:
         axes.set_axis_off()
     base.legend(figure, [*SPLITS])
-    base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
-    return figure
+    return base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
 
 
 def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
@@ -94,8 +93,7 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
         base.title(axes, name)
         base.label(axes, "epoch")
     base.legend(figure, columns=3)
-    base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
-    return figure
+    return base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
 
 
 def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -116,8 +114,7 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
                 curve(axes, rows, style["color"], 0.16, **line)
         _finish(axes, str(name), here, means, chance, "ood\naccuracy")
     base.legend(figure, [rate_name(rate) for rate in rates])
-    base.small_print(figure, run_name, f"line and band: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"line and band: {how}", lost)
 
 
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
@@ -140,8 +137,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
         _finish(axes, str(name), here, means, chance_of(chance, panel), "held-out\naccuracy")
     if not means.empty:
         base.sigma_key(figure, panels, colors, list(sigmas), shrink=0.8)
-    base.small_print(figure, run_name, f"line and band: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"line and band: {how}", lost)
 
 
 def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float = 1.0, **style: Any) -> None:

@@ -61,8 +61,7 @@ def worth_of_dropout(
         base.label(axes, "accuracy at the final step")
     base.legend(figure, [rate_name(rate) for rate in rates], columns=5)
     note = "crosses: published; upright with dropout, slanting without" if published else ""
-    base.small_print(figure, run_name, f"marks and bars: {how}", note, lost)
-    return figure
+    return base.small_print(figure, run_name, f"marks and bars: {how}", note, lost)
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
@@ -94,8 +93,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    base.small_print(figure, run_name, f"marks and bars: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"marks and bars: {how}", lost)
 
 
 def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:

@@ -65,8 +65,7 @@ def accuracy_by_setting(
         _legend(axes, knob if len(names) == 1 else "")
     if worth is not None and shown:
         _worth(panels[len(names)], worth)
-    base.small_print(figure, run_name, f"marks and bars: {how}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"marks and bars: {how}", lost)
 
 
 def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], sigmas: base.Array) -> None:
@@ -169,8 +168,8 @@ def causes(
     _against_size(left, means, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
-    base.small_print(figure, run_name, f"marks and bars: {how}; hollow marks: controls, which must do nothing", lost)
-    return figure
+    how = f"marks and bars: {how}; hollow marks: controls, which must do nothing"
+    return base.small_print(figure, run_name, how, lost)
 
 
 def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:

@@ -95,8 +95,7 @@ def similarity_maps(
     base.title(axes, titles[2])
     bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, SIDE / height))
     base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
-    base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
-    return figure
+    return base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
 
 
 def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: int) -> Figure:
@@ -129,8 +128,7 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
             base.label(axes, y=f"block {block + 1}")
     more = "max" if entries.max(initial=0) > most else "neither"
     base.key(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
-    base.small_print(figure, run_name, f"each row of a map shows where one of {n} tokens looks")
-    return figure
+    return base.small_print(figure, run_name, f"each row of a map shows where one of {n} tokens looks")
 
 
 def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
@@ -161,11 +159,9 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
         base.title(axes, str(name), width=38)
         base.label_edges(axes, "column", "row")
     if arrays:
-        base.key(
-            figure, ScalarMappable(norm, SHADES), "share of wrong answers", ax=drawn, fraction=0.04, aspect=22, pad=0.02
-        )
-    base.small_print(figure, run_name, 'by the cell asked for; "none": never asked for')
-    return figure
+        place: base.Style = {"ax": drawn, "fraction": 0.04, "aspect": 22, "pad": 0.02}
+        base.key(figure, ScalarMappable(norm, SHADES), "share of wrong answers", **place)
+    return base.small_print(figure, run_name, 'by the cell asked for; "none": never asked for')
 
 
 def token_maps(
@@ -181,8 +177,7 @@ def token_maps(
     There are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
-    rows = max(1, -(-len(panels) // MAX_PANELS))
-    columns = max(1, -(-len(panels) // rows))
+    rows, columns = base.rows_and_columns(len(panels), MAX_PANELS)
     side = 2.1 if len(panels) > 1 else 3.0
     lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
     head = 0.45 + 0.16 * lines
@@ -205,8 +200,8 @@ def token_maps(
         axes.plot(places[:, 0], places[:, 1], "o", color=BLUE, markersize=4.2, markeredgewidth=0, zorder=2)
         room = (72 * side, 72 * side)
         write_beside(axes, places, [str(name) for name in names], room, lines=places[pairs], size=6.3, gap=3.0)
-    base.small_print(figure, run_name, "lines join tokens that are neighbours in truth; only distances have a meaning")
-    return figure
+    how = "lines join tokens that are neighbours in truth; only distances have a meaning"
+    return base.small_print(figure, run_name, how)
 
 
 def squares(
@@ -271,8 +266,7 @@ def maps_as_pictures(
     pieces = cut(picture, np.asarray(positions))
     pairs = np.argwhere(np.triu(near))
     count = len(panels) + 1
-    rows = -(-count // 3)  # at most three in a row
-    columns = -(-count // rows)
+    rows, columns = base.rows_and_columns(count, 3)
     figure, drawn = squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
     laid.append(("true grid", "what is to be found", true))
@@ -285,8 +279,7 @@ def maps_as_pictures(
     for axes in drawn[count:]:
         axes.set_axis_off()
     how = "maps are turned, mirrored and scaled onto the true grid, for display only"
-    base.small_print(figure, run_name, "; ".join(filter(None, (note, "lines join true neighbours"))), how)
-    return figure
+    return base.small_print(figure, run_name, "; ".join(filter(None, (note, "lines join true neighbours"))), how)
 
 
 def cut(picture: Array, positions: Array) -> Array:

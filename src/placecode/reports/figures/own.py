@@ -68,8 +68,7 @@ def channel_map(
     least = min((math.floor(100 * value + 1e-9) for *_, value in edges), default=0)
     joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
     note = f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
-    base.small_print(figure, run_name, note)
-    return figure
+    return base.small_print(figure, run_name, note)
 
 
 def maps_by_method(
@@ -101,8 +100,8 @@ def maps_by_method(
         else:
             axes.scatter(shown[:, 0], shown[:, 1], c=_two_way(positions), s=16, linewidths=0)
     shown_by = "colour: true place" if positions is not None else f"colour and marker: {colored}"
-    base.small_print(figure, run_name, f"{shown_by} · every map is turned onto the first one and scaled for display")
-    return figure
+    how = f"{shown_by} · every map is turned onto the first one and scaled for display"
+    return base.small_print(figure, run_name, how)
 
 
 def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: str) -> Figure:
@@ -126,8 +125,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
     panels[0].axhline(best["error"] + best["standard_error"], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     bars = "bars: one standard error over blocks of samples"
     dashes = "dashes: the lowest error plus one standard error, above which no sigma is taken"
-    base.small_print(figure, run_name, f"ring: the chosen {SIGMA} · {bars} · {dashes}")
-    return figure
+    return base.small_print(figure, run_name, f"ring: the chosen {SIGMA} · {bars} · {dashes}")
 
 
 def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:

@@ -61,8 +61,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         shrink = 0.9 if len(panels) < 5 else 0.5
         base.sigma_key(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
-    return figure
+    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
 
 
 def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
@@ -132,5 +131,4 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     base.legend(figure, [f"adjusted p < {ALPHA:g}", "otherwise"])
     bare = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
     without = f"{bare} of {len(finite_rows)} have no interval" if bare else ""
-    base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)
-    return figure
+    return base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)

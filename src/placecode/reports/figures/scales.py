@@ -56,8 +56,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     base.legend(figure, columns=6)
     note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
     below = f"less than {MIN_SHARE} is drawn there" if (finite_rows["share"] < MIN_SHARE).any() else ""
-    base.small_print(figure, run_name, note, below, lost)
-    return figure
+    return base.small_print(figure, run_name, note, below, lost)
 
 
 def _axis(axes: Axes) -> None:

@@ -83,8 +83,7 @@ def structure_by_sigma(
     channels.legend(figure, ["after training", "before training", *styles])
     how = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
     over = channels.over_worlds([*known.values()])
-    base.small_print(figure, run_name, f"faint: single seeds; bars: {how}", over, base.left_out(settings), lost)
-    return figure
+    return base.small_print(figure, run_name, f"faint: single seeds; bars: {how}", over, base.left_out(settings), lost)
 
 
 def measure_by_name(
@@ -142,8 +141,7 @@ def measure_by_name(
     how = base.over_seeds(errors, ["name", "condition"])
     over = channels.over_worlds(known, "baselines in rows of their own", "mean and 95% t interval")
     holes = [f"{what}: {note}" for what, note in (("errors", lost), ("measures", missing)) if note]
-    base.small_print(figure, run_name, f"marks and bars: {how}", over, base.left_out(settings), *holes)
-    return figure
+    return base.small_print(figure, run_name, f"marks and bars: {how}", over, base.left_out(settings), *holes)
 
 
 def similarity_by_sigma(
@@ -196,8 +194,8 @@ def similarity_by_sigma(
     loose = f", and {(of < 0).sum()} in none, last" if (of < 0).any() else ""
     some = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for _, matrix in shown)
     blank = "blank: not finite" if any(some) else ""
-    base.small_print(figure, run_name, f"{n} tokens in {count} clusters{loose}; lines between clusters", note, blank)
-    return figure
+    how = f"{n} tokens in {count} clusters{loose}; lines between clusters"
+    return base.small_print(figure, run_name, how, note, blank)
 
 
 def networks_by_sigma(
@@ -244,8 +242,7 @@ def networks_by_sigma(
     bands = "bands: limits of the nulls after training, mean over seeds"
     over = channels.over_worlds(known, "lines that end in a mark: functional connectivity")
     gone = base.left_out(settings)
-    base.small_print(figure, run_name, f"faint: single seeds; bars: {how}; {bands}", over, note, gone, lost)
-    return figure
+    return base.small_print(figure, run_name, f"faint: single seeds; bars: {how}; {bands}", over, note, gone, lost)
 
 
 def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: Any) -> None:
@@ -297,8 +294,7 @@ def measures_by_variant(
         base.label(axes, base.wrapped(measure, 30))
     base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
     how = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
-    base.small_print(figure, run_name, f"marks and bars: {how}, after training", note, lost)
-    return figure
+    return base.small_print(figure, run_name, f"marks and bars: {how}, after training", note, lost)
 
 
 def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
