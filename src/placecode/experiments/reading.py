@@ -29,15 +29,6 @@ def members_of(run: Run) -> pd.DataFrame:
     return run.members
 
 
-def swept_fields(run: Run) -> list[str]:
-    """Return the names of the fields of members that were swept with `--sweep`; empty without it."""
-    if not run.config["fields"].get("sweep"):
-        return []
-    from placecode.experiments import study_of
-
-    return [axis.field for axis in study_of(run).axes if axis.of_member]
-
-
 def done(run: Run) -> pd.DataFrame:
     """Return the members that did not diverge."""
     members = members_of(run)
