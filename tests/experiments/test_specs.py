@@ -96,7 +96,7 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
         ("sinusoid", "1d-fixed"),
         ("sinusoid:axes=2", "2d-fixed"),
         ("sinusoid:axes=2:base=100", "2d-fixed, base 100"),
-        ("none", "none"),
+        ("none", "NoPE"),
         ("relative", "relative"),
         ("relative:sigma=1", f"relative, {SIGMA} 1"),
         ("relative:axes=2", "relative 2-D"),
@@ -104,7 +104,7 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
         ("rotary:axes=2", "rotary 2-D"),
         ("rotary:fraction=0.5", "rotary, fraction 0.5"),
         ("alibi:axes=2", "alibi 2-D"),
-        ("causal-none:temperature=0.01", "causal-none, temperature 0.01"),
+        ("causal-none:temperature=0.01", "NoPE with a causal mask, temperature 0.01"),
     ],
 )
 def test_encodings_are_shown_under_a_name_that_says_what_they_are(text: str, name: str) -> None:

@@ -18,6 +18,8 @@ DEFAULT_SIGMA = 0.2
 """Sigma of encodings with random initial values, if the text does not set it."""
 ALWAYS_WITH_SIGMA = ("learned", "random")
 """Encodings whose name in figures always includes sigma. Other names include it only if it is not the default."""
+ENCODING_NAMES = {"none": "NoPE", "causal-none": "NoPE with a causal mask"}
+"""Encodings that have another name in figures than on the command line."""
 
 
 def option(text: str) -> tuple[str, Any]:
@@ -56,7 +58,8 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
     """
     rest = dict(options)
     axes = rest.pop("axes", 1)
-    parts = [f"{axes}d-fixed" if encoding == "sinusoid" else encoding + (f" {axes}-D" if axes != 1 else "")]
+    name = ENCODING_NAMES.get(encoding, encoding)
+    parts = [f"{axes}d-fixed" if encoding == "sinusoid" else name + (f" {axes}-D" if axes != 1 else "")]
     if lookup(encoding).uses_sigma and (encoding in ALWAYS_WITH_SIGMA or sigma != DEFAULT_SIGMA):
         parts.append(f"{SIGMA} {sigma:g}")
     switches = {name for name, usual in lookup(encoding).defaults.items() if isinstance(usual, bool)}
