@@ -92,7 +92,7 @@ def figure_of(name: str, run: Run) -> Shown:
     study = study_of(run)
     assert isinstance(study, KnobStudy)
     if name == "lst-causal":
-        return causal.causes_figure(run, study.lines(run))
+        return causal.causes_figure(run, study.lines(run), study.findings(run))
     levels = knobs.levels_of(run, study.reference_lines(run))
     return knobs.accuracy_figure(run, study.lines(run), study.knob, levels)
 

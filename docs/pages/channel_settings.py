@@ -27,7 +27,7 @@ ENCODINGS = {
 }
 """Runs with all encodings, the condition they are trained with, and the measure of structure of their PEs."""
 LEARNED = "learned, sigma 0.2"
-WITHOUT_POSITION = ("none", "alibi", "causal-none")
+WITHOUT_POSITION = ("NoPE", "alibi", "NoPE with a causal mask")
 """Encodings that add no position to a token: NoPE, ALiBi, and NoPE with a causal mask."""
 SHARES = (0.15, 0.5, 0.75, 0.9)
 """Shares of hidden regions in training and in test."""

@@ -28,7 +28,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than training here, and has tests of its own."""
     for module in (cli, cli.fit):
-        monkeypatch.setattr(module, "publish", lambda run: run.path / "report.html")
+        monkeypatch.setattr(module, "publish", lambda page: page.run.path / "report.html")
 
 
 @pytest.fixture(scope="session")

@@ -211,7 +211,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A longer run that nobody has stopped."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
         assert cli.main([*LONGER, "--out", str(folder)]) == 0
     return folder
 

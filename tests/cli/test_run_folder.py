@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run and one that a full disk has ended in its second stack, to be copied."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
         assert cli.main([*RUN, "--out", str(folder / "finished")]) == 0
         patch.setattr(os, "fsync", disk_full_after(7))
         assert cli.main([*RUN, "--out", str(folder / "unfinished")]) == 2

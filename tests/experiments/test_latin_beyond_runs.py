@@ -166,8 +166,8 @@ def test_every_claim_has_one_of_three_verdicts(made: Made) -> None:
 
 def test_a_report_is_published(beyond: Runs) -> None:
     run = beyond("lst-size")
-    page = html.unescape(cli.publish(run).read_text())
     study = experiments.study_of(run)
+    page = html.unescape(cli.publish(page_of(study, run)).read_text())
     drawn = {path.stem for path in (run.path / "figures").glob("*.png")}
     assert drawn == {"accuracy", "curves"}
     assert all(sentence in page for sentence in page_of(study, run).summary())

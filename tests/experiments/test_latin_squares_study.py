@@ -209,7 +209,7 @@ def test_a_run_of_encodings_has_its_words_figures_and_claims(tmp_path: Path) -> 
     assert [each.name for each in page_of(study, run).figures()] == ["dropout", "encodings", "curves"]
     words = page_of(study, run).words()
     names = ["learned, \N{GREEK SMALL LETTER SIGMA} 0.2", "2d-fixed", "rotary", "relative, causal"]
-    names += ["causal-none, temperature 0.01"]
+    names += ["NoPE with a causal mask, temperature 0.01"]
     for start in ("Without dropout, these ", "With dropout 0.1, these "):
         told = " ".join(line for line in words if line.startswith(start))
         assert all(told.count(f" {name} (0.") == 1 for name in names)

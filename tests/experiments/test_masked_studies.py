@@ -14,7 +14,7 @@ from placecode.execution import local
 from placecode.experiments import study_of
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
-from placecode.experiments.specs import differing
+from placecode.reports.pages.masked_words import with_settings
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
@@ -74,7 +74,7 @@ def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
     study = study_of(run)
     assert study.fields()["ramps"] == [0, 4]
-    assert set(differing(run.members)["setting"]) == {"ramp 0", "ramp 4"}
+    assert set(with_settings(run)["setting"]) == {"ramp 0", "ramp 4"}
     assert "ramp 4" in " ".join(page_of(study, run).words()) and "ramp 4" in (tmp_path / "run/report.html").read_text()
     for seed in (0, 1):
         plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))

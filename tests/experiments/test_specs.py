@@ -12,15 +12,13 @@ from placecode.experiments import specs
 from placecode.experiments.latin.squares import LstEncodings
 from placecode.experiments.specs import (
     SIGMA,
-    differing,
     encoding_label,
     encoding_spec,
     label_of,
     named,
     option,
-    whose_pe,
 )
-from placecode.models.member import STARTS, TAKEN, Member
+from placecode.models.member import Member
 from placecode.runs.read import member_table
 
 
@@ -98,7 +96,7 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
         ("sinusoid", "1d-fixed"),
         ("sinusoid:axes=2", "2d-fixed"),
         ("sinusoid:axes=2:base=100", "2d-fixed, base 100"),
-        ("none", "none"),
+        ("none", "NoPE"),
         ("relative", "relative"),
         ("relative:sigma=1", f"relative, {SIGMA} 1"),
         ("relative:axes=2", "relative 2-D"),
@@ -106,7 +104,7 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
         ("rotary:axes=2", "rotary 2-D"),
         ("rotary:fraction=0.5", "rotary, fraction 0.5"),
         ("alibi:axes=2", "alibi 2-D"),
-        ("causal-none:temperature=0.01", "causal-none, temperature 0.01"),
+        ("causal-none:temperature=0.01", "NoPE with a causal mask, temperature 0.01"),
     ],
 )
 def test_encodings_are_shown_under_a_name_that_says_what_they_are(text: str, name: str) -> None:
@@ -130,14 +128,3 @@ def test_no_two_encodings_of_the_study_share_a_name_and_each_finds_its_own_membe
             assert len(found) == 2
             numbers += found
     assert numbers == list(range(len(members)))  # in the order of the study
-
-
-def test_every_start_of_a_pe_has_a_name_of_its_own() -> None:
-    drawn = {"normal", "uniform", "zero"}
-    for learn, ending in ((True, ", trained on"), (False, ", frozen")):
-        names = {start: whose_pe(start, learn) for start in (*STARTS, *TAKEN)}
-        assert {names.pop(start) for start in drawn} == {"own PE" if learn else "random PE, frozen"}
-        assert len(set(names.values())) == len(names) and all(name.endswith(ending) for name in names.values())
-    members = [Member(start="true", learn=False), Member(), Member(start="resized-shuffled", origin=1)]
-    settings = differing(member_table(range(3), members))["setting"].tolist()
-    assert settings == ["true arrangement, frozen", "own PE", "another's PE shuffled and resized, trained on"]

@@ -218,9 +218,10 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
             notify=progress,
             stop=stopped,
         )
-    report = publish(run)
+    page = page_of(study, run)
+    report = publish(page)
     console.print(display.results_table(run, study.metric))
-    for line in page_of(study, run).words():
+    for line in page.words():
         print_line(console, line)
     if memory := display.memory_text(run):
         print_line(console, memory)
@@ -235,7 +236,7 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
     print_line(console, f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.")
     if missing:
         print_line(console, f"Still missing: {missing}; merge again when all are available.")
-    print_line(console, f"Report: {publish(run)}")
+    print_line(console, f"Report: {publish(page_of(study, run))}")
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
@@ -251,11 +252,11 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     """Write the report of each run or, with --together, one page that compares all runs."""
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
-        page = together.write([compared(run) for run in _finished(arguments.runs)], arguments.together)
-        print_line(console, f"Report: {page}")
+        pages = [page_of(study_of(run), run) for run in _finished(arguments.runs)]
+        print_line(console, f"Report: {together.write([compared(page) for page in pages], arguments.together)}")
         return
     for run in _finished(arguments.runs):
-        print_line(console, f"Report: {publish(run)}")
+        print_line(console, f"Report: {publish(page_of(study_of(run), run))}")
 
 
 def _finished(paths: Sequence[Path]) -> list[Run]:

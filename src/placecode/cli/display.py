@@ -23,6 +23,7 @@ from placecode.execution.local import Event, Where
 from placecode.execution.memory import describe_peak, format_bytes
 from placecode.experiments import OwnData, Study, claims
 from placecode.experiments.claims import Finding
+from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run, numbers_in
 from placecode.runs.source import record_of
 from placecode.tasks.table import PARTS
@@ -142,7 +143,7 @@ def _short(value: object) -> str:
     """Format the value of a setting, such as "0.1"; a dash for None."""
     if value is None:
         return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else ENCODING_NAMES.get(str(value), str(value))
 
 
 def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
@@ -234,7 +235,7 @@ def _outcome(run: Run) -> tuple[str, str]:
     if are_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
         rows = []  # several settings have the same sigma
     rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
-    names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
+    names = [_short(row["encoding"]) if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
     numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
     if rows and are_errors:
         numbers = f"{100 * shares[0]:g}% hidden: {numbers}"

@@ -22,6 +22,7 @@ from placecode.experiments.channels.own import OwnData
 from placecode.files import is_full_disk
 from placecode.fit.fitting import count_predictions, fit, study_of_sheet
 from placecode.reports.pages import own_words
+from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 FILES = ("groups", "labels", "positions", "names", "key")
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 tell=lambda text: print_line(console, f"{text[0].upper()}{text[1:]} ..."),
                 label_names=label_names,
             )
-    report = publish(Run(out))
+    report = publish(page_of(study, Run(out)))
     for line in own_words.sentences(result):
         print_line(console, line)
     print_line(console, f"Map: {out / 'map.csv'}")

@@ -8,17 +8,16 @@ from typing import Any
 
 from placecode.cli import flags
 from placecode.execution import local
-from placecode.experiments import OwnData, Study, study_of
+from placecode.experiments import OwnData, Study
 from placecode.reports import html
 from placecode.reports.html import together
-from placecode.reports.pages.registry import page_of
+from placecode.reports.pages.base import Page
 from placecode.runs.read import Run
 
 
-def publish(run: Run) -> Path:
+def publish(page: Page) -> Path:
     """Draw the figures of a finished run, write its report and return the path of the report."""
-    study = study_of(run)
-    page = page_of(study, run)
+    study, run = page.study, page.run
     return html.write(
         run,
         _title(study),
@@ -27,7 +26,7 @@ def publish(run: Run) -> Path:
         command_of(run, study),
         metric=study.metric,
         measures=page.measures,
-        claims=[finding.record() for finding in study.findings(run)],
+        claims=[finding.record() for finding in page.findings],
         sections=[
             html.Section(listing.title, tables=[html.tables.listed(listing.caption, listing.columns, listing.rows)])
             for listing in page.listings()
@@ -85,17 +84,16 @@ def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
     return words
 
 
-def compared(run: Run) -> together.Part:
-    """Return what a page that compares several runs shows about this run: title, summary, claims and so on."""
-    study = study_of(run)
-    page = page_of(study, run)
+def compared(page: Page) -> together.Part:
+    """Return what a report that compares several runs shows about one run: title, summary, claims and so on."""
+    study, run = page.study, page.run
     return together.Part(
         run,
         _title(study),
         page.summary(),
         command_of(run, study),
         study.metric,
-        claims=[finding.record() for finding in study.findings(run)],
+        claims=[finding.record() for finding in page.findings],
         verdicts=page.verdicts(),
         dial=page.dial(),
     )

@@ -115,6 +115,10 @@ class Study:
         members = [member if member.label else replace(member, label=label_of(member)) for member in self.plan()]
         return crossed(members, self.axes) if self.sweep else members
 
+    def data_in_words(self, data: str) -> str:
+        """Return the name of a data set for figures."""
+        return data
+
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the finished members of the sweep over sigma, with the columns `panel` and `line`: where the figure
         over sigma shows them. Every combination of the values in `sweep` is one line."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.specs import encoding_label, encoding_spec
+from placecode.experiments.specs import encoding_label, encoding_spec, named
 from placecode.runs.read import Run, add_names
 
 LAST_QUARTER = 0.75
@@ -27,15 +27,6 @@ def members_of(run: Run) -> pd.DataFrame:
 
         add_names(run.members, study_of(run).members())
     return run.members
-
-
-def swept_fields(run: Run) -> list[str]:
-    """Return the names of the fields of members that were swept with `--sweep`; empty without it."""
-    if not run.config["fields"].get("sweep"):
-        return []
-    from placecode.experiments import study_of
-
-    return [axis.field for axis in study_of(run).axes if axis.of_member]
 
 
 def done(run: Run) -> pd.DataFrame:
@@ -131,8 +122,8 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
     """Return the final accuracy by seed of the members with this dropout and this encoding, such as
     "sinusoid:axes=2"."""
-    rows = done(run)
-    rows = rows[(rows["label"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
+    rows = named(done(run))
+    rows = rows[(rows["name"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
         raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
     values = accuracy(run, split)

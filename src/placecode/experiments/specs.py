@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,6 +18,8 @@ DEFAULT_SIGMA = 0.2
 """Sigma of encodings with random initial values, if the text does not set it."""
 ALWAYS_WITH_SIGMA = ("learned", "random")
 """Encodings whose name in figures always includes sigma. Other names include it only if it is not the default."""
+ENCODING_NAMES = {"none": "NoPE", "causal-none": "NoPE with a causal mask"}
+"""Encodings that have another name in figures than on the command line."""
 
 
 def option(text: str) -> tuple[str, Any]:
@@ -57,7 +58,8 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
     """
     rest = dict(options)
     axes = rest.pop("axes", 1)
-    parts = [f"{axes}d-fixed" if encoding == "sinusoid" else encoding + (f" {axes}-D" if axes != 1 else "")]
+    name = ENCODING_NAMES.get(encoding, encoding)
+    parts = [f"{axes}d-fixed" if encoding == "sinusoid" else name + (f" {axes}-D" if axes != 1 else "")]
     if lookup(encoding).uses_sigma and (encoding in ALWAYS_WITH_SIGMA or sigma != DEFAULT_SIGMA):
         parts.append(f"{SIGMA} {sigma:g}")
     switches = {name for name, usual in lookup(encoding).defaults.items() if isinstance(usual, bool)}
@@ -82,46 +84,19 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
 
 Part = tuple[str, str]
 """The name of a setting and its value, for figures. The name is empty if the value says enough."""
-SETTINGS = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
-"""Settings besides encoding and sigma in which members of one study can differ."""
 
 
-def differing(members: pd.DataFrame, swept: Sequence[str] = ()) -> pd.DataFrame:
-    """Add the columns `name`, `setting` and `parts` to a table of members.
+def part(field: str, value: Any) -> Part:
+    """Return the name and the value of a setting for figures.
 
-    `name` is that of the encoding. `parts` are the settings in `SETTINGS` and `swept` in which the members differ, as
-    pairs of name and value. `setting` is the same as a text.
+    >>> part("train", 10000), part("hidden", 0.15), part("optimizer", "sgd")
+    (('samples', '10,000'), ('hidden in training', '15%'), ('', 'sgd'))
     """
-    pe = [whose_pe(start, learn) for start, learn in zip(members["start"].astype(str), members["learn"], strict=True)]
-    table = named(members).assign(pe=pe)
-    names = [name for name in dict.fromkeys((*SETTINGS, *swept)) if name in table]
-    rows = [[part for name in names for part in _parts(name, row[name])] for row in table.to_dict("records")]
-    differ = [place for place, column in enumerate(zip(*rows, strict=False)) if len(set(column)) > 1]
-    parts = [tuple(row[place] for place in differ) for row in rows]
-    return table.assign(
-        setting=[", ".join(map(worded, row)) for row in parts], parts=pd.Series(parts, index=table.index, dtype=object)
-    )
-
-
-def _parts(name: str, value: Any) -> list[Part]:
-    """Return a setting and its value in words, as pairs of name and value.
-
-    >>> _parts("data", "groups=5 samples=10000"), _parts("hidden", 0.15), _parts("optimizer", "sgd")
-    ([('groups', '5'), ('samples', '10,000')], [('hidden in training', '15%')], [('', 'sgd')])
-    """
-    if name == "data" and re.fullmatch(r"(\w+=[\d.]+ ?)+", value):
-        return [(word, f"{float(number):,.12g}") for word, number in (part.split("=") for part in value.split())]
-    if name == "hidden":
-        return [("hidden in training", f"{100 * value:.12g}%")]
-    if name in ("data", "optimizer", "pe"):
-        return [("", str(value))]
+    if field == "hidden":
+        return "hidden in training", f"{100 * value:.12g}%"
+    name = {"train": "samples", "data": "", "optimizer": ""}.get(field, field.replace("_", " "))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return [(name.replace("_", " "), f"{value:,.12g}" if number else str(value))]
-
-
-def data_in_words(data: str) -> str:
-    """Return the name of a data set in words: "groups=5 samples=1000" becomes "groups 5, samples 1,000"."""
-    return ", ".join(map(worded, _parts("data", data)))
+    return name, f"{value:,.12g}" if number else str(value)
 
 
 def worded(part: Part) -> str:
@@ -131,31 +106,3 @@ def worded(part: Part) -> str:
     ('samples 10,000', '15% hidden in training', 'sgd')
     """
     return " ".join(part[::-1] if part[1].endswith("%") else part).strip()
-
-
-PE_NAMES = {
-    "true": "true arrangement",
-    "centred": "true arrangement, centred",
-    "axes": "random rows and columns",
-    "taken": "another's PE",
-    "shuffled": "another's PE shuffled",
-    "before": "another's PE before training",
-    "sized": "another's PE before training, at its size after it",
-    "rescaled": "another's PE rescaled",
-    "rescaled-shuffled": "another's PE shuffled and rescaled",
-    "resized": "another's PE resized",
-    "resized-shuffled": "another's PE shuffled and resized",
-}
-"""Names in figures of PEs that do not start from random numbers or zeros, by `Member.start`."""
-
-
-def whose_pe(start: str, learn: bool) -> str:
-    """Return in words where the initial values of a member's PE come from, and whether it was trained.
-
-    >>> whose_pe("taken", False), whose_pe("true", True), whose_pe("normal", True)
-    ("another's PE, frozen", 'true arrangement, trained on', 'own PE')
-    """
-    name = PE_NAMES.get(start)
-    if name is None:
-        return "own PE" if learn else "random PE, frozen"
-    return f"{name}, {'trained on' if learn else 'frozen'}"

@@ -68,7 +68,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
         "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
         "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
-        "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
+        "both": together.render(
+            [compared(page_of(study_of(each), each)) for each in (run, Run(RESULTS / "demo-fresh"))]
+        ),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)

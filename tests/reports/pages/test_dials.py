@@ -12,7 +12,6 @@ from scipy import stats
 
 from placecode.analysis import modules
 from placecode.experiments import study_of
-from placecode.experiments.specs import data_in_words
 from placecode.reports.pages import dials
 from placecode.reports.pages.dials import Dial
 from placecode.reports.pages.registry import page_of
@@ -122,7 +121,7 @@ def test_other_studies(name: str, stops: int) -> None:
     if name == "synergy-size":
         channels = page_of(study_of(run), run).channels()
         assert channels is not None and len(channels.names) == 15
-        assert data_in_words("groups=5 samples=10000") in channels.note
+        assert "groups 5, samples 10,000" in channels.note
     if name == "brain-transfer":
         assert dial is not None and dial.stops[0].similarity is None and "first half" in dial.note
         assert "sorted" not in dial.note and page_of(study_of(run), run).channels() is None

@@ -74,8 +74,8 @@ def test_an_encoding_whose_members_all_diverged_is_named() -> None:
         diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
     memorize, diverged, seeds, lost = of_encodings(run)
-    assert memorize.endswith(": rotary (0.400); none (0.300).") and diverged.endswith("all diverged: alibi.")
+    assert memorize.endswith(": rotary (0.400); NoPE (0.300).") and diverged.endswith("all diverged: alibi.")
     assert seeds.endswith("mean of 2 to 3 seeds.") and lost.startswith("4 of 9 members")
     run.members["state"] = "diverged"
     diverged, lost = of_encodings(run)
-    assert diverged.endswith(": alibi; none; rotary.") and lost.startswith("9 of 9 members")
+    assert diverged.endswith(": NoPE; alibi; rotary.") and lost.startswith("9 of 9 members")

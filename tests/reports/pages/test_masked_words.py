@@ -122,7 +122,7 @@ def test_an_encoding_without_a_pe_has_only_its_error() -> None:
     run.analysis = run.analysis[~run.analysis["member"].isin(without)]
     learned, *others = of_settings(run)
     assert "for 60%, 95% interval 60 to 60% (before training 20%); " in learned and learned.endswith(IN_WORDS)
-    assert others == [f"none: {IN_WORDS}", f"rotary, fraction 0.5: {IN_WORDS}"]
+    assert others == [f"NoPE: {IN_WORDS}", f"rotary, fraction 0.5: {IN_WORDS}"]
 
 
 def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:

@@ -17,6 +17,7 @@ with its regions shuffled? Are PEs from two halves similar?
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels import claims as masked_claims
 from placecode.experiments.channels.masked import BASELINES, SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
+from placecode.experiments.specs import Part, part
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 from placecode.tasks.brain import Brain
@@ -79,6 +81,9 @@ class BrainStudy(MaskedStudy):
 
     task_class = Brain
 
+    def data_in_words(self, data: str) -> str:
+        return data if self.data_sets() else super().data_in_words(data)
+
     def make_task(self, **changes: Any) -> Task:
         return super().make_task(**{"heldout": self.tested or self.heldout, **changes})
 
@@ -125,6 +130,9 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
         if len(self.band) != 2:
             raise must_be("band", "two frequencies in Hz, the lower first", list(self.band))
 
+    def swept(self) -> dict[str, Sequence[Any]]:
+        return {**super().swept(), "data": self.variants}
+
     def data_sets(self) -> dict[str, dict[str, Any]]:
         """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
         low, high = self.band
@@ -170,6 +178,14 @@ class BrainMask(BrainStudy):
 
 
 FIRST, SECOND = "first half", "second half"
+PE_NAMES = {
+    ("normal", True): "own PE",
+    ("taken", False): "another's PE, frozen",
+    ("taken", True): "another's PE, trained on",
+    ("shuffled", False): "another's PE shuffled, frozen",
+    ("normal", False): "random PE, frozen",
+}
+"""Names in figures of the PEs that brain-transfer compares, by the fields `start` and `learn` of members."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +199,9 @@ class BrainTransfer(BrainStudy):
     sigmas: tuple[float, ...] = sweep_over((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "folds": 1}}
+
+    def parts(self, member: Member) -> tuple[Part, ...]:
+        return part("data", member.data), ("", PE_NAMES[str(member.start), member.learn]), *super().parts(member)
 
     def data_sets(self) -> dict[str, dict[str, int]]:
         """Return the two halves of the training people. The same people are held out from both."""

@@ -19,7 +19,8 @@ from placecode.errors import must_be, one_of
 from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelStudy
-from placecode.experiments.specs import encoding_spec
+from placecode.experiments.specs import Part, encoding_spec, part, worded
+from placecode.experiments.sweeps import RENAMED, data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
@@ -74,6 +75,28 @@ class MaskedStudy(ModelStudy):
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)
         return next(count for count in counts if len({seed % count for seed in self.seeds}) == len(self.seeds))
+
+    def swept(self) -> dict[str, Sequence[Any]]:
+        """Return the fields that the study sweeps, besides encoding and sigma, with their values."""
+        listed = {field: getattr(self, values) for field, values in self.swept_by.items()}
+        return listed | {axis.name: axis.values for axis in self.axes}
+
+    def parts(self, member: Member) -> tuple[Part, ...]:
+        """Return the swept settings of a member, besides encoding and sigma, for figures."""
+        of_data = self._data_settings(member.data)
+        return tuple(
+            part(field, of_data[field] if field in of_data else getattr(member, RENAMED.get(field, field)))
+            for field, values in self.swept().items()
+            if len(values) > 1
+        )
+
+    def data_in_words(self, data: str) -> str:
+        settings = self._data_settings(data)
+        return ", ".join(worded(part(field, value)) for field, value in settings.items()) or data
+
+    def _data_settings(self, data: str) -> Mapping[str, Any]:
+        """Return the settings that a data set has of its own, if the study or `sweep` has several data sets."""
+        return (self.data_sets() or data_sets(self.axes)).get(data, {})
 
     def training_steps(self, task: Task) -> int:
         return self.steps

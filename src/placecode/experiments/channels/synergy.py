@@ -12,6 +12,7 @@ learning rate change the sigmas at which groups are found?
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -104,10 +105,10 @@ class SynergySize(SynergyStudy):
     swept_by = {
         "groups": "many",
         "train": "samples",
-        "batch": "batches",
-        "learning_rate": "rates",
-        "width": "widths",
         "hidden": "shares",
+        "learning_rate": "rates",
+        "batch": "batches",
+        "width": "widths",
     }
 
     steps: int = setting(20_000, "training steps")
@@ -139,6 +140,9 @@ class SynergySize(SynergyStudy):
         for ramp in self.ramps:
             if not isinstance(ramp, int) or not 0 <= ramp <= self.steps:
                 raise must_be("ramps", f"whole numbers from 0 to the {self.steps} steps of training", ramp)
+
+    def swept(self) -> dict[str, Sequence[Any]]:
+        return {**super().swept(), "ramp": self.ramps}
 
     def data_sets(self) -> dict[str, dict[str, int]]:
         return {

@@ -14,6 +14,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, our_claim, paper_claim
 from placecode.experiments.latin.effects import difference
 from placecode.experiments.reading import of_encoding
+from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run
 
 LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
@@ -50,15 +51,16 @@ def on_train(run: Run) -> Interval:
 def _beats(name: str, clean: str, published: str, dropout: float) -> list[Claim]:
     """Return two claims that the learned PE beats another encoding: in its usual definition, and as in the authors'
     code."""
+    words = ENCODING_NAMES.get(name, name)
     return [
         paper_claim(
             f"beats-{name}",
-            f"The learned PE at sigma 0.2 beats {name}, both without dropout.",
+            f"The learned PE at sigma 0.2 beats {words}, both without dropout.",
             partial(against, clean, 0.0, 0.0),
         ),
         paper_claim(
             f"beats-{name}-as-published",
-            f"It beats {name} as in the authors' code ({published}, dropout {dropout:g}).",
+            f"It beats {words} as in the authors' code ({published}, dropout {dropout:g}).",
             partial(against, published, dropout, 0.0),
             published=PUBLISHED_LEADS.get(name),
             tolerance=0.001 if name in PUBLISHED_LEADS else None,

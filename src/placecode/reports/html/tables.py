@@ -14,6 +14,7 @@ import pandas as pd
 
 from placecode.analysis.stats import half_width, interval
 from placecode.experiments.claims import HOW_TO_READ
+from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import packing
 from placecode.reports.pages.dials import Channels
 from placecode.runs.read import Run
@@ -350,7 +351,8 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
     """Yield (setting, rows) for each setting (values of `keys`), in the order in which settings first appear."""
     groups: dict[str, tuple[tuple[Hashable, ...], list[Row]]] = {}
     for row in rows:
-        setting = tuple(row.get(name) for name in keys)
+        shown = {**row, "encoding": ENCODING_NAMES.get(row["encoding"], row["encoding"])}
+        setting = tuple(shown.get(name) for name in keys)
         groups.setdefault(repr([value(part).text for part in setting]), (setting, []))[1].append(row)
     return iter(groups.values())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placecode.errors import BadInput, must_be
+from placecode.experiments.specs import ENCODING_NAMES
 from placecode.files import write_text
 from placecode.reports.html import badges, packing, page, tables
 from placecode.reports.html.tables import MISSING, Cell, Table
@@ -172,7 +173,7 @@ def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
         if pooled and row["condition"] != "all":
             continue
         more = [f"{name.replace('_', ' ')} {tables.value(row[name]).text}" for name in keys if _is_set(row.get(name))]
-        setting = ", ".join([str(row["encoding"]), *more])
+        setting = ", ".join([ENCODING_NAMES.get(row["encoding"], str(row["encoding"])), *more])
         sigma = tables.value(row["sigma"]).text
         yield (setting, sigma, str(row["split"]), str(row["condition"])), tables.mean_cell(row)
 

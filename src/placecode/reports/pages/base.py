@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
 from placecode.experiments.base import Study
+from placecode.experiments.claims import Finding
 from placecode.reports import wording
 from placecode.reports.pages import dials
 from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
@@ -68,6 +70,11 @@ class Page:
 
     def __init__(self, study: Study, run: Run) -> None:
         self.study, self.run = study, run
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """The verdicts of the run on the claims of the study."""
+        return self.study.findings(self.run)
 
     def figures(self) -> list[Shown]:
         """Return all figures, in the order of the report."""

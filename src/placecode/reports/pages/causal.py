@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
 from placecode.experiments.claims import FAILS, UNDECIDED, Finding, NotInRun, direction_text
 from placecode.experiments.latin import interventions
-from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL
+from placecode.experiments.latin.causal_claims import CONTROL
 from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, done, measured
@@ -99,32 +100,28 @@ PANELS = {
 """The lines of each panel of accuracy against sigma. Lines that are not listed are in the panel "a donor's"."""
 
 
-def _findings(run: Run) -> dict[str, Finding]:
-    """Check all claims of lst-causal on the run, and return the findings by claim."""
-    return {claim.id: claim.check(run) for claim in CLAIMS}
-
-
-def figures_of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
+def figures_of_causes(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> list[Shown]:
     """Draw the effects of all interventions, then accuracy and learning curves of all kinds of PE by sigma."""
     panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
     in_panels = lines.assign(panel=[panel_of.get(line, "a donor's") for line in lines["line"]])
-    return [causes_figure(run, lines), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
+    return [causes_figure(run, lines, findings), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
 
 
-def causes_figure(run: Run, lines: pd.DataFrame) -> Shown:
+def causes_figure(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> Shown:
     """Draw accuracy against the size of the PE, and the effects of all interventions."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
-    drawn, effects = final[final["line"].isin(LINES)], _effects(_findings(run))
+    drawn, effects = final[final["line"].isin(LINES)], _effects(findings)
     figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
     return shown("causal.causes", figure)
 
 
-def _effects(findings: dict[str, Finding]) -> pd.DataFrame:
+def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a table with the interval of each effect in ROWS; effects that the run cannot measure are left out."""
+    by_claim = {finding.claim.id: finding for finding in findings}
     rows = [
-        (group, name, *findings[id].found, findings[id].claim.remark == CONTROL)
+        (group, name, *by_claim[id].found, by_claim[id].claim.remark == CONTROL)
         for id, (group, name) in ROWS.items()
-        if math.isfinite(findings[id].found.mean)  # NaN: not in this run
+        if math.isfinite(by_claim[id].found.mean)  # NaN: not in this run
     ]
     return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 
@@ -142,17 +139,17 @@ def _losses(run: Run) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["sigma", "seed", "name", "value"])
 
 
-def sentences_on_causes(run: Run, lines: pd.DataFrame) -> list[str]:
+def sentences_on_causes(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> list[str]:
     """Return sentences on whether the controls did nothing, then on the claims about size and arrangement."""
-    findings = _findings(run)
-    controls = [finding for finding in findings.values() if finding.claim.remark == CONTROL]
+    by_claim = {finding.claim.id: finding for finding in findings}
+    controls = [finding for finding in findings if finding.claim.remark == CONTROL]
     return wording.sentences(
         "lst-causal",
         controls=len(controls),
         failed=[finding.claim.id for finding in controls if finding.direction == FAILS],
         undecided=[finding.claim.id for finding in controls if finding.direction == UNDECIDED],
-        on_size=[findings[id] for id in SIZE],
-        on_arrangement=[findings[id] for id in ARRANGEMENT],
+        on_size=[by_claim[id] for id in SIZE],
+        on_arrangement=[by_claim[id] for id in ARRANGEMENT],
         direction_text=direction_text,
         **knobs.settling(run, lines),
         **counts(run),

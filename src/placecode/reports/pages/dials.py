@@ -18,8 +18,8 @@ import pandas as pd
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
 from placecode.analysis.stats import interval
+from placecode.experiments import study_of
 from placecode.experiments.reading import swept
-from placecode.experiments.specs import data_in_words
 from placecode.models.member import AUXILIARY, TAKEN
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
@@ -82,7 +82,7 @@ def channels_of(run: Run) -> Channels | None:
     _, note = wording.caption(
         "dial.channels",
         sigma=float(stored["sigma"].iloc[0]),
-        data=_data(stored),
+        data=_data(run, stored),
         seeds=len(similar),
         neighbors=NEIGHBORS,
     )
@@ -160,10 +160,10 @@ def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
     return shape_of(run.config, members["data"].iloc[0] if "data" in members and len(members) else "")
 
 
-def _data(members: pd.DataFrame) -> str:
+def _data(run: Run, members: pd.DataFrame) -> str:
     """Return a description of the data set of these members; empty if the run has only one data set."""
     data = members["data"].iloc[0] if "data" in members else ""
-    return data_in_words(data) if data else ""
+    return study_of(run).data_in_words(data) if data else ""
 
 
 def _stored(run: Run, members: pd.DataFrame) -> pd.DataFrame:
@@ -251,7 +251,7 @@ def _note(run: Run, members: pd.DataFrame) -> str:
         stored=int(stored.max()) if len(stored) else 0,
         attention=any(run.has_array(f"attention_end/{number}") for number in members["member"]),
         others=len(members) < int((run.members["state"] == "done").sum()),
-        data=_data(members),
+        data=_data(run, members),
         groups_found=bool(len(stored) and task.get("names") and task.get("labels") is None),
     )
     return note

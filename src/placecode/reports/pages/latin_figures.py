@@ -15,6 +15,7 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.measures import reference_members
 from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, members_of, swept
+from placecode.experiments.specs import named
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown, run_name, shown
 from placecode.runs.read import Run
@@ -235,8 +236,7 @@ def _errors(run: Run) -> Shown:
 
 def of_encodings(run: Run) -> list[Shown]:
     """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
-    name, chance, members = run_name(run), chance_of(run), done(run)
-    members = members.assign(name=members["label"])
+    name, chance, members = run_name(run), chance_of(run), named(done(run))
     final = final_accuracy(run, members)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "ood"].merge(members, on="member")

@@ -11,6 +11,7 @@ import numpy as np
 
 from placecode.analysis.stats import interval
 from placecode.experiments.reading import dials, final_accuracy, in_sweep, members_of, swept
+from placecode.experiments.specs import named
 from placecode.reports import wording
 from placecode.reports.pages.base import counts
 from placecode.runs.read import Run
@@ -56,19 +57,19 @@ def kind_of(train: float, ood: float) -> str:
 
 def of_encodings(run: Run) -> list[str]:
     """Return sentences that list the encodings by dropout and by what they learned, the most accurate first."""
-    members = members_of(run)
+    members = named(members_of(run))
     table = final_accuracy(run, members[members["state"] == "done"])
-    means = table.groupby(["dropout", "label", "split"])["value"].mean()
-    seeds = table[table["split"] == "ood"].groupby(["dropout", "label"]).size()
+    means = table.groupby(["dropout", "name", "split"])["value"].mean()
+    seeds = table[table["split"] == "ood"].groupby(["dropout", "name"]).size()
     groups = []
     for rate in sorted(members["dropout"].unique()):
         by_kind: dict[str, list[tuple[str, float | None]]] = {kind: [] for kind in KINDS}
-        for label in dict.fromkeys(members.loc[members["dropout"] == rate, "label"]):
-            if (rate, label) in seeds:
-                ood = float(means[rate, label, "ood"])
-                by_kind[kind_of(means[rate, label, "train"], ood)].append((label, ood))
+        for name in dict.fromkeys(members.loc[members["dropout"] == rate, "name"]):
+            if (rate, name) in seeds:
+                ood = float(means[rate, name, "ood"])
+                by_kind[kind_of(means[rate, name, "train"], ood)].append((name, ood))
             else:
-                by_kind["diverged"].append((label, None))
+                by_kind["diverged"].append((name, None))
         for kind, found in by_kind.items():
             if found:
                 ordered = sorted(found, key=lambda pair: (-(pair[1] or 0.0), pair[0]))

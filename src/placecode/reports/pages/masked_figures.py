@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis import modules, partitions
-from placecode.experiments.reading import chance_in, swept_fields
-from placecode.experiments.specs import differing, worded
+from placecode.experiments.reading import chance_in
+from placecode.experiments.specs import worded
 from placecode.models.member import AUXILIARY
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
 from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
 
 Measure = tuple[str, str]
@@ -65,7 +66,7 @@ def tables(run: Run) -> Tables:
     world then has one row per setting, the column `seed` is the number of the world, and intervals in figures are over
     worlds. Seeds that diverged are left out, unless all seeds of the world did: then the world counts as diverged.
     """
-    members, worlds = differing(run.members, swept_fields(run)), run.config["shape"]["worlds"]
+    members, worlds = with_settings(run), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
         return Tables(members, run.metrics, run.analysis, run_name(run))
     kinds = [name for name in members.columns if name not in AUXILIARY]

@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
+from placecode.experiments import study_of
 from placecode.experiments.channels.claims import over
+from placecode.experiments.channels.masked import MaskedStudy
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import measured, swept_fields
-from placecode.experiments.specs import data_in_words, differing
+from placecode.experiments.reading import measured
+from placecode.experiments.specs import named, worded
 from placecode.reports import wording
 from placecode.reports.pages.base import counts
 from placecode.reports.pages.dials import Verdict
@@ -88,9 +90,20 @@ def _words(run: Run) -> dict[str, list[str]]:
     )
 
 
+def with_settings(run: Run) -> pd.DataFrame:
+    """Return the members with three more columns: the `name` of the encoding, the `parts` (name and value) of the other
+    swept settings, and these settings in words (`setting`)."""
+    study = study_of(run)
+    assert isinstance(study, MaskedStudy)
+    planned = study.members()
+    parts = [study.parts(planned[number]) for number in run.members["member"]]
+    settings = [", ".join(map(worded, row)) for row in parts]
+    return named(run.members).assign(setting=settings, parts=pd.Series(parts, index=run.members.index, dtype=object))
+
+
 def _settings(run: Run) -> pd.DataFrame:
     """Return the members with a column `setting` that names what distinguishes them, apart from seeds."""
-    members = differing(run.members, swept_fields(run))
+    members = with_settings(run)
     rows = zip(members["name"], members["setting"], strict=True)
     return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
 
@@ -139,7 +152,7 @@ def _others(run: Run, data: str) -> dict[str, Any]:
         if shares:
             pairwise[metric, target] = shares
     return {
-        "data": data_in_words(data) if data else "",
+        "data": study_of(run).data_in_words(data),
         "linear": dict(linear.groupby("condition", sort=False)["value"].mean()),
         "pairwise": pairwise,
     }

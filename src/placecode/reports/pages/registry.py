@@ -118,10 +118,10 @@ class CausalPage(KnobPage):
     """The page of lst-causal."""
 
     def figures(self) -> list[Shown]:
-        return causal.figures_of_causes(self.run, self.study.lines(self.run))
+        return causal.figures_of_causes(self.run, self.study.lines(self.run), self.findings)
 
     def words(self) -> list[str]:
-        return causal.sentences_on_causes(self.run, self.study.lines(self.run))
+        return causal.sentences_on_causes(self.run, self.study.lines(self.run), self.findings)
 
 
 class FrozenPage(KnobPage):
