@@ -14,7 +14,16 @@ STEPS = 8
 """Number of profiled steps."""
 KINDS = {
     "products": ("gemm", "nvjet", "cutlass", "xmma", "cublas", "gemv", "splitk"),
-    "attention": ("_forward", "_backward", "_backward_queries", "_backward_keys", "_halve", "_halve_gradient"),
+    "attention": (
+        "_forward",
+        "_backward",
+        "_backward_queries",
+        "_backward_keys",
+        "_halve",
+        "_halve_gradient",
+        "_select",
+        "_select_backward",
+    ),
     "norms": ("_norm", "_norm_backward", "_shift_rows", "_drop"),
     "GELU of the MLP": ("_activate", "_activate_backward"),
     "sums of gradients": ("_sum_pieces",),

@@ -40,7 +40,7 @@ def merge(
     With `force`, an existing run in `out` is deleted first. `compare` is `Study.compare`. It repeats the analyses that
     need several members, now with the members of all runs. If a run has arrays in half precision, analyses of how far
     a PE moved are not replaced, since the existing ones were computed in full precision. `specs` are all members of
-    the study. They give the members of runs of format 1 their roles and labels.
+    the study. Roles and labels are taken from them, since earlier versions recorded other labels or none.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -59,7 +59,7 @@ def merge(
         raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
     # read everything before anything is written, so that a damaged run leaves no files behind
     members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
-    if specs is not None and (members["label"] == "").any():
+    if specs is not None:
         add_names(members, specs)
     metrics, analysis = (
         pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True) for name in ("metrics", "analysis")
