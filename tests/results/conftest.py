@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.made_up import direction
 
 from placecode import cli
+from placecode.experiments import study_of
+from placecode.runs.read import Run
 
 Claims = dict[str, dict[str, Any]]
 KNOWN: dict[Path, Claims] = {}
@@ -17,14 +20,23 @@ KNOWN: dict[Path, Claims] = {}
 
 @pytest.fixture
 def claims_of(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Claims]:
-    """The records of `placecode claims FOLDER --json` by the id of the claim. A folder is judged once."""
+    """The records of `placecode claims FOLDER --json` by the id of the claim. The claims on a folder are checked once.
 
-    def judged(folder: Path) -> Claims:
+    Every record has the margin of its claim, and its direction follows from its interval.
+    """
+
+    def check(folder: Path) -> Claims:
         if folder not in KNOWN:
             assert cli.main(["claims", str(folder), "--json"]) == 0, capsys.readouterr().err
             records = json.loads(capsys.readouterr().out)
+            for record, claim in zip(records, study_of(Run(folder)).claims, strict=True):
+                low, high = record["low"], record["high"]
+                fields = (record["id"], record["margin"], record["way"], record["run"])
+                assert fields == (claim.id, claim.margin, claim.way, str(folder))
+                assert record["direction"] == direction(low, high, claim.margin, claim.way)
+                assert (low is None) == (high is None) == bool(record["note"])
+                assert low is None or low <= high
             KNOWN[folder] = {record["id"]: record for record in records}
-            assert len(KNOWN[folder]) == len(records)
         return KNOWN[folder]
 
-    return judged
+    return check

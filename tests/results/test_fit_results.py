@@ -32,7 +32,7 @@ def summary(name: str) -> dict[str, Any]:
     return dict(json.loads((FITS / name / "summary.json").read_text()))
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_noise_has_uniform_p_values() -> None:
     """Of 100 tables of noise at least 90 have p > 0.05; p is even, as that of an exact test is."""
     table = pd.read_csv(FITS / "noise.csv")
     assert set(table["kind"]) == {"white", "slow"}
@@ -44,48 +44,48 @@ def test_nothing_is_found_where_nothing_is() -> None:
         assert f'| {kind} noise | p > 0.05 in {above.sum()} of 100, "no structure found" in {nothing.sum()} |' in PAGE
 
 
-def test_shuffled_pixels_are_put_together_again() -> None:
-    found, told = own_results.read(FITS / "photo"), summary("photo")
-    assert found.positions is not None and told["verdict"] == "structure found"
-    adjacent = np.abs(found.positions[:, None] - found.positions).sum(-1) == 1
-    similar = found.ours.similarity - 9 * np.eye(100)
+def test_map_of_shuffled_pixels_is_the_grid() -> None:
+    fit, record = own_results.read(FITS / "photo"), summary("photo")
+    assert fit.positions is not None and record["verdict"] == "structure found"
+    adjacent = np.abs(fit.positions[:, None] - fit.positions).sum(-1) == 1
+    similar = fit.ours.similarity - 9 * np.eye(100)
     right = adjacent[np.arange(100), similar.argmax(1)].mean()
-    assert right == pytest.approx(told["neighbor_agreement"], abs=0.011) and right >= 0.85
-    fits = 1 - procrustes(found.positions, found.ours.maps[2])[2]
-    assert fits == pytest.approx(told["procrustes_r2"], abs=1e-4) and fits >= 0.9
-    assert f"| shuffled pixels | neighbours {told['neighbor_agreement']:.2f}, R2 {fits:.2f} |" in PAGE
+    assert right == pytest.approx(record["neighbor_agreement"], abs=0.011) and right >= 0.85
+    fits = 1 - procrustes(fit.positions, fit.ours.maps[2])[2]
+    assert fits == pytest.approx(record["procrustes_r2"], abs=1e-4) and fits >= 0.9
+    assert f"| shuffled pixels | neighbours {record['neighbor_agreement']:.2f}, R2 {fits:.2f} |" in PAGE
 
 
-def test_clusters_of_a_network_are_found_and_told_beside_those_of_others() -> None:
-    found, told = own_results.read(FITS / "network"), summary("network")
-    assert found.labels is not None and told["neighbor_agreement"] >= 0.9
-    same = found.labels[(found.ours.similarity - 9 * np.eye(100)).argmax(1)] == found.labels
-    assert same.mean() == pytest.approx(told["neighbor_agreement"], abs=0.011)
-    near = told["neighbor_agreement"]
-    said = [f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {told['ari']:.2f}"]
-    for name, method in {"placecode": found.ours, **found.others}.items():
+def test_modules_of_a_network_match_its_clusters() -> None:
+    fit, record = own_results.read(FITS / "network"), summary("network")
+    assert fit.labels is not None and record["neighbor_agreement"] >= 0.9
+    same = fit.labels[(fit.ours.similarity - 9 * np.eye(100)).argmax(1)] == fit.labels
+    assert same.mean() == pytest.approx(record["neighbor_agreement"], abs=0.011)
+    near = record["neighbor_agreement"]
+    said = [f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {record['ari']:.2f}"]
+    for name, method in {"placecode": fit.ours, **fit.others}.items():
         groups = np.where(method.labels < 0, method.labels.max() + 1, method.labels)
-        score = told["ari"] if name == "placecode" else told["baselines"][name]["ari"]
-        assert adjusted_rand_score(found.labels, groups) == pytest.approx(score)
+        score = record["ari"] if name == "placecode" else record["baselines"][name]["ari"]
+        assert adjusted_rand_score(fit.labels, groups) == pytest.approx(score)
         if name != "placecode":
             said.append(f"{SAID[name]} {score:.2f}")
-    assert set(found.others) == {"correlation", "pca", "graphical lasso", "umap"}
+    assert set(fit.others) == {"correlation", "pca", "graphical lasso", "umap"}
     assert f"{said[0]} ({', '.join(said[1:])}) |" in PAGE
 
 
 @pytest.mark.parametrize("name", ["synergy", "synergy-30"])
-def test_modules_of_synergy_are_the_groups_and_those_of_others_are_not(name: str) -> None:
-    found, told = own_results.read(FITS / name), summary(name)
-    assert len(found.names) == {"synergy": 15, "synergy-30": 30}[name]
-    assert f"| synergy, {len(found.names)} channels | ARI {told['ari']:.2f}" in PAGE
-    assert found.labels is not None and told["ari"] >= 0.9
-    assert adjusted_rand_score(found.labels, found.ours.labels) == pytest.approx(told["ari"])
-    for other, method in found.others.items():
+def test_only_our_modules_match_the_groups_of_synergy(name: str) -> None:
+    fit, record = own_results.read(FITS / name), summary(name)
+    assert len(fit.names) == {"synergy": 15, "synergy-30": 30}[name]
+    assert f"| synergy, {len(fit.names)} channels | ARI {record['ari']:.2f}" in PAGE
+    assert fit.labels is not None and record["ari"] >= 0.9
+    assert adjusted_rand_score(fit.labels, fit.ours.labels) == pytest.approx(record["ari"])
+    for other, method in fit.others.items():
         assert method.scores["ari_p"] > 0.05, other
-        assert adjusted_rand_score(found.labels, method.labels) == pytest.approx(told["baselines"][other]["ari"])
+        assert adjusted_rand_score(fit.labels, method.labels) == pytest.approx(record["baselines"][other]["ari"])
 
 
-def test_no_method_is_called_blind_whose_neighbours_are_above_chance() -> None:
+def test_methods_with_neighbours_above_chance_are_named() -> None:
     """Of the fit of 30 channels all others are at chance on both measures; of that of 15, two are not."""
     small, large = (own_results.read(FITS / name) for name in ("synergy", "synergy-30"))
     blind = "Structure found that no pairwise method beside it sees: its modules match the known groups (ARI 1.00"
@@ -104,7 +104,7 @@ def test_no_method_is_called_blind_whose_neighbours_are_above_chance() -> None:
     assert not any(0 <= method.scores.get("neighbor_agreement_p", 1) <= 0.05 for method in large.others.values())
 
 
-def test_neighbours_of_other_methods_in_the_tables_of_synergy_are_told_as_they_come_out() -> None:
+def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
     """Computed anew, since other methods need no training; UMAP is an extra, and the first table is in fits/synergy."""
     known = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
     trials, above = load(ROOT / "benchmarks" / "fit_trials.py"), {}
@@ -125,7 +125,7 @@ def test_neighbours_of_other_methods_in_the_tables_of_synergy_are_told_as_they_c
     assert all(words in PAGE for words in above.values())
 
 
-def test_pairs_are_as_sure_as_is_said() -> None:
+def test_confidence_of_pairs_is_calibrated() -> None:
     """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data."""
     table = pd.read_csv(FITS / "calibration.csv")
     assert set(table["kind"]) == {"field", "network", "synergy"}
@@ -142,7 +142,7 @@ def test_pairs_are_as_sure_as_is_said() -> None:
     assert f"in the worst table {worst['neighbors']} of {worst['pairs']}" in PAGE
 
 
-def test_groups_of_further_tables_are_told_as_they_came_out() -> None:
+def test_page_has_the_scores_of_further_tables() -> None:
     table = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).sort_index()
     synergy, network = table.loc["synergy"], table.loc["network"]
     assert list(synergy.index) == list(network.index) == list(range(TRIALS))

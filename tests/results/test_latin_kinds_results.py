@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,41 +23,42 @@ EPOCH_200 = 200 * 64
 """An epoch is 64 steps of 128 puzzles."""
 
 
+@functools.cache
 def accuracies(run: str, step: int | None = None, split: str = "ood") -> pd.DataFrame:
-    """The members of a run with their accuracy."""
+    """Return the members of a run with their accuracy."""
     members, metrics = (pd.read_parquet(RESULTS / run / f"{name}.parquet") for name in ("members", "metrics"))
     rows = metrics.query("split == @split and condition == 'all' and metric == 'accuracy'")
     rows = rows[rows["step"] == (rows["step"].max() if step is None else step)]
     return members.merge(rows[["member", "value"]], on="member")
 
 
-def of(table: pd.DataFrame, **wanted: Any) -> pd.Series:
-    """Accuracy by seed of one kind of member at one sigma."""
-    for name, value in wanted.items():
+def of(table: pd.DataFrame, **columns: Any) -> pd.Series:
+    """Return the accuracy by seed of the members with these columns."""
+    for name, value in columns.items():
         table = table[table[name] == value]
     assert not table["seed"].duplicated().any()
     return table.set_index("seed")["value"].sort_index()
 
 
-def assert_says(record: dict[str, Any], values: np.ndarray) -> None:
+def assert_effect(record: dict[str, Any], values: np.ndarray) -> None:
     assert [record[name] for name in ("effect", "low", "high")] == pytest.approx(student(values), abs=1e-9)
 
 
-def test_learned_and_frozen_pes_are_as_claimed(claims_of: Judge) -> None:
+def test_claims_on_learned_and_frozen_pes(claims_of: Judge) -> None:
     table, claims = accuracies("lst-frozen"), claims_of(RESULTS / "lst-frozen")
     assert len(table) == 160 and (table["state"] == "done").all()
     usual = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     gaps = [of(table, sigma=sigma, **LEARNED) - of(table, sigma=sigma, **FROZEN) for sigma in usual]
-    assert_says(claims["learning-is-not-needed"], np.mean(gaps, axis=0))
+    assert_effect(claims["learning-is-not-needed"], np.mean(gaps, axis=0))
     for sigma in (0.01, 0.05):
         learned, frozen, sized = (of(table, sigma=sigma, **kind) for kind in (LEARNED, FROZEN, SIZED))
-        assert_says(claims[f"learning-helps-at-{sigma:g}"], (learned - frozen).to_numpy())
-        assert_says(claims[f"size-is-what-is-learned-at-{sigma:g}"], (sized - learned).to_numpy())
+        assert_effect(claims[f"learning-helps-at-{sigma:g}"], (learned - frozen).to_numpy())
+        assert_effect(claims[f"size-is-what-is-learned-at-{sigma:g}"], (sized - learned).to_numpy())
     effects = [of(table, sigma=0.2, **kind) - of(table, sigma=2.0, **kind) for kind in (LEARNED, AT_INPUT)]
-    assert_says(claims["input-alone-shrinks-the-effect"], (effects[0] - effects[1]).to_numpy())
+    assert_effect(claims["input-alone-shrinks-the-effect"], (effects[0] - effects[1]).to_numpy())
 
 
-def test_slingshots_are_as_claimed(claims_of: Judge) -> None:
+def test_claims_on_slingshots(claims_of: Judge) -> None:
     end, early = accuracies("lst-slingshot"), accuracies("lst-slingshot", EPOCH_200)
     claims = claims_of(RESULTS / "lst-slingshot")
     assert len(end) == 45 and (end["state"] == "done").all()
@@ -66,9 +68,9 @@ def test_slingshots_are_as_claimed(claims_of: Judge) -> None:
         return of(end, **wanted) - of(early, **wanted)
 
     for sigma in (0.2, 1.0, 2.0):
-        assert_says(claims[f"settled-by-200-at-{sigma:g}"], gain(2, sigma).to_numpy())
-        assert_says(claims[f"slingshots-raise-accuracy-at-{sigma:g}"], (gain(1, sigma) - gain(2, sigma)).to_numpy())
-        assert_says(claims[f"slingshots-raise-frozen-at-{sigma:g}"], gain(1, sigma, learn=False).to_numpy())
+        assert_effect(claims[f"settled-by-200-at-{sigma:g}"], gain(2, sigma).to_numpy())
+        assert_effect(claims[f"slingshots-raise-accuracy-at-{sigma:g}"], (gain(1, sigma) - gain(2, sigma)).to_numpy())
+        assert_effect(claims[f"slingshots-raise-frozen-at-{sigma:g}"], gain(1, sigma, learn=False).to_numpy())
 
 
 # ---------------------------------------------------------------------------------------------------- lst-encodings
@@ -96,7 +98,7 @@ PAIRS: dict[str, tuple[Setting, Setting]] = {
     "beats-causal-none": ((SMALL, 0.0), (("causal-none", {}, None), 0.0)),
     "beats-causal-none-as-published": ((SMALL, 0.0), (("causal-none", {"temperature": 0.01}, None), 0.0)),
 }
-"""Which settings, (encoding, options, sigma) and dropout, are compared: the first less the second."""
+"""Which settings, (encoding, options, sigma) and dropout, are compared: the first minus the second."""
 
 
 def of_setting(setting: Setting, split: str = "ood") -> pd.Series:
@@ -108,7 +110,7 @@ def of_setting(setting: Setting, split: str = "ood") -> pd.Series:
     return of(table, **wanted)
 
 
-def test_encodings_compare_as_claimed(claims_of: Judge) -> None:
+def test_claims_on_encodings(claims_of: Judge) -> None:
     members, claims = accuracies("lst-encodings"), claims_of(RESULTS / "lst-encodings")
     kinds = members.groupby(["encoding", "options", "sigma", "dropout"], dropna=False)["seed"].agg(sorted)
     assert len(kinds) == 16 * 2 and all(seeds == list(range(15)) for seeds in kinds)
@@ -119,5 +121,5 @@ def test_encodings_compare_as_claimed(claims_of: Judge) -> None:
         if id == "beats-relative-as-published":  # the run is older than that setting
             assert pairs.empty and (claims[id]["direction"], claims[id]["effect"]) == ("undecided", None)
         else:
-            assert_says(claims[id], pairs.to_numpy())
-    assert_says(claims["all-fit-training"], of_setting((SMALL, 0.0), "train").to_numpy())
+            assert_effect(claims[id], pairs.to_numpy())
+    assert_effect(claims["all-fit-training"], of_setting((SMALL, 0.0), "train").to_numpy())

@@ -1,4 +1,4 @@
-"""Errors of the committed runs of masked prediction: beside the linear predictor, the least possible, on the page."""
+"""Errors of the committed runs of masked prediction: beside the linear predictor and the least possible error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helpers.committed_masked import (
 from scipy import integrate, stats
 
 
-def test_the_linear_predictor_knows_nothing_of_synergy() -> None:
+def test_linear_predictors_explain_no_synergy() -> None:
     for condition in SWEEPS["synergy-sigma"]:
         rows = where(table(ROOT / "synergy-sigma", "baselines"), metric="mse", condition=condition)
         for name in ("linear", "pca", "ridge"):
@@ -34,7 +34,7 @@ def test_the_linear_predictor_knows_nothing_of_synergy() -> None:
 
 
 @pytest.mark.parametrize("run", SYNERGY)
-def test_the_least_possible_error_is_right(run: str) -> None:
+def test_least_possible_error_is_that_of_the_formula(run: str) -> None:
     """A hidden channel can be told if both others of its group are visible, up to the noise on the two."""
     for task in parts_of(run).values():
         n, noise = task["tokens"], task["noise"]
@@ -49,7 +49,7 @@ def test_the_least_possible_error_is_right(run: str) -> None:
 
 @functools.cache
 def sure_of_signs(noise: float) -> float:
-    """What is expected of a sign, by its noisy value."""
+    """Return the expectation of a sign given its noisy value, averaged over the noise."""
 
     def seen(z: float) -> float:
         return math.tanh((1 + noise * z) / noise**2) * stats.norm.pdf(z)
@@ -58,9 +58,9 @@ def sure_of_signs(noise: float) -> float:
 
 
 @pytest.mark.parametrize("run", ["synergy-sigma", "synergy-size", "synergy-size-60-shares"])
-def test_whoever_knows_the_groups_reaches_the_least_possible_error(run: str) -> None:
+def test_least_possible_error_is_reached_by_knowing_the_groups(run: str) -> None:
     """Of 30, 15 and 60 channels."""
-    rng, count = np.random.default_rng(7), 20_000
+    rng, count = np.random.default_rng(7), 10_000
     task = next(iter(parts_of(run).values()))
     n, noise, labels = task["tokens"], task["noise"], np.array(task["labels"])
     truth = np.zeros((count, n))
@@ -76,11 +76,11 @@ def test_whoever_knows_the_groups_reaches_the_least_possible_error(run: str) -> 
         known = ~hidden[:, others].any(axis=-1)
         guess = known * np.tanh(shown[:, others] / noise**2).prod(axis=-1)
         found = ((shown - guess)[hidden] ** 2).mean() / (1 + noise**2)
-        assert found == pytest.approx(task["best_mse"][f"hidden {share:g}"], abs=0.004)
+        assert found == pytest.approx(task["best_mse"][f"hidden {share:g}"], abs=0.006)
 
 
 def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
-    """Error less the least possible one, finished members x steps."""
+    """Return the error minus the least possible error, finished members x steps."""
     least = {data: task["best_mse"][condition] for data, task in parts_of(run).items()}
     curves = where(table(ROOT / run, "metrics"), split="test", condition=condition, metric="mse")
     wide = curves.pivot(index="member", columns="step", values="value")
@@ -89,39 +89,8 @@ def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("run", SYNERGY)
-def test_no_member_does_better_than_can_be(run: str) -> None:
+def test_no_member_is_below_the_least_possible_error(run: str) -> None:
     """2,000 held-out samples leave about 0.004 open, which all worlds share: the same channels are hidden in all."""
     open_to_chance = 0.004 * math.sqrt(2000 / min(task["counts"]["test"] for task in parts_of(run).values()))
     for condition in next(iter(parts_of(run).values()))["best_mse"]:
         assert beyond_least(run, condition).min(axis=None) > -3 * open_to_chance
-
-
-# ------------------------------------------------------------------------------------------------ what the page says
-
-NEAR_ENOUGH = 0.02
-
-
-def test_with_batches_of_512_one_model_each_loses_what_it_had_found_at_01_and_02() -> None:
-    """All 15 of each sigma come to the least error; one is away from it in the end, which it was at for long."""
-    run = "synergy-sigma-512"
-    sigma, there = finished(ROOT / run).set_index("member")["sigma"], beyond_least(run) < NEAR_ENOUGH
-    counts = pd.DataFrame({"ever": there.any(axis=1), "last": there.iloc[:, -1]}).groupby(sigma).sum()
-    assert counts["ever"].to_dict() == {0.05: 15, 0.1: 15, 0.2: 15, 0.3: 13, 0.5: 6, 2.0: 0}
-    assert counts["last"].to_dict() == {0.05: 15, 0.1: 14, 0.2: 14, 0.3: 13, 0.5: 6, 2.0: 0}
-    lost = there[there.any(axis=1) & ~there.iloc[:, -1]]
-    assert (lost.sum(axis=1) >= 5).all()
-
-
-def test_more_channels_take_more_steps_and_120_too_many() -> None:
-    run = "synergy-size"
-    channels = {data: task["tokens"] for data, task in parts_of(run).items()}
-    size = finished(ROOT / run).set_index("member")["data"].map(channels)
-    there = beyond_least(run) < NEAR_ENOUGH
-    assert size.value_counts().to_dict() == dict.fromkeys((15, 30, 60, 120), 9)
-    assert not there[size == 120].any(axis=None)
-    reached = there[there.any(axis=1)]
-    first = reached.idxmax(axis=1).groupby(size).median()  # of those that ever were there
-    assert list(first.index) == [15, 30, 60]
-    assert first[15] < first[30] / 2 < first[60] / 4
-    assert there.any(axis=1).groupby(size).sum().to_dict() == {15: 9, 30: 8, 60: 6, 120: 0}
-    assert (there.any(axis=1) == there.iloc[:, -1]).all()  # and there they stay

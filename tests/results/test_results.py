@@ -17,97 +17,84 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.by_hand import KNOBS, causal_effects, knob_effect, knob_effects, worth
-from helpers.made_up import direction, over_sigmas, student, within_sigma
+from helpers.made_up import over_sigmas, student, within_sigma
 
-from placecode import experiments
 from placecode.models.member import AUXILIARY
-from placecode.runs.read import Run, numbers_in
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2] / "results"
 CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
-JUDGED = [name for name, config in CONFIGS.items() if experiments.lookup(config["study"]).claims]
-LATIN = [name for name in JUDGED if "epochs" in CONFIGS[name]["fields"]]  # test_masked_results_*.py look at the others
-SWEEPS = [name for name in JUDGED if CONFIGS[name]["study"] == "lst-sigma" and "noise" in CONFIGS[name]["fields"]]
+LATIN = [name for name in CONFIGS if "epochs" in CONFIGS[name]["fields"]]
+"""Runs on Latin squares; test_masked_results_*.py look at the others."""
+SWEEPS = ("lst-sigma", "lst-sigma-bf16", "demo")
+"""Runs of lst-sigma: with all that claims need, with 3 sigmas and no noise, and with too few seeds to resample."""
 Claims = dict[str, dict[str, Any]]
 Table = np.ndarray
 
 
-def table(run: str, name: str) -> pd.DataFrame:
-    return pd.read_parquet(ROOT / run / f"{name}.parquet")
-
-
 @functools.cache
 def tables(run: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    return table(run, "members"), table(run, "metrics"), table(run, "analysis")
+    """Return members, metrics and analysis of a run."""
+    members, metrics, analysis = (
+        pd.read_parquet(ROOT / run / f"{name}.parquet") for name in ("members", "metrics", "analysis")
+    )
+    return members, metrics, analysis
 
 
 @pytest.fixture
-def said(run: str, claims_of: Callable[[Path], Claims]) -> Claims:
-    """What is said of the claims on a run."""
+def claims(run: str, claims_of: Callable[[Path], Claims]) -> Claims:
+    """The records of the claims on a run."""
     return claims_of(ROOT / run)
 
 
-def assert_says(
-    record: dict[str, Any], effect: float, low: float | None, high: float | None, close: float = 1e-9
-) -> None:
-    assert [record[name] for name in ("effect", "low", "high")] == pytest.approx([effect, low, high], abs=close)
-
-
-# Every run with claims
-
-
-@pytest.mark.parametrize("run", JUDGED)
-def test_every_claim_has_a_verdict_that_follows_from_its_interval(run: str, said: Claims) -> None:
-    claims = {claim.id: claim for claim in experiments.lookup(CONFIGS[run]["study"]).claims}
-    assert list(said) == list(claims)
-    for id, record in said.items():
-        low, high, effect = record["low"], record["high"], record["effect"]
-        assert record["run"] == str(ROOT / run)
-        assert (record["margin"], record["way"]) == (claims[id].margin, claims[id].way)
-        assert record["direction"] == direction(low, high, record["margin"], record["way"])
-        assert (low is None) == (high is None) == bool(record["note"])
-        if low is not None:
-            assert low <= high
-            assert effect is not None
+def assert_effect(record: dict[str, Any], values: Any, tolerance: float = 1e-9) -> None:
+    """Assert that a record has the mean of these values and its interval; without values, that something is missing."""
+    if len(values):
+        shown = [record[name] for name in ("effect", "low", "high")]
+        assert shown == pytest.approx(student(values), abs=tolerance), record["id"]
+    else:
+        assert (record["direction"], record["effect"]) == ("undecided", None)
+        assert record["note"].startswith("the run has no finished members")
 
 
 @pytest.mark.parametrize("run", LATIN)
-def test_no_member_is_missing_and_none_is_there_twice(run: str) -> None:
+def test_every_finished_member_has_all_its_rows_once(run: str) -> None:
     members, metrics, analysis = tables(run)
     config = CONFIGS[run]
     assert config["members"] == f"0:{config['total']}"
-    assert sorted(members["member"]) == numbers_in(config["members"], config["total"])
+    assert sorted(members["member"]) == list(range(config["total"]))
     assert set(members["state"]) <= {"done", "diverged"}
-    assert (members.groupby(["encoding", "options", "sigma", "dropout"], dropna=False)["seed"].nunique() > 0).all()
-    done = set(members.loc[members["state"] == "done", "member"])
-    last = metrics[metrics["step"] == metrics["step"].max()]
+    done = members.loc[members["state"] == "done", "member"]
+    last = metrics[(metrics["step"] == metrics["step"].max()) & metrics["member"].isin(done)]
     assert last["step"].max() % config["fields"]["epochs"] == 0
-    for _, rows in last[last["member"].isin(done)].groupby(["split", "condition", "metric"]):
-        assert set(rows["member"]) == done
-        assert not rows["member"].duplicated().any()
-        assert np.isfinite(rows["value"]).all()
+    assert not last.duplicated(["member", "split", "condition", "metric"]).any()
+    assert set(last.groupby(["split", "condition", "metric"])["member"].nunique()) == {len(done)}
+    assert np.isfinite(last["value"]).all()
     assert not analysis.duplicated(["member", "step", "block", "analysis", "target"]).any()
 
 
 @pytest.mark.parametrize("run", LATIN)
-def test_the_summary_is_that_of_the_tables(run: str) -> None:
+def test_summary_has_means_and_deviations_of_the_tables(run: str) -> None:
     members, metrics, _ = tables(run)
     rows = json.loads((ROOT / run / "summary.json").read_text())["rows"]
     final = metrics[(metrics["step"] == metrics["step"].max()) & (metrics["metric"] == "accuracy")]
     final = final[final["condition"] == "all"].merge(members[members["state"] == "done"], on="member")
-    found = sorted(
+    summary = sorted(
         (row["split"], row["n"], row["mean"], row["std"] or 0.0)
         for row in rows
         if row["metric"] == "accuracy" and row["condition"] == "all" and row["n"]
     )
     donors = final["origin"].map(members.set_index("member")["sigma"]) if "origin" in final else np.nan
-    own = [name for name in members if name not in AUXILIARY]
-    kinds = final.assign(donor=donors).groupby(["split", *own, "donor"], dropna=False)["value"]
-    by_hand = sorted((kind[0], len(own), own.mean(), own.std() if len(own) > 1 else 0.0) for kind, own in kinds)
-    assert len(found) == len(by_hand)
-    for ours, theirs in zip(found, by_hand, strict=True):
-        assert ours[:2] == theirs[:2]
-        assert ours[2:] == pytest.approx(theirs[2:], abs=1e-9)
+    columns = [name for name in members if name not in AUXILIARY]
+    settings = final.assign(donor=donors).groupby(["split", *columns, "donor"], dropna=False)["value"]
+    by_hand = sorted(
+        (setting[0], len(values), values.mean(), values.std() if len(values) > 1 else 0.0)
+        for setting, values in settings
+    )
+    assert len(summary) == len(by_hand)
+    for row, expected in zip(summary, by_hand, strict=True):
+        assert row[:2] == expected[:2]
+        assert row[2:] == pytest.approx(expected[2:], abs=1e-9)
 
 
 # lst-sigma
@@ -183,37 +170,6 @@ def correlations(run: str) -> dict[str, tuple[Callable[..., float], tuple[Table,
     return found
 
 
-@pytest.fixture
-def complete(run: str) -> None:
-    """Sums by hand take a table without holes."""
-    if accuracy(run).isna().any(axis=None):
-        pytest.skip("members of this run diverged; what is done about that is tested on made-up runs")
-
-
-def test_the_sweep_is_whole() -> None:
-    members = tables("lst-sigma")[0]
-    learned = members[members["encoding"] == "learned"]
-    wanted = set(itertools.product([round(0.1 * i, 1) for i in range(1, 21)], range(15)))
-    assert len(learned) == len(wanted) == 300
-    assert set(zip(learned["sigma"], learned["seed"], strict=True)) == wanted
-    assert (members["state"] == "done").all()
-    for split in ("train", "test", "ood"):
-        assert accuracy("lst-sigma", split).notna().all(axis=None)
-    references = members[members["encoding"] == "sinusoid"]
-    assert set(references["options"]) == {'{"axes": 2}'}
-    assert len(members) == 315 and sorted(references["seed"]) == list(range(15))
-    assert (members["dropout"] == 0).all()
-    assert CONFIGS["lst-sigma"]["task"]["log_softmax"] == 2  # the authors' loss
-    assert (members["rested_epoch"] > 0).all()  # every training loss stayed at exactly 0
-    assert CONFIGS["lst-sigma"]["task"]["sha256"].startswith("9a708ab15764ad00")  # the published puzzles
-
-
-def test_the_sweep_has_what_claims_on_correlations_and_noise_need() -> None:
-    """So that the tests below compare something."""
-    assert len(correlations("lst-sigma")) == 11
-    assert measured("lst-sigma", "noise_accuracy", "train 0.5") is not None
-
-
 def first_epochs(run: str) -> pd.DataFrame:
     """The first epoch with a training accuracy of 99%, interpolated between evaluations: sigmas x seeds."""
     metrics = tables(run)[1].query("split == 'train' and condition == 'all' and metric == 'accuracy'")
@@ -265,91 +221,84 @@ def by_seed(run: str) -> dict[str, Callable[[], Any]]:
     }
 
 
+def test_published_sweep_is_complete() -> None:
+    members = tables("lst-sigma")[0]
+    learned = members[members["encoding"] == "learned"]
+    expected = set(itertools.product([round(0.1 * i, 1) for i in range(1, 21)], range(15)))
+    assert len(learned) == 300 and set(zip(learned["sigma"], learned["seed"], strict=True)) == expected
+    assert len(members) == 315 and (members["state"] == "done").all() and (members["dropout"] == 0).all()
+    assert (members["rested_epoch"] > 0).all()  # every training loss stayed at exactly 0
+    task = CONFIGS["lst-sigma"]["task"]
+    assert task["log_softmax"] == 2 and task["sha256"].startswith("9a708ab15764ad00")  # the authors' loss and puzzles
+    assert len(correlations("lst-sigma")) == 11  # so that the tests below compare something
+    assert measured("lst-sigma", "noise_accuracy", "train 0.5") is not None
+
+
 @pytest.mark.parametrize("run", SWEEPS)
-def test_means_over_seeds_are_as_claimed(run: str, said: Claims, complete: None) -> None:
+def test_claims_on_means_over_seeds(run: str, claims: Claims) -> None:
     for id, values in by_seed(run).items():
         try:
-            effect = student(values())
+            expected = values()
         except KeyError:
-            assert (said[id]["direction"], said[id]["effect"]) == ("undecided", None), id
+            assert (claims[id]["direction"], claims[id]["effect"]) == ("undecided", None), id
         else:
-            assert_says(said[id], *effect, close=0.05 if id == "large-sigma-trains-faster" else 1e-9)
-    train = accuracy(run, "train").to_numpy()
-    assert_says(said["all-fit-training"], lowest(train), *resampled(lowest, train), close=0.01)
-    assert said["all-fit-training"]["effect"] == pytest.approx(lowest(train), abs=1e-9)
+            assert_effect(claims[id], expected, 0.05 if id == "large-sigma-trains-faster" else 1e-9)
+    train, record = accuracy(run, "train").to_numpy(), claims["all-fit-training"]
+    assert record["effect"] == pytest.approx(lowest(train), abs=1e-9)
+    assert [record["low"], record["high"]] == pytest.approx(resampled(lowest, train), abs=0.01)
 
 
-@pytest.mark.parametrize("run", SWEEPS)
-def test_the_authors_curve_is_as_claimed(run: str, said: Claims, complete: None) -> None:
+def test_claims_on_the_published_curve(claims_of: Callable[[Path], Claims]) -> None:
+    claims, accuracies = claims_of(ROOT / "lst-sigma"), accuracy("lst-sigma")
     authors = [0.925, 0.956, 0.946, 0.929, 0.946, 0.929, 0.926, 0.916, 0.896, 0.894]
     authors += [0.835, 0.756, 0.702, 0.654, 0.616, 0.582, 0.480, 0.378, 0.406, 0.377]
-    held_out = accuracy(run)
-    if len(held_out) < len(authors):
-        assert said["sigma-curve"]["note"].startswith("the run has no finished members with sigma")
-        return
-    apart = (held_out.mean(axis=1) - authors).abs()
-    error = held_out.std(axis=1) * np.sqrt(2 / 15)
-    assert held_out.shape == (20, 15) and not held_out.isna().any().any()
-    assert said["sigma-curve"]["effect"] == pytest.approx(apart.mean())
-    assert said["sigma-curve-largest-gap"]["effect"] == pytest.approx((apart / error).max())
+    gaps = (accuracies.mean(axis=1) - authors).abs()
+    errors = accuracies.std(axis=1) * np.sqrt(2 / 15)
+    assert claims["sigma-curve"]["effect"] == pytest.approx(gaps.mean())
+    assert claims["sigma-curve-largest-gap"]["effect"] == pytest.approx((gaps / errors).max())
+    assert claims_of(ROOT / "demo")["sigma-curve"]["effect"] is None  # it has 5 of the 20 sigmas
 
 
 @pytest.mark.parametrize("run", SWEEPS)
-def test_correlations_are_as_claimed(run: str, said: Claims, complete: None) -> None:
-    asked = correlations(run)
-    for id, (statistic, given) in asked.items():
-        by_hand = statistic(*given)
-        if math.isnan(by_hand):  # the same at every sigma, or nothing but its start
-            assert said[id]["effect"] is None
+def test_claims_on_correlations(run: str, claims: Claims) -> None:
+    expected = correlations(run)
+    for id, (statistic, arrays) in expected.items():
+        by_hand = statistic(*arrays)
+        if math.isnan(by_hand):  # constant over sigmas, or determined by the start
+            assert claims[id]["effect"] is None
         else:
-            assert said[id]["effect"] == pytest.approx(by_hand, abs=1e-9), id
+            assert claims[id]["effect"] == pytest.approx(by_hand, abs=1e-9), id
+        if run == "lst-sigma":
+            bounds = [claims[id]["low"], claims[id]["high"]]
+            assert bounds == pytest.approx(resampled(statistic, *arrays, draws=200), abs=0.08), id
     for name, question in itertools.product(MEASURES, ("over-sigmas", "at-fixed-sigma", "beyond-start")):
-        if f"{name}-{question}" not in asked:
-            assert said[f"{name}-{question}"]["direction"] == "undecided"
-            assert said[f"{name}-{question}"]["note"]
-
-
-@pytest.mark.parametrize("run", ["lst-sigma"])
-def test_intervals_of_correlations_are_those_of_seeds_drawn_anew(run: str, said: Claims, complete: None) -> None:
-    for id, (statistic, given) in correlations(run).items():
-        bounds = [said[id]["low"], said[id]["high"]]
-        assert bounds == pytest.approx(resampled(statistic, *given), abs=0.06), id
+        if f"{name}-{question}" not in expected:
+            assert claims[f"{name}-{question}"]["note"]
 
 
 # Beyond the paper
 
 
-@pytest.mark.parametrize("run", [name for name in LATIN if CONFIGS[name]["study"] in KNOBS])
-def test_what_is_turned_beside_sigma_is_as_claimed(run: str, said: Claims) -> None:
-    found, steps = Run(ROOT / run), tables(run)[1]["step"].max()
-    effects = knob_effects(found, CONFIGS[run]["study"], steps, steps // 4)
+@pytest.mark.parametrize("run", sorted(KNOBS.keys() & CONFIGS.keys()))
+def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
+    folder, steps = Run(ROOT / run), tables(run)[1]["step"].max()
+    effects = knob_effects(folder, CONFIGS[run]["study"], steps, steps // 4)
     for id, values in effects.items():
-        assert_says_or_misses(said[id], values)
-    for id in said.keys() - effects.keys():
+        assert_effect(claims[id], values)
+    for id in claims.keys() - effects.keys():
         assert id.startswith("small-sigma-at-every-")
         column = id.removeprefix("small-sigma-at-every-")
-        rows = found.metrics.query(
+        rows = folder.metrics.query(
             "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
         )
-        at_small = rows.merge(found.members.query("sigma == 0.2"), on="member").groupby(column)["value"].mean()
-        fitted = at_small.index[at_small > 0.95]
-        every = [knob_effect(found, worth({column: value}), steps) for value in fitted]
-        assert_says_or_misses(said[id], min(every, key=lambda values: student(values)[1]))
+        at_small = rows.merge(folder.members.query("sigma == 0.2"), on="member").groupby(column)["value"].mean()
+        by_value = [knob_effect(folder, worth({column: value}), steps) for value in at_small.index[at_small > 0.95]]
+        assert_effect(claims[id], min(by_value, key=lambda values: student(values)[1]))
 
 
-@pytest.mark.parametrize("run", [name for name in LATIN if CONFIGS[name]["study"] == "lst-causal"])
-def test_causes_are_as_claimed(run: str, said: Claims) -> None:
-    steps = tables(run)[1]["step"].max()
-    effects = causal_effects(Run(ROOT / run), steps, steps // 4)
-    assert set(effects) == set(said)
+def test_claims_on_manipulations_of_the_pe(claims_of: Callable[[Path], Claims]) -> None:
+    claims, steps = claims_of(ROOT / "lst-causal"), tables("lst-causal")[1]["step"].max()
+    effects = causal_effects(Run(ROOT / "lst-causal"), steps, steps // 4)
+    assert set(effects) == set(claims)
     for id, values in effects.items():
-        assert_says_or_misses(said[id], values)
-
-
-def assert_says_or_misses(record: dict[str, Any], values: Table) -> None:
-    """The effect of these values; where there are none, that something is missing."""
-    if len(values):
-        assert_says(record, *student(values))
-    else:
-        assert (record["direction"], record["effect"]) == ("undecided", None)
-        assert record["note"].startswith("the run has no finished members")
+        assert_effect(claims[id], values)

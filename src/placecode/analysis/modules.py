@@ -180,6 +180,35 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(valid & (labelled > 0), correct / np.where(labelled > 0, labelled, 1.0), np.nan)
 
 
+def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
+    """Return the fraction of tokens whose most similar token is their partner, such as the opposite brain region.
+
+    For a permutation test, use `neighbor_agreement` with one label per pair of partners, which has the same value.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    partner : array-like of int, shape (..., n)
+        Index of the partner of each token, or -1 for tokens without partner, which do not count.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        NaN if no token has a partner.
+    """
+    weights, valid = symmetric(similar)
+    n = weights.shape[-1]
+    partners = whole_numbers("partner", partner, n)
+    if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
+        raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
+    lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
+    near = np.broadcast_to(nearest(weights), (*lead, n, n))
+    share = np.take_along_axis(near, np.broadcast_to(np.maximum(partners, 0), (*lead, n))[..., None], axis=-1)[..., 0]
+    has_partner = partners >= 0
+    count = has_partner.sum(axis=-1)
+    return np.where(valid & (count > 0), (share * has_partner).sum(axis=-1) / np.maximum(count, 1), np.nan)
+
+
 def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
     """Return how close in space each token's most similar token is, as a normalized rank, averaged over tokens.
 
