@@ -185,13 +185,3 @@ def test_predictions_ignore_hidden_values_and_units(make, rng) -> None:
     scaled = make().fit(train * units + zero, seed=3).predict(train[:40] * units + zero, hidden)
     close = np.isclose((scaled - zero) / units, found, atol=1e-6)
     assert close.mean() > 0.98  # trees cut at values, and rounding may move a value over a cut
-
-
-@every
-def test_windows_keep_their_shape(make, rng) -> None:
-    train = gaussian(rng, covariance(rng, 6), 300).reshape(300, 3, 2)
-    hidden = hide(20, 3, 0.3, rng)
-    predictor = make().fit(train)
-    found = predictor.predict(train[:20], hidden)
-    assert found.shape == (20, 3, 2) and np.isfinite(found).all()
-    assert mse(found, train[:20], hidden) < mse(np.zeros_like(found), train[:20], hidden)

@@ -144,14 +144,6 @@ def test_rounding_does_not_mirror_mds(rng) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_equal_tokens_have_equal_places(rng) -> None:
-    pe = rng.normal(size=(4, 6))[np.arange(12) // 3]
-    places = mds(pe).places.reshape(4, 3, 2)
-    np.testing.assert_allclose(places, np.broadcast_to(places[:, :1], places.shape), atol=1e-6)
-    assert min(pdist(places[:, 0])) > 0.1
-
-
-@pytest.mark.filterwarnings("error")
 def test_axes_beyond_the_dimension_are_zero() -> None:
     places, stress = mds([[0.0], [3.0]], axes=3)
     np.testing.assert_allclose(places, [[1.5, 0, 0], [-1.5, 0, 0]], atol=1e-6)

@@ -64,17 +64,6 @@ def test_agreement_by_hand() -> None:
     assert place_agreement(tied, near) == pytest.approx((0.5 + 1 + 0.5) / 3)
 
 
-def test_agreement_is_one_result_for_each_matrix(rng) -> None:
-    cells = grid(6, 6)
-    near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
-    order = rng.permutation(36)
-    several = np.stack([-apart, apart, -apart[np.ix_(order, order)]])
-    found = place_agreement(several, near)
-    assert found[0] == 1 and found[1] == 0 and found[2] < 0.5
-    assert place_agreement(several[2], near[np.ix_(order, order)]) == 1
-    np.testing.assert_allclose(place_agreement(7 * several - 3, near)[:2], found[:2])
-
-
 def test_agreement_of_noise_is_the_share_of_near_pairs(rng) -> None:
     near = neighbors_in_space(grid(10, 10))
     noise = modules.similarities(rng.normal(size=(100, 1, 100, 16)))[-1]

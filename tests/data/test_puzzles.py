@@ -105,27 +105,6 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 # The solver
 
 
-@pytest.mark.parametrize(
-    ("text", "symbols"),
-    [
-        ("1235 0000 0000 0000", {4}),
-        ("5000 0000 0000 0000", {1, 2, 3, 4}),
-        ("1205 0000 0000 0000", {3, 4}),
-        ("1235 4000 0400 0000", {4}),
-        ("1235 0004 0000 0000", set()),  # nothing is left for the target
-        ("1100 0000 0000 5000", set()),  # twice in a row
-        ("1005 1000 0000 0000", set()),  # twice in a column
-        ("5230 0001 0000 0000", {1}),  # 1 fits nowhere else in the row
-        ("5230 0000 0000 0001", {1}),
-        ("5230 0002 0000 0000", {1, 4}),
-        ("1200 0003 0004 5000", set()),  # the last cell of the first row can be neither 3 nor 4
-        ("1200 0003 0000 5000", {2, 3, 4}),
-    ],
-)
-def test_solve_examples(text: str, symbols: set[int]) -> None:
-    assert solve(grid(text)) == symbols
-
-
 @pytest.mark.parametrize(("order", "count"), [(4, 150), (5, 30), (6, 6)])
 def test_solve_equals_a_search_by_rows(order: int, count: int) -> None:
     rng = np.random.default_rng(order)
@@ -142,23 +121,15 @@ def test_solve_equals_a_search_by_rows(order: int, count: int) -> None:
     ("text", "kind", "solution"),
     [
         ("1235 0000 0000 0000", "Binary", 4),
-        ("1000 2000 5000 4000", "Binary", 3),
-        ("1205 0000 0003 0000", "Ternary", 4),
-        ("0005 0001 0002 0003", "Binary", 4),
         ("1235 0001 0002 0000", "Binary", 4),  # Ternary too: the earlier class counts
+        ("1205 0000 0003 0000", "Ternary", 4),
         ("1205 0030 0000 0000", "Quaternary", 3),  # the other blank of the row has a 3 in its column
-        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, turned: the other blank of the column has a 3 in its row
-        ("5000 0100 0010 0001", "Quaternary", 1),
+        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, transposed
         ("5000 0100 0010 0002", None, 0),
-        ("1205 0000 0000 0000", None, 0),
-        ("5000 0000 0000 0000", None, 0),
-        ("12346 00000 00000 00000 00000", "Binary", 5),
-        ("12306 00000 00000 00004 00000", "Ternary", 5),
         ("12006 00300 00030 00000 00000", "Quaternary", 3),
-        ("12006 00300 00040 00000 00000", None, 0),
     ],
 )
-def test_classify_examples(text: str, kind: str | None, solution: int) -> None:
+def test_classify_by_hand(text: str, kind: str | None, solution: int) -> None:
     classes, solutions = classify(grid(text)[None])
     assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
 

@@ -13,7 +13,7 @@ import pytest
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table
+from placecode.tasks.pixels import Photos, Pixels, table
 
 pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
 pytest.importorskip("PIL", reason="reads the photographs")
@@ -94,14 +94,6 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
             spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (seen, held)]
             assert not spans[0] & spans[1]
             assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
-
-
-def test_strips_and_starts() -> None:
-    held = held_out(np.random.default_rng(1), 640)
-    assert held.sum() == 160 and (held.reshape(8, 80).sum(axis=1) % 80 == 0).all()
-    found = starts(~held, 37)
-    for start in range(640 - 37 + 1):
-        assert (start in found) == (not held[start : start + 37].any())
 
 
 def test_scale_is_that_of_the_training_samples(task: Pixels) -> None:

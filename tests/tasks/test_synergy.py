@@ -203,15 +203,6 @@ def test_best_error_by_hand() -> None:
     assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)
 
 
-def test_best_error_equals_a_count_of_all_hidden_sets() -> None:
-    """The chance of both mates being visible, by counting all ways to hide channels."""
-    for tokens, count in ((6, 2), (9, 3), (9, 6)):
-        ways = [set(way) for way in combinations(range(tokens), count)]
-        predictable = sum(not way & (set(range(c - c % 3, c - c % 3 + 3)) - {c}) for way in ways for c in way)
-        expected = 1 - predictable / (len(ways) * count)
-        assert best_error([("product", 3)] * (tokens // 3), count, noise=0) == pytest.approx(expected)
-
-
 # Options
 
 
