@@ -88,6 +88,14 @@ def test_partial_equals_the_textbook_formula(rng) -> None:
         assert found[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
 
 
+def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
+    """The cause raises x and y in some settings and lowers x in others, so that every setting needs its slope."""
+    cause = rng.normal(size=(6, 300))
+    x, y = cause * np.array([1, 1, 1, -1, -1, -1])[:, None] + rng.normal(size=(2, 6, 300))
+    assert within(x, y) > 0.4 and abs(within_given(x, y, cause)) < 0.08
+    assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
+
+
 @pytest.mark.filterwarnings("error")
 def test_partial_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 8))

@@ -54,6 +54,18 @@ def test_the_default_has_the_cohesion_of_the_prototype(task: Network) -> None:
     assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
 
 
+def test_the_weights_of_a_task_generate_its_data(task: Network) -> None:
+    """The data are tanh(W x) plus noise of standard deviation 0.3, so that is the deviation of the residuals."""
+    world = data(task)[1, :5_000].astype(float)
+    deviation = np.ones(100)
+    for _ in range(20):  # the data are standardized: the scale that explains them is a fixed point
+        drive = np.tanh((world[:-1] * deviation) @ task.weights[1, 0].T)
+        deviation = np.sqrt(drive.var(axis=0) + 0.3**2)
+    assert np.abs((world[1:] * deviation - drive).std(axis=0) - 0.3).max() < 0.015
+    wrong = np.tanh((world[:-1] * deviation) @ task.weights[0, 0].T)
+    assert (world[1:] * deviation - wrong).std(axis=0).mean() > 0.35
+
+
 # The graph
 
 

@@ -84,6 +84,12 @@ def coded(width: int = 64, height: int = 40) -> np.ndarray:
     return np.arange(height * width, dtype=np.float64).reshape(height, width)
 
 
+def test_a_patch_has_every_stride_th_pixel_row_by_row() -> None:
+    drawn = Photos([coded()], 3, 2).draw(np.random.default_rng(0), [np.ones(64, dtype=bool)], 300)
+    offsets = 2 * np.add.outer(64 * np.arange(3), np.arange(3)).ravel()
+    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(offsets, (300, 1)))
+
+
 def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
     source = Photos([coded(), coded() + 1e6], 3, 2)
     for seed in range(5):

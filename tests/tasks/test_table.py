@@ -126,6 +126,14 @@ def test_numbers_are_standardized_over_the_training_samples() -> None:
     assert (known.numpy() == ~np.isnan(own)).all()
 
 
+def test_numbers_beside_a_large_offset_are_standardized() -> None:
+    values = 1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))
+    task = tables(values.astype(np.float32))["all"]
+    standard, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    np.testing.assert_allclose(standard.double().std(0, correction=0), 1, rtol=1e-3)
+    np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
+
+
 def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     values, categories = mixed()
     whole = tables(values, categories=categories)["all"].columns
@@ -299,7 +307,8 @@ def test_a_memory_mapped_table_gives_the_same_batches(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
     one, two = (tables(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
-    assert one.digest == two.digest != tables(values, seed=1)["all"].digest
+    assert one.digest == two.digest
+    assert tables(values + 1)["all"].digest != one.digest != tables(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):
         for a, b in zip(*(task.batch(split, torch.arange(60)[None], step) for task in (one, two)), strict=True):
             assert torch.equal(a, b)
