@@ -65,7 +65,7 @@ def test_one_fit_has_no_confidence(rng) -> None:
     assert np.isnan(stable_modules(similarities(one)[-1]).agreement)
 
 
-def test_a_common_embedding_has_the_distances_of_the_fits_whatever_their_orientation(rng) -> None:
+def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
     pes = planted(rng, noise=0.1)
     found = common_embedding(pes)
     turned = pes.copy()
@@ -82,7 +82,7 @@ def test_a_common_embedding_has_the_distances_of_the_fits_whatever_their_orienta
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_few_channels_are_no_reason_to_fail(n) -> None:
+def test_one_to_three_channels(n) -> None:
     pes = np.random.default_rng(0).normal(size=(4, 2, n, 3))
     alike = similarities(pes)[-1]
     assert common_embedding(pes).shape[0] == n and np.isfinite(common_embedding(pes)).all()
@@ -94,7 +94,7 @@ def test_few_channels_are_no_reason_to_fail(n) -> None:
         assert found.shape == (n, n) and (found[~np.eye(n, dtype=bool)] >= 0.5).all()  # all are nearest
 
 
-def test_the_nearest_channels_come_first() -> None:
+def test_nearest_channels_come_first() -> None:
     line = np.array([0.0, 1.0, 2.5, 4.5, 9.0])
     similar = -np.abs(line[:, None] - line)
     np.fill_diagonal(similar, 99.0)
@@ -102,20 +102,22 @@ def test_the_nearest_channels_come_first() -> None:
     assert nearest_channels(similar, 9).shape == (5, 4)
 
 
-def test_order_and_scale_of_channels_do_not_matter_to_pairs(rng) -> None:
+def test_pairs_and_modules_follow_the_order_of_channels(rng) -> None:
     alike = similarities(planted(rng, fits=6, n=25))[-1]
     halves = ([0, 1, 2], [3, 4, 5])
-    found = pair_confidence(alike, halves)
-    assert (found == found.T).all() and (np.diag(found) == 0).all() and ((found >= 0) & (found <= 1)).all()
+    pairs = pair_confidence(alike, halves)
+    assert (pairs == pairs.T).all() and (np.diag(pairs) == 0).all() and ((pairs >= 0) & (pairs <= 1)).all()
     order = rng.permutation(25)
-    np.testing.assert_allclose(
-        pair_confidence(alike[:, order][:, :, order], halves), found[order][:, order], atol=1e-12
-    )
-    np.testing.assert_allclose(pair_confidence(0.3 * alike, halves), found, atol=1e-6)
+    permuted = pair_confidence(alike[:, order][:, :, order], halves)
+    np.testing.assert_allclose(permuted, pairs[order][:, order], atol=1e-12)
+    np.testing.assert_allclose(pair_confidence(0.3 * alike, halves), pairs, atol=1e-6)
+    alike = groups_of(25, 4, 8, rng, noise=0.3)
+    one, two = stable_modules(alike), stable_modules(alike[:, order][:, :, order])
+    assert ari(two.labels, one.labels[order]) == 1 and two.stability == pytest.approx(one.stability)
 
 
-@pytest.mark.parametrize("noise", [0.2, 0.4, 0.6])
-def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise) -> None:
+@pytest.mark.parametrize("noise", [0.2, 0.6])
+def test_confident_pairs_are_true_neighbours_nine_times_in_ten(noise) -> None:
     """On a ring of channels, seen through noise of its own in either half of the data and in each fit."""
     true_pairs, said = 0, 0
     for seed in range(30):
@@ -133,7 +135,7 @@ def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise) -> None:
     assert said >= 30 and 0.8 <= true_pairs / said <= 1.0, (true_pairs, said)
 
 
-def test_in_noise_no_two_channels_are_surely_neighbours() -> None:
+def test_noise_has_no_confident_pairs() -> None:
     sure = 0
     for seed in range(20):
         alike = similarities(np.random.default_rng(seed).normal(size=(4, 1, 30, 8)))[-1]
@@ -152,8 +154,8 @@ def test_a_few_pairs_do_not_make_others_certain(pairs, rng) -> None:
     np.testing.assert_allclose(found[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "count"), [(12, 3), (20, 4), (30, 10), (60, 5)])
-def test_planted_modules_are_found_and_so_is_their_number(n, count, rng) -> None:
+@pytest.mark.parametrize(("n", "count"), [(12, 3), (30, 10)])
+def test_planted_modules_and_their_number_are_found(n, count, rng) -> None:
     found = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
     assert found.count == count and ari(found.labels, np.arange(n) % count) == 1 and found.agreement > 0.95
     assert list(dict.fromkeys(found.labels)) == list(range(count))  # numbered by their first channel
@@ -161,7 +163,7 @@ def test_planted_modules_are_found_and_so_is_their_number(n, count, rng) -> None
     assert set(limited.stability) == {2, 3, 4, 5}
 
 
-def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find(rng) -> None:
+def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
     """Two halves that are far apart, of three groups each, which fits blur: six groups are found, though on two all
     fits agree without exception, and on six they do not."""
     half, group = np.eye(2)[np.arange(48) // 24], np.eye(6)[np.arange(48) // 8]
@@ -172,24 +174,16 @@ def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find(rng) -> N
     assert found.count == 6 and ari(found.labels, np.arange(48) // 8) > 0.9
 
 
-def test_modules_move_with_the_channels(rng) -> None:
-    alike = groups_of(24, 4, 8, rng, noise=0.3)
-    order = rng.permutation(24)
-    one, two = stable_modules(alike), stable_modules(alike[:, order][:, :, order])
-    assert ari(two.labels, one.labels[order]) == 1
-    assert two.stability == pytest.approx(one.stability)
-
-
 def test_fits_do_not_agree_on_modules_of_noise() -> None:
     counts = []
-    for seed in range(20):
+    for seed in range(8):
         found = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
         assert max(found.stability.values()) < 0.6 and set(found.stability) == set(range(2, 21))
         counts.append(found.count)
     assert set(counts) == {1}
 
 
-def test_stability_is_the_agreement_with_a_fit_that_had_no_part_in_the_groups() -> None:
+def test_stability_by_hand() -> None:
     """By hand: two fits of six channels; of the first three one has left the group in the second fit. Of 15 pairs, 6
     are together in the first, 7 in the second, and 4 in both."""
     one = np.repeat(np.eye(2), 3, axis=0)
@@ -201,7 +195,7 @@ def test_stability_is_the_agreement_with_a_fit_that_had_no_part_in_the_groups() 
     assert found.stability == {2: pytest.approx(expected)} and found.count == 1
 
 
-def test_a_number_beside_a_peak_is_none_of_its_own(rng) -> None:
+def test_a_number_next_to_a_peak_is_not_chosen(rng) -> None:
     """Five groups, one of which fits also cut in two more often than not: nearly as stable, and not taken."""
     true = np.eye(8)[np.arange(50) % 5]
     pes = true + 0.25 * rng.normal(size=(4, 1, 50, 8))

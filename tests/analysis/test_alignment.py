@@ -20,7 +20,6 @@ from placecode.analysis.alignment import (
     views,
 )
 
-DISTANCES = [procrustes_raw, procrustes]
 ROWS, COLUMNS = np.divmod(np.arange(16), 4)  # 4 x 4 cells
 AKIN = ((ROWS[:, None] == ROWS) | (COLUMNS[:, None] == COLUMNS)) & ~np.eye(16, dtype=bool)
 
@@ -60,26 +59,6 @@ def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
     np.testing.assert_array_equal(side_by_side(np.arange(12).reshape(2, 3, 2))[1], [2, 3, 8, 9])
 
 
-def test_similarity_ignores_shift_scale_and_rotation(rng) -> None:
-    """With a common offset, plain cosines and correlations over features are all near 1. Ours do not change."""
-    pe = rng.normal(size=(2, 6, 5))
-    shared = 3 * pe @ rotation(rng, 5) + 50 * rng.normal(size=(2, 1, 5))
-    unit = shared / np.linalg.norm(shared, axis=-1, keepdims=True)
-    assert (unit @ np.swapaxes(unit, 1, 2)).min() > 0.95 and np.corrcoef(shared[0]).min() > 0.95
-    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
-    np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
-    bent = pe * rng.uniform(0.2, 2, size=(2, 6, 5))  # the control
-    assert np.abs(similarity(bent) - similarity(pe)).max() > 0.1
-
-
-def test_large_blocks_have_a_large_weight(rng) -> None:
-    pe = rng.normal(size=(2, 6, 5))
-    large = pe * [[[1e4]], [[1]]]
-    np.testing.assert_allclose(similarity(large), similarity(pe[:1]), atol=1e-3)
-    assert cka(large, pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
-    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
 def test_tokens_without_direction_have_no_similarity(value) -> None:
     np.testing.assert_array_equal(similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
@@ -87,18 +66,8 @@ def test_tokens_without_direction_have_no_similarity(value) -> None:
     np.testing.assert_allclose(centre, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("shape", [(16, 5), (6, 6), (5, 40)])
-def test_a_rotation_is_no_distance(distance, shape, rng) -> None:
-    target = rng.normal(size=shape)
-    turned = target @ rotation(rng, shape[1])
-    assert distance(turned, target) == pytest.approx(0, abs=1e-12)
-    noise = turned + 0.5 * rng.normal(size=shape)  # the control: noise is one
-    assert distance(noise, target) > 0.1
-
-
 @pytest.mark.parametrize("d", [5, 7, 40])
-def test_raw_distances_of_many_are_those_of_scipy_one_by_one(d, rng) -> None:
+def test_raw_distances_equal_scipys_procrustes(d, rng) -> None:
     pe, target = rng.normal(size=(4, 1, 7, d)), rng.normal(size=(3, 7, d))
     pe[0, 0] = 5 * target[1] @ rotation(rng, d)
     pe[1, 0] = 0  # nothing to rotate, and singular values that are all equal
@@ -112,46 +81,26 @@ def test_raw_distances_of_many_are_those_of_scipy_one_by_one(d, rng) -> None:
         assert np.linalg.norm(pe[3, 0] @ rotation(rng, d) - target[0]) > found[3, 0]
 
 
-def test_large_numbers_have_a_distance(rng) -> None:
+def test_raw_distance_of_large_numbers(rng) -> None:
     pe, target = rng.normal(size=(2, 6, 5))
     assert procrustes_raw(1e38 * pe, target) == pytest.approx(1e38 * np.linalg.norm(pe), rel=1e-9)
     with np.errstate(all="raise"):
         assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))  # beyond the range of float64
 
 
-def test_scale_free_distance_has_its_closed_form(rng) -> None:
+def test_scale_free_distance_equals_its_closed_form(rng) -> None:
     pe, target = rng.normal(size=(2, 8, 20))
     a, b = ((x - x.mean(0)) / np.linalg.norm(x - x.mean(0)) for x in (pe, target))
     assert procrustes(pe, target) == pytest.approx(np.sqrt(2 - 2 * np.linalg.norm(a.T @ b, "nuc")), rel=1e-10)
-    for distance in DISTANCES:  # the narrower array counts as padded with zeros
+    line, across = np.array([[1.0], [-1], [0], [0]]), np.array([[0.0], [0], [1], [-1]])  # no rotation matches them
+    assert procrustes(line, across) == pytest.approx(np.sqrt(2)) and cka(line, across) == pytest.approx(0, abs=1e-15)
+    for distance in (procrustes_raw, procrustes):  # the narrower array counts as padded with zeros
         padded = np.pad(pe[:, :3], ((0, 0), (0, 17)))
         assert distance(pe[:, :3], target) == pytest.approx(distance(padded, target), rel=1e-12)
         assert distance(target, pe[:, :3]) == pytest.approx(distance(padded, target), rel=1e-12)
 
 
-def test_only_the_raw_distance_depends_on_size_and_shift(rng) -> None:
-    """Why the scale-free version stands beside the paper's: without training, the raw distance grows with sigma."""
-    unit, target = rng.normal(size=(2, 16, 160))
-    raw = [float(procrustes_raw(sigma * unit, target)) for sigma in (0.5, 1, 2)]
-    assert raw[2] > 1.5 * raw[0]
-    for changed in (0.5 * unit, 2 * unit, unit + 2):
-        assert procrustes(changed, target) == pytest.approx(procrustes(unit, target), rel=1e-10)
-    assert procrustes_raw(unit + 2, target) > procrustes_raw(unit, target) + 1
-    np.testing.assert_allclose(procrustes_raw(3 * unit, 3 * target), 3 * procrustes_raw(unit, target), rtol=1e-12)
-
-
-def test_extremes_of_the_measures(rng) -> None:
-    """The same arrangement rotated, scaled and shifted; and two lines at right angles, which no rotation can match."""
-    target = rng.normal(size=(16, 12))
-    same, unrelated = 0.01 * target @ rotation(rng, 12) + 5, rng.normal(size=(16, 12))
-    line, across = np.array([[1.0], [-1], [0], [0]]), np.array([[0.0], [0], [1], [-1]])
-    assert rsa(same, target) == pytest.approx(1) and abs(rsa(unrelated, target)) < 0.5
-    assert cka(same, target) == pytest.approx(1) and cka(unrelated, target) < 0.8
-    assert cka(line, across) == pytest.approx(0, abs=1e-15)
-    assert procrustes(line, across) == pytest.approx(np.sqrt(2))
-
-
-def test_rsa_and_cka_are_those_of_their_definitions(rng) -> None:
+def test_rsa_and_cka_equal_their_definitions(rng) -> None:
     """CKA by products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code uses those of tokens."""
     pe, target = rng.normal(size=(2, 4, 7, 5)), rng.normal(size=(7, 3))
     upper = np.triu_indices(7, 1)
@@ -176,7 +125,7 @@ def test_equal_sides_of_a_square_tie_whatever_their_rounding(rng) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 6, 40])
-def test_permuted_holds_the_distance_against_permuted_targets(width, rng) -> None:
+def test_permuted_equals_a_loop_over_permuted_targets(width, rng) -> None:
     pe, target = rng.normal(size=(3, 2, 6, 5)), rng.normal(size=(6, width))
     pe[0, :, :, :2] += 2 * target[:, :2]
     found = permuted(pe, target, count=50, seed=4)
@@ -187,7 +136,7 @@ def test_permuted_holds_the_distance_against_permuted_targets(width, rng) -> Non
     np.testing.assert_allclose(found.p, (1 + (null <= own).sum(0)) / 51)
 
 
-def test_of_noise_one_in_twenty_seems_near(rng) -> None:
+def test_p_values_of_noise_are_nominal(rng) -> None:
     """p <= 0.05 at the nominal rate, and z around 0: 20 draws of orders with 50 members each."""
     target, pe = rng.normal(size=(9, 3)), rng.normal(size=(20, 50, 2, 9, 4))
     found = [permuted(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
@@ -198,7 +147,7 @@ def test_of_noise_one_in_twenty_seems_near(rng) -> None:
     assert (permuted(pe, target, count=99).p <= 0.05).mean() > 0.3
 
 
-def test_the_seed_draws_the_orders(rng) -> None:
+def test_permutations_depend_on_the_seed_alone(rng) -> None:
     pe, target = rng.normal(size=(5, 1, 8, 3)), rng.normal(size=(8, 3))
     once = permuted(pe, target, seed=1).z
     np.testing.assert_array_equal(permuted(pe, target, seed=1).z, once)
@@ -207,14 +156,14 @@ def test_the_seed_draws_the_orders(rng) -> None:
 
 
 @pytest.mark.parametrize("turn", [False, True])
-def test_where_all_tokens_are_alike_every_order_is_as_near(turn, rng) -> None:
+def test_one_hot_targets_have_p_of_one(turn, rng) -> None:
     """One-hot tokens: no order of them is another arrangement, and rounding must not say otherwise."""
     for pe in (np.eye(7), rng.normal(size=(7, 5))):
         found = permuted(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
         assert np.isnan(found.z) and found.p == 1
 
 
-def test_neighbors_are_those_of_the_definition(rng) -> None:
+def test_neighbor_agreement_equals_its_definition(rng) -> None:
     pe = rng.normal(size=(5, 2, 16, 3))
     for member, share in zip(pe, neighbor_agreement(pe, AKIN), strict=True):
         rows = side_by_side(member - member.mean(1, keepdims=True))
@@ -226,9 +175,8 @@ def test_neighbors_are_those_of_the_definition(rng) -> None:
     assert noise.mean() == pytest.approx(6 / 15, abs=0.015)  # 6 of the 15 other cells share a row or a column
 
 
-@pytest.mark.parametrize("ridge", [0.01, 0.1, 3.0])
-@pytest.mark.parametrize("labels", [ROWS, ROWS % 2, np.arange(16) % 3])
-def test_probe_is_scikit_learns_ridge_classifier(ridge, labels, rng) -> None:
+@pytest.mark.parametrize(("ridge", "labels"), [(0.01, ROWS), (0.1, ROWS % 2), (3.0, np.arange(16) % 3)])
+def test_probe_equals_scikit_learns_ridge_classifier(ridge, labels, rng) -> None:
     linear = pytest.importorskip("sklearn.linear_model", reason="the reference is scikit-learn's")
     pe = 5 + rng.normal(size=(20, 2, 16, 3)) + 0.7 * np.eye(4)[ROWS][:, :3]
     expected = []
@@ -245,7 +193,7 @@ def test_probe_is_scikit_learns_ridge_classifier(ridge, labels, rng) -> None:
     assert np.std(expected) > 0.05  # members differ, so there was something to get wrong
 
 
-def test_a_planted_grid_is_decoded_and_noise_is_chance(rng) -> None:
+def test_probe_decodes_a_planted_grid_and_guesses_on_noise(rng) -> None:
     grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
     assert probe(grid + 0.05 * rng.normal(size=(16, 8)), ROWS, COLUMNS) == 1
     noise = rng.normal(size=(2000, 1, 16, 8))
@@ -257,7 +205,7 @@ def test_a_planted_grid_is_decoded_and_noise_is_chance(rng) -> None:
     np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))  # names do not matter
 
 
-def test_training_tokens_in_one_place_teach_nothing() -> None:
+def test_probe_guesses_if_training_tokens_are_equal() -> None:
     """Two folds; the tokens of the first are equal but for rounding, so that those of the second tie."""
     fold, label = np.divmod(np.arange(8), 2)
     fold = np.minimum(fold // 2, 1)
@@ -268,7 +216,7 @@ def test_training_tokens_in_one_place_teach_nothing() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_views_are_all_blocks_their_mean_and_each(rng) -> None:
+def test_views_are_all_blocks_their_mean_and_single_blocks(rng) -> None:
     pe = rng.normal(size=(3, 2, 5, 4))
     found = views(pe)
     assert list(found) == [-1, -2, 0, 1]
@@ -303,10 +251,9 @@ def test_only_the_match_of_tokens_matters(measure, rng) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "equal tokens"])
 @pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("width", [3, 20])
 @pytest.mark.filterwarnings("error")
-def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(measure, bad, width, rng) -> None:
-    pe, target = rng.normal(size=(2, 1, 6, width)), rng.normal(size=(6, width))
+def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(measure, bad, rng) -> None:
+    pe, target = rng.normal(size=(2, 1, 6, 20)), rng.normal(size=(6, 20))
     expected = float(np.ravel(measure(pe[1], target))[0])
     if bad == "equal tokens":
         for value in (0.0, 0.1, 1e8):

@@ -33,33 +33,17 @@ def test_cosine_is_scipys_and_correlation_is_pearsons(rng) -> None:
     assert abs(correlation(own, true) - cosine(own, true)) > 0.1
 
 
-@both
-def test_the_ideal_is_ideal_and_its_rest_is_not(measure) -> None:
-    ideal = ideal_map(GRID)
-    assert measure(ideal, ideal) == pytest.approx(1)
-    opposite = (ideal == 0) / 9
-    assert measure(opposite, ideal) == pytest.approx(0 if measure is cosine else -1)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("order", [4, 5, 7])
-def test_uniform_attention_is_near_the_ideal_by_cosine_and_nothing_by_correlation(order) -> None:
+def test_uniform_attention_has_a_high_cosine_and_no_correlation(order) -> None:
     ideal = ideal_map(np.stack(np.divmod(np.arange(order**2), order), axis=-1))
     uniform = np.full(ideal.shape, np.float32(1 / order**2))  # in float32 its rest is rounding, which must not count
     assert cosine(uniform, ideal) == pytest.approx(np.sqrt((2 * order - 1) / order**2))
     assert np.isnan(correlation(uniform, ideal)) and np.isnan(correlation(ideal, uniform))
 
 
-def test_correlation_sees_a_faint_tendency_in_full(rng) -> None:
-    ideal = ideal_map(GRID)
-    faint = 0.99 / 16 + 0.01 * ideal
-    assert correlation(faint, ideal) == pytest.approx(1)
-    assert cosine(faint, ideal) < 0.67
-    assert abs(correlation(maps(rng, 16, 16), ideal)) < 0.3
-
-
 @both
-def test_only_the_match_of_tokens_matters(measure, rng) -> None:
+def test_order_of_tokens_matters_only_if_the_sides_differ(measure, rng) -> None:
     own, ideal, order = maps(rng, 16, 16), ideal_map(GRID), rng.permutation(16)
     before = float(measure(own, ideal))
     assert measure(own[order][:, order], ideal[order][:, order]) == pytest.approx(before)
@@ -69,7 +53,7 @@ def test_only_the_match_of_tokens_matters(measure, rng) -> None:
 @both
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.filterwarnings("error")
-def test_each_entry_has_its_own_result_and_a_diverged_one_is_nan(measure, bad, rng) -> None:
+def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> None:
     own, true = maps(rng, 2, 4, 5, 5), maps(rng, 4, 5, 5)
     own[0, 1, 3, 4] = bad
     found = measure(own, true)

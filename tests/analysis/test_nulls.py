@@ -10,7 +10,6 @@ from scipy.cluster.vq import kmeans2
 
 from placecode.analysis import nulls
 from placecode.analysis.modules import (
-    coordinate_agreement,
     matrix_correlation,
     modularity,
     neighbor_agreement,
@@ -19,7 +18,6 @@ from placecode.analysis.modules import (
     similarities,
 )
 from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
-from placecode.analysis.partitions import ari, clusters
 
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
 
@@ -54,10 +52,10 @@ def smooth_null(
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(measure, rng) -> None:
-    """25 draws of orders with 20 members each, since members of one draw share its orders."""
-    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(25)]
-    low, high = stats.binom.interval(0.999, 500, 0.05)
+def test_label_null_is_nominal_on_noise_and_finds_planted_groups(measure, rng) -> None:
+    """15 draws of orders with 20 members each, since members of one draw share its orders."""
+    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(15)]
+    low, high = stats.binom.interval(0.999, 300, 0.05)
     ties = 0.5 if measure is neighbor_agreement else 1.0  # it has few values, so that chance often comes just as high
     assert ties * low <= sum((null.p <= 0.05).sum() for null in found) <= high
     assert abs(np.mean([null.z for null in found])) < 0.2
@@ -65,7 +63,7 @@ def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(measure,
     assert (strong.p == 1 / 100).all() and (strong.z > 3).all()
 
 
-def test_a_value_is_compared_with_those_of_permuted_labels(rng, monkeypatch) -> None:
+def test_label_null_equals_a_loop_over_permuted_labels(rng, monkeypatch) -> None:
     similar = planted(rng, 0.7, 3)
     labels = np.where(np.arange(24) % 8 == 0, -1, GROUPS)
     found = label_null(modularity, similar, labels, draws=60, seed=4)
@@ -81,7 +79,7 @@ def test_a_value_is_compared_with_those_of_permuted_labels(rng, monkeypatch) -> 
     np.testing.assert_allclose(label_null(modularity, similar, labels, draws=60, seed=4), found)
 
 
-def test_shuffles_keep_sizes_and_those_without_a_label(rng) -> None:
+def test_shuffles_keep_group_sizes_and_unlabelled_tokens(rng) -> None:
     labels = np.where(np.arange(24) % 5 == 0, -1, GROUPS)
     orders = shuffles(labels, 200, seed=1)
     assert orders.shape == (200, 24)
@@ -91,17 +89,8 @@ def test_shuffles_keep_sizes_and_those_without_a_label(rng) -> None:
     assert (orders != shuffles(labels, 200, seed=2)).any()
 
 
-def test_other_statistics_take_part(rng) -> None:
-    similar, places = planted(rng, 3.0, 2), np.eye(4)[GROUPS] + 0.1 * rng.normal(size=(24, 4))
-    found = clusters(similar, 4)
-    by_clusters = label_null(lambda _, labels: ari(found[0], labels), similar[:1], GROUPS, draws=99)
-    assert by_clusters.p[0] == 0.01 and abs(by_clusters.mean[0]) < 0.05
-    assert (label_null(coordinate_agreement, similar, places, draws=99).p == 0.01).all()
-    assert (label_null(coordinate_agreement, similar, rng.normal(size=(24, 4)), draws=99).p > 0.05).all()
-
-
 @pytest.mark.filterwarnings("error")
-def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng) -> None:
+def test_diverged_members_have_no_p_and_constant_nulls_no_z(rng) -> None:
     similar = planted(rng, 1.0, 2)
     similar[0, 1, 2] = np.nan
     orders = shuffles(GROUPS, 20)
@@ -116,7 +105,7 @@ def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng) 
     assert one.value == one.mean == one.p == 1 and np.isnan(one.z)
 
 
-def test_draws_without_a_value_count_as_ones_as_high(rng) -> None:
+def test_nan_draws_count_against_significance(rng) -> None:
     def sometimes(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.where(labels[:, 0] == 0, modularity(similar, labels), np.nan)
 
@@ -127,7 +116,7 @@ def test_draws_without_a_value_count_as_ones_as_high(rng) -> None:
     assert found.z > 3
 
 
-def test_matrix_null_permutes_the_tokens_of_a_matrix(rng) -> None:
+def test_matrix_null_equals_a_loop_over_permuted_tokens(rng) -> None:
     similar, matrix = planted(rng, 1.0, 3), planted(rng, 1.0, 1)[0]
     orders = shuffles(GROUPS, 30)
     null = np.array([matrix_correlation(similar, matrix[order][:, order]) for order in orders])
@@ -138,7 +127,7 @@ def test_matrix_null_permutes_the_tokens_of_a_matrix(rng) -> None:
     np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 31)
 
 
-def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng) -> None:
+def test_matrix_null_is_nominal_on_noise(rng) -> None:
     """Pairs that share a token are not independent; the test that thinks they are is the negative twin."""
     strength = rng.normal(size=(2, 400, 24))
     own, true = strength[..., :, None] + strength[..., None, :] + rng.normal(size=(2, 400, 24, 24))
@@ -152,8 +141,8 @@ def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng) -> None:
     assert (naive > stats.norm.ppf(0.95)).sum() > high
 
 
-@pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_pass_both(measure, rng) -> None:
+@pytest.mark.parametrize("measure", [modularity, neighbor_agreement])
+def test_smooth_noise_fools_the_label_null_but_not_the_smooth_null(measure, rng) -> None:
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
     drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
@@ -163,29 +152,7 @@ def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
 
-def test_smooth_maps_keep_what_each_pattern_has(rng) -> None:
-    """Caught on their way to the statistic: cosines still, other ones, and as alike in space as before."""
-    seen: list[np.ndarray] = []
-
-    def catch(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        seen.append(similar.reshape(-1, 80, 80))
-        return modularity(similar, labels)
-
-    similar = smooth(rng, 1)[0]
-    smooth_null(catch, similar, NETWORKS, BRAIN, draws=40)
-    drawn = np.concatenate(seen[1:])
-    np.testing.assert_allclose(np.diagonal(drawn, axis1=1, axis2=2), 1)
-    assert np.linalg.eigvalsh(drawn).min() > -1e-9
-    assert np.abs(matrix_correlation(drawn, similar)).max() < 0.9
-    near = -np.linalg.norm(BRAIN[:, None] - BRAIN, axis=-1)
-    alike = coordinate_agreement(drawn, BRAIN)
-    assert alike.mean() == pytest.approx(float(coordinate_agreement(similar, BRAIN)), abs=0.05)
-    shuffled = similar[shuffles(NETWORKS, 1)[0]][:, shuffles(NETWORKS, 1)[0]]
-    assert coordinate_agreement(shuffled, BRAIN) < alike.min()
-    assert matrix_correlation(drawn, near).mean() > 0.1
-
-
-def test_smooth_draws_of_each_side_forget_the_mirror(rng) -> None:
+def test_smooth_draws_by_hemisphere_are_not_mirrored(rng) -> None:
     """Where places are symmetric, a mirrored map stays mirrored under every draw of the whole; not of the sides."""
     half = rng.normal(size=(20, 3)) + np.array([3, 0, 0])
     places, sides, pairs = np.concatenate([half, half * [-1, 1, 1]]), np.repeat([0, 1], 20), np.tile(np.arange(20), 2)

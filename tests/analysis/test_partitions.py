@@ -32,13 +32,13 @@ def test_no_move_of_a_token_improves_the_best_partition(strength, rng) -> None:
         assert modularity(similar, moved).max() <= modularity(similar, labels) + 1e-9
 
 
-def test_best_partition_is_the_best_of_all_partitions_of_few_tokens(rng) -> None:
-    every = np.array(list(product(range(6), repeat=6)))
-    for similar in noise(rng, 8, n=6):
+def test_best_partition_of_few_tokens_equals_brute_force(rng) -> None:
+    every = np.array(list(product(range(5), repeat=5)))
+    for similar in noise(rng, 8, n=5):
         assert modularity(similar, best_partition(similar)) == pytest.approx(modularity(similar, every).max())
 
 
-def test_best_partition_needs_no_neighbours_and_is_drawn_by_the_seed(rng) -> None:
+def test_best_partition_ignores_other_members_and_order(rng) -> None:
     similar = planted(rng, 0.5)
     found = best_partition(similar, seed=5)
     np.testing.assert_array_equal(best_partition(similar[1], seed=5), found[1])
@@ -48,7 +48,7 @@ def test_best_partition_needs_no_neighbours_and_is_drawn_by_the_seed(rng) -> Non
     assert best[0] == pytest.approx(best[1], abs=0.01)
 
 
-def test_clusters_are_those_of_k_means_on_unit_tokens(rng) -> None:
+def test_clusters_equal_k_means_of_unit_tokens(rng) -> None:
     cluster = pytest.importorskip("sklearn.cluster")
     pe = rng.normal(size=(1, 24, 6)) + 2.5 * np.eye(6)[GROUPS]
     tokens = pe[0] - pe[0].mean(axis=0)
@@ -62,7 +62,7 @@ def test_clusters_are_those_of_k_means_on_unit_tokens(rng) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_more_clusters_than_different_tokens_are_no_warning() -> None:
+def test_more_clusters_than_different_tokens() -> None:
     """Rounding may put equal tokens into several clusters, but never different ones into the same."""
     found = clusters(similarities(np.eye(4)[GROUPS][None])[-1], 10)
     assert 4 <= len(np.unique(found)) <= 10
@@ -71,7 +71,7 @@ def test_more_clusters_than_different_tokens_are_no_warning() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 @pytest.mark.filterwarnings("error")
-def test_a_member_without_an_arrangement_has_no_groups_and_its_neighbour_has(bad, rng) -> None:
+def test_a_diverged_member_has_no_groups_and_its_neighbour_has(bad, rng) -> None:
     similar = planted(rng, 2.0, 2)
     similar[0] = np.where(bad == 0, 0.0, similar[0])
     similar[0, 2, 5] = bad
@@ -84,7 +84,7 @@ SCORES = {ari: "adjusted_rand_score", ami: "adjusted_mutual_info_score", shared_
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_scores_are_scikit_learns_of_labelled_tokens(score, rng) -> None:
+def test_scores_equal_scikit_learns(score, rng) -> None:
     found, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
     together, expected = score(found, labels), getattr(metrics, SCORES[score])
     assert together.shape == (6, 9)
@@ -99,14 +99,14 @@ def test_scores_are_scikit_learns_of_labelled_tokens(score, rng) -> None:
     np.testing.assert_array_equal(np.isnan(score([other, GROUPS], other[::-1])), [True, False])
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
-def test_shared_information_ranks_dealt_labels_as_ami_does(strength, rng) -> None:
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_shared_information_ranks_shuffled_labels_like_ami(strength, rng) -> None:
     """The same p, to the last draw; that of the ari, which counts pairs, is another one."""
     labels = np.where(np.arange(24) % 11 == 0, -1, GROUPS)
-    dealt, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
+    shuffled, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
 
     def counts(score: Callable) -> list[int]:
-        return [int((score(each, dealt) >= score(each, labels) - SAME).sum()) for each in groups]
+        return [int((score(each, shuffled) >= score(each, labels) - SAME).sum()) for each in groups]
 
     assert counts(shared_information) == counts(ami)
     assert strength > 0 or counts(shared_information) != counts(ari)

@@ -37,7 +37,7 @@ def test_neighbors_on_a_grid_are_the_adjacent_cells(shape, rng) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_neighbors_are_those_of_brute_force(k, rng, monkeypatch) -> None:
+def test_neighbors_equal_brute_force(k, rng, monkeypatch) -> None:
     points = rng.normal(size=(25, k))
     found = neighbors_in_space(points)
     np.testing.assert_array_equal(found, brute_force(points))
@@ -46,7 +46,7 @@ def test_neighbors_are_those_of_brute_force(k, rng, monkeypatch) -> None:
         np.testing.assert_array_equal(neighbors_in_space(points), found)
 
 
-def test_points_in_one_place_are_neighbors_and_share_the_others() -> None:
+def test_equal_points_are_neighbors() -> None:
     points = np.array([[0.0, 0], [0, 0], [1, 0], [2, 0]])
     assert neighbors_in_space(points).astype(int).tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]
     assert neighbors_in_space(np.zeros((3, 2))).sum() == 6
@@ -64,30 +64,17 @@ def test_agreement_by_hand() -> None:
     assert place_agreement(tied, near) == pytest.approx((0.5 + 1 + 0.5) / 3)
 
 
-def test_agreement_is_one_result_for_each_matrix(rng) -> None:
-    cells = grid(6, 6)
-    near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
-    order = rng.permutation(36)
-    several = np.stack([-apart, apart, -apart[np.ix_(order, order)]])
-    found = place_agreement(several, near)
-    assert found[0] == 1 and found[1] == 0 and found[2] < 0.5
-    assert place_agreement(several[2], near[np.ix_(order, order)]) == 1
-    np.testing.assert_allclose(place_agreement(7 * several - 3, near)[:2], found[:2])
-
-
 def test_agreement_of_noise_is_the_share_of_near_pairs(rng) -> None:
     near = neighbors_in_space(grid(10, 10))
-    noise = modules.similarities(rng.normal(size=(200, 1, 100, 16)))[-1]
-    chance = near.sum() / (100 * 99)
-    assert chance == pytest.approx(0.036, abs=0.001)
-    assert place_agreement(noise, near).mean() == pytest.approx(chance, abs=0.006)
+    noise = modules.similarities(rng.normal(size=(100, 1, 100, 16)))[-1]
+    assert place_agreement(noise, near).mean() == pytest.approx(near.sum() / (100 * 99), abs=0.008)
     near = neighbors_in_space(grid(2, 2))
     similar = np.stack([np.eye(4), np.full((4, 4), np.nan), -(1.0 - near)])  # without a result: zero, not finite
     np.testing.assert_array_equal(place_agreement(similar, near), [np.nan, np.nan, 1])
     assert np.isnan(place_agreement(np.ones((1, 1)), neighbors_in_space([[0.0]])))
 
 
-def test_agreement_against_places_dealt_out_anew(rng) -> None:
+def test_agreement_against_shuffled_places(rng) -> None:
     cells = grid(5, 5)
     near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
     noise = modules.similarities(rng.normal(size=(1, 25, 8)))[-1]
@@ -98,7 +85,7 @@ def test_agreement_against_places_dealt_out_anew(rng) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_procrustes_is_scipys(k, rng) -> None:
+def test_procrustes_equals_scipys(k, rng) -> None:
     one, two = rng.normal(size=(2, 30, k))
     expected = 1 - procrustes(one, two)[2]
     assert procrustes_r2(one, two) == pytest.approx(expected)
@@ -109,22 +96,14 @@ def test_procrustes_is_scipys(k, rng) -> None:
     assert procrustes_r2(one[rng.permutation(30)], one) < 0.4  # the control
 
 
-def test_procrustes_falls_with_noise_and_has_the_chance_it_says(rng) -> None:
-    true = grid(10, 10)
-    values = [procrustes_r2(true + noise * rng.normal(size=true.shape), true) for noise in (0, 0.5, 2, 10)]
-    assert values[0] == pytest.approx(1) and values == sorted(values, reverse=True)
-    chance = np.mean([procrustes_r2(rng.normal(size=(100, 2)), true) for _ in range(400)])
-    assert chance == pytest.approx(1.55 / 100, rel=0.15)
-
-
-def test_procrustes_of_what_has_no_extent_is_none(rng) -> None:
+def test_procrustes_of_equal_points_is_nan(rng) -> None:
     true = rng.normal(size=(5, 2))
     assert np.isnan(procrustes_r2(np.full((5, 2), 0.1), true)) and np.isnan(procrustes_r2(true, np.ones((5, 2))))
     assert np.isnan(procrustes_r2(np.full((5, 2), np.nan), true))
     assert procrustes_r2(true[:, :1] * [1, 0], true) < 1  # a line has one
 
 
-def test_a_grid_is_arranged_as_a_grid_from_similarities_that_fade() -> None:
+def test_arrange_recovers_a_grid() -> None:
     grid = np.stack(np.divmod(np.arange(100), 10), axis=1).astype(float)
     apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
     fading = np.exp(-apart)  # beyond a few steps all are as unlike
@@ -135,7 +114,7 @@ def test_a_grid_is_arranged_as_a_grid_from_similarities_that_fade() -> None:
     assert places.procrustes_r2(turned, grid) < 0.2
 
 
-def test_groups_that_have_nothing_in_common_are_joined_all_the_same() -> None:
+def test_arrange_joins_disconnected_groups() -> None:
     groups = np.repeat([0, 1, 2], 5)
     found = places.arrange(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
     assert np.isfinite(found).all()
@@ -144,7 +123,7 @@ def test_groups_that_have_nothing_in_common_are_joined_all_the_same() -> None:
     assert apart[same].max() < apart[~same].min()
 
 
-def test_maps_of_next_to_nothing() -> None:
+def test_arrange_at_the_edges() -> None:
     assert places.arrange(np.eye(2), 3).shape == (2, 3)
     assert np.isnan(places.arrange(np.full((4, 4), np.nan))).all()
     alike = places.arrange(np.ones((4, 4)), axes=3)  # nobody is nearer than anyone else

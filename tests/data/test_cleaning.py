@@ -20,32 +20,12 @@ def recording(seed: int = 0, regions: int = 6) -> np.ndarray:
     return 50 + sum(noise[lag : lag + 400] for lag in range(5)) + 0.02 * TIMES[:, None]
 
 
-def test_a_line_becomes_zero_and_what_is_no_line_stays() -> None:
-    line = 3 + 0.5 * TIMES[:, None] * np.array([[1.0, -2.0, 0.0]])
-    np.testing.assert_allclose(clean(line, detrend=True), 0, atol=1e-9)
-    bent = TIMES[:, None] ** 2.0
-    assert clean(bent, detrend=True).std() > 0.05 * bent.std()
-    np.testing.assert_allclose(
-        clean(line + wave(0.05), detrend=True)[:, :1], clean(wave(0.05), detrend=True), atol=1e-9
-    )
-
-
-@pytest.mark.parametrize(("frequency", "kept"), [(0.002, False), (0.03, True), (0.06, True), (0.2, False)])
-def test_a_band_keeps_waves_inside_it_and_removes_those_outside(frequency: float, kept: bool) -> None:
-    inner = slice(60, -60)  # filters are less exact at the ends
-    left = bandpass(wave(frequency), 0.01, 0.1, TR)[inner].std() / wave(frequency)[inner].std()
-    assert abs(left - 1) < 0.02 if kept else left < 0.05
-
-
-def test_a_band_may_have_one_limit() -> None:
+def test_a_band_up_to_the_nyquist_frequency_changes_nothing() -> None:
     both = wave(0.005) + wave(0.15)
-    inner = slice(60, -60)
-    assert np.corrcoef(bandpass(both, 0.05, None, TR)[inner, 0], wave(0.15)[inner, 0])[0, 1] > 0.99
-    assert np.corrcoef(bandpass(both, None, 0.05, TR)[inner, 0], wave(0.005)[inner, 0])[0, 1] > 0.99
-    assert np.array_equal(bandpass(both, None, 0.25, TR), both)  # all that there is lies below 0.25 Hz
+    assert np.array_equal(bandpass(both, None, 0.25, TR), both)
 
 
-def test_what_is_regressed_out_is_gone() -> None:
+def test_confounds_are_regressed_out() -> None:
     raw, motion = recording(), np.random.default_rng(5).normal(size=(400, 2))
     mixed = raw + motion @ np.ones((2, 6))
     left = regress_out(mixed, np.hstack([motion, motion.sum(axis=1, keepdims=True), np.full((400, 1), 7.0)]))
@@ -54,7 +34,7 @@ def test_what_is_regressed_out_is_gone() -> None:
     np.testing.assert_array_equal(regress_out(raw, np.full((400, 1), 7.0)), raw)
 
 
-def test_the_global_signal_is_gone_and_other_signals_stay() -> None:
+def test_the_global_signal_is_removed_and_others_stay() -> None:
     shared, own = wave(0.03), clean(recording(1, 5), detrend=True)  # a trend would be shared too
     raw = own + 5 * shared
     mean = raw.mean(axis=1)
@@ -65,7 +45,7 @@ def test_the_global_signal_is_gone_and_other_signals_stay() -> None:
     assert min(np.corrcoef(left[:, i], own[:, i])[0, 1] for i in range(5)) > 0.6
 
 
-def test_the_global_signal_is_taken_after_trend_and_band() -> None:
+def test_the_global_signal_is_removed_after_trend_and_band() -> None:
     options = {"detrend": True, "low": 0.01, "high": 0.1, "tr": TR}
     first = clean(recording(), **options)  # type: ignore[arg-type]
     expected = regress_out(first, first.mean(axis=1, keepdims=True))
@@ -75,7 +55,7 @@ def test_the_global_signal_is_taken_after_trend_and_band() -> None:
 @pytest.mark.parametrize("trend", [False, True])
 @pytest.mark.parametrize("band", [(None, None), (0.01, 0.1), (0.01, None), (None, 0.1)])
 @pytest.mark.parametrize("with_confounds", [False, True])
-def test_cleaning_is_that_of_nilearn(trend: bool, band: tuple[float | None, ...], with_confounds: bool) -> None:
+def test_cleaning_equals_nilearns(trend: bool, band: tuple[float | None, ...], with_confounds: bool) -> None:
     signal = pytest.importorskip("nilearn.signal")
     confounds = np.random.default_rng(3).normal(size=(400, 3)) + 0.01 * TIMES[:, None] if with_confounds else None
     how = {"filter": "butterworth" if band != (None, None) else False, "t_r": TR}

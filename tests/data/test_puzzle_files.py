@@ -1,4 +1,4 @@
-"""Puzzle files: what is written is read back, and each kind of bad file gets its own sentence."""
+"""Puzzle files: written and read, bad files refused with their line, and the cache."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def refusal(path: Path, order: int = 4, condition: str | None = None) -> str:
 
 
 @pytest.mark.parametrize(("order", "givens"), [(4, (3, 11)), (5, (5, 17)), (6, (20, 25))])
-def test_what_is_written_is_read_back(tmp_path: Path, order: int, givens: tuple[int, int]) -> None:
+def test_written_puzzles_are_read_back(tmp_path: Path, order: int, givens: tuple[int, int]) -> None:
     written = some_puzzles(0, order, givens)
     assert len(written) > 20
     path = tmp_path / "p.csv"
@@ -87,80 +87,66 @@ def test_good_files(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "sentence"),
+    ("row", "words"),
     [
-        ("1,,Binary,123500000000000,4", "a puzzle of order 4 has 16 digits; got 15; a spreadsheet may have dropped"),
-        ("1,,Binary,12350000000000000,4", "a puzzle of order 4 has 16 digits; got 17."),
-        ("1,,Binary,,4", "a puzzle of order 4 has 16 digits; got 0"),
-        ("1,,Binary,1235000000000006,4", "a puzzle of order 4 has the digits 0 to 5; got '6'."),
-        ("1,,Binary,123500000000000x,4", "a puzzle of order 4 has the digits 0 to 5; got 'x'."),
-        ("1,,Binary,1.235E+15,4", "a puzzle of order 4 has the digits 0 to 5; got '.'."),
-        ("1,,Binary,123500000000000²,4", "a puzzle of order 4 has the digits 0 to 5; got '²'."),
-        ("1,,Binary,1230000000000000,4", "a puzzle of order 4 has one target, 5; got 0."),
-        ("1,,Binary,1235000000000005,4", "a puzzle of order 4 has one target, 5; got 2."),
-        ("1,,Binary,1135000000000000,4", "the puzzle 1135000000000000 has symbol 1 twice in row 1."),
-        ("1,,Binary,1235020000000000,4", "the puzzle 1235020000000000 has symbol 2 twice in column 2."),
-        ("1,,Binary,1235000000000004,4", "the puzzle 1235000000000004 has no completion to a Latin square."),
-        ("1,,Quaternary,1200000300045000,3", "the puzzle 1200000300045000 has no completion to a Latin square."),
-        (
-            "1,,Binary,1205000000000000,4",
-            "the puzzle 1205000000000000 has more than one solution: the target can be 3 or 4.",
-        ),
-        ("1,,Binary,1235000000000000,3", "the solution of the puzzle 1235000000000000 is 4; got '3'."),
-        ("1,,Binary,1235000000000000,", "the solution of the puzzle 1235000000000000 is 4; got ''."),
-        ("1,,Binary,1235000000000000,four", "the solution of the puzzle 1235000000000000 is 4; got 'four'."),
-        ("1,,binary,1235000000000000,4", "condition must be one of Binary, Ternary, Quaternary; got 'binary'."),
-        ("1,,,1235000000000000,4", "condition must be one of Binary, Ternary, Quaternary; got ''."),
+        ("1,,Binary,123500000000000,4", "has 16 digits; got 15"),
+        ("1,,Binary,,4", "has 16 digits; got 0"),
+        ("1,,Binary,1235000000000006,4", "digits 0 to 5; got '6'."),
+        ("1,,Binary,1.235E+15,4", "digits 0 to 5; got '.'."),
+        ("1,,Binary,123500000000000²,4", "digits 0 to 5; got '²'."),
+        ("1,,Binary,1230000000000000,4", "one target, 5; got 0."),
+        ("1,,Binary,1235000000000005,4", "one target, 5; got 2."),
+        ("1,,Binary,1135000000000000,4", "symbol 1 twice in row 1."),
+        ("1,,Binary,1235020000000000,4", "symbol 2 twice in column 2."),
+        ("1,,Binary,1235000000000004,4", "no completion"),
+        ("1,,Binary,1205000000000000,4", "the target can be 3 or 4."),
+        ("1,,Binary,1235000000000000,3", "is 4; got '3'."),
+        ("1,,Binary,1235000000000000,", "is 4; got ''."),
+        ("1,,binary,1235000000000000,4", "got 'binary'."),
         ("1,,Ternary,1235000000000001,4", "the puzzle is Binary; got condition 'Ternary'."),
         ("1,,Binary,1205000000030000,4", "the puzzle is Ternary; got condition 'Binary'."),
         ("1,,Binary,1205003000000000,3", "the puzzle is Quaternary; got condition 'Binary'."),
         ("1,,Binary,1235000000000000", "must have 5 values; got 4."),
-        ("1,,Binary,1235000000000000,4,4", "must have 5 values; got 6."),
-        ("1,,Binary,1235000000000000,4", "the puzzle is the same as in line 2."),
+        ("1,,Binary,1235000000000000,4", "the same as in line 2."),
         # one solution, but no single step to it: row 3 must be filled before a 1 is excluded from the end of row 1
-        ("1,,Quaternary,4500001034000000,1", "the puzzle is not solvable in one step; got condition 'Quaternary'."),
-        ('1,,"Binary,1235000000000000,4', "is not a row of a CSV file: unexpected end of data."),
+        ("1,,Quaternary,4500001034000000,1", "not solvable in one step"),
+        ('1,,"Binary,1235000000000000,4', "is not a row of a CSV file"),
     ],
 )
-def test_bad_rows(tmp_path: Path, row: str, sentence: str) -> None:
+def test_bad_rows(tmp_path: Path, row: str, words: str) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n{GOOD}\n{row}\n", encoding="utf-8")
-    assert refusal(path).startswith(f", line 3: {sentence}")
+    message = refusal(path)
+    assert message.startswith(", line 3: ") and words in message
 
 
-def test_other_bad_files(tmp_path: Path) -> None:
+def test_bad_conditions_orders_and_paths(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n\n{GOOD}\n\n")  # empty lines count
-    assert refusal(path, condition="Ternary") == ", line 3: the file is for Ternary puzzles; got condition 'Binary'."
+    assert refusal(path, condition="Ternary").startswith(", line 3: the file is for Ternary puzzles")
     assert refusal(path, order=5).startswith(", line 3: a puzzle of order 5 has 25 digits; got 16")
     path.write_text(f"{HEADER}\n0,,{'x' * 5000},1235000000000000,4\n")
     assert len(refusal(path)) < 200
-    assert refusal(tmp_path / "none.csv") == " cannot be read: No such file or directory."
-    assert refusal(tmp_path) == " cannot be read: Is a directory."
+    assert "No such file" in refusal(tmp_path / "none.csv") and "Is a directory" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "words"),
     [
-        (b"", " is empty; it must have the columns ID, LST_num, condition, puzzles, solutions."),
-        (b"\n \n", " is empty; it must have the columns ID, LST_num, condition, puzzles, solutions."),
-        (HEADER.encode(), " has a header and no puzzles."),
-        (HEADER.encode() + b"\n\n", " has a header and no puzzles."),
-        (GOOD.encode(), " must have the columns ID, LST_num, condition, puzzles, solutions; missing: condition,"),
-        (
-            b"ID,LST_num,condition,puzzles\n",
-            " must have the columns ID, LST_num, condition, puzzles, solutions; missing: sol",
-        ),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", " must be a text file in UTF-8; byte 0 is not."),
-        (HEADER.encode() + b"\n0,,Bin\xe4ry,1235000000000000,4\n", " must be a text file in UTF-8; byte 45 is not."),
-        (HEADER.encode() + b"\n\x00\x00", " must be a text file in UTF-8; it has a zero byte."),
-        (f"{HEADER}\n{GOOD}\n".encode("utf-16"), " must be a text file in UTF-8; byte 0 is not."),
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (HEADER.encode() + b"\n\n", "no puzzles"),
+        (GOOD.encode(), "missing: condition,"),
+        (b"ID,LST_num,condition,puzzles\n", "missing: solutions"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "byte 0 is not."),
+        (HEADER.encode() + b"\n0,,Bin\xe4ry,1235000000000000,4\n", "byte 45 is not."),
+        (HEADER.encode() + b"\n\x00\x00", "zero byte."),
     ],
 )
-def test_bad_files(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(content)
-    assert refusal(path).startswith(sentence)
+    assert words in refusal(path)
 
 
 # A folder
@@ -181,13 +167,10 @@ def test_a_folder_is_read_class_by_class(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == sorted([*FILES, HASHES_FILE])
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    with pytest.raises(BadInput, match=rf"must be a folder with train_binary.csv, .*; missing: {name}\.$"):
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / FILES[2]).unlink()
+    with pytest.raises(BadInput, match=rf"missing: {FILES[2]}\.$"):
         read_folder(folder, 4, 0.8)
-    with pytest.raises(BadInput, match=r"missing: train_binary.csv, train_ternary.csv"):
-        read_folder(folder / "none", 4, 0.8)
 
 
 def test_a_training_puzzle_near_a_heldout_one_is_refused(folder: Path) -> None:
@@ -196,11 +179,8 @@ def test_a_training_puzzle_near_a_heldout_one_is_refused(folder: Path) -> None:
     second.write_text(f"{HEADER}\n0,,Binary,0000000000004235,1\n1,,Binary,4351000000000000,2\n")
     (folder / "train_binary.csv").write_text(f"{HEADER}\n0,,Binary,0000123500000000,4\n")
     (folder / "train_quaternary.csv").write_text(f"{HEADER}\n0,,Quaternary,0100500000100001,1\n")
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=r"train_ternary.csv, line 3, and .*human_puzzles.csv, line 3: .* it is 0.400"):
         read_folder(folder, 4, 0.8)
-    assert str(error.value) == (
-        f"{first}, line 3, and {second}, line 3: their Jaccard distance must be above 0.8; it is 0.400."
-    )
     read_folder(folder, 4, 0.39)
 
 
@@ -228,7 +208,7 @@ def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
     return cached("key", 4, 0.8, make)
 
 
-def test_a_hit_is_what_was_made(cache: Path) -> None:
+def test_cached_puzzles_are_read_back(cache: Path) -> None:
     make = Maker()
     made, hit = fetch(make), fetch(make)
     assert make.calls == 1
@@ -238,9 +218,11 @@ def test_a_hit_is_what_was_made(cache: Path) -> None:
     assert make.calls == 2
 
 
-@pytest.mark.parametrize("name", [*FILES, HASHES_FILE])
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "binary"])
-def test_a_damaged_cache_is_made_anew(cache: Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [(HELDOUT_FILE, "cut"), (FILES[0], "changed"), (FILES[1], "gone"), (HASHES_FILE, "gone"), (HASHES_FILE, "binary")],
+)
+def test_a_damaged_cache_is_replaced(cache: Path, name: str, damage: str) -> None:
     make = Maker()
     fetch(make)
     path = cache / "key" / name
@@ -256,7 +238,7 @@ def test_a_damaged_cache_is_made_anew(cache: Path, name: str, damage: str) -> No
     assert make.calls == 2  # mended
 
 
-def test_hashes_do_not_make_bad_puzzles_good(cache: Path) -> None:
+def test_bad_puzzles_in_the_cache_are_replaced_whatever_their_hash(cache: Path) -> None:
     make = Maker()
     fetch(make)
     flipped = Puzzles(TRAINING.cells, TRAINING.classes, TRAINING.solutions % 4 + 1)
@@ -265,15 +247,22 @@ def test_hashes_do_not_make_bad_puzzles_good(cache: Path) -> None:
     assert make.calls == 2 and same(training, TRAINING)
 
 
-def test_a_cache_that_cannot_be_written_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file"))
     make = Maker()
     for calls in (1, 2):
         assert same(fetch(make)[0], TRAINING) and make.calls == calls
+    for name in ("PLACECODE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert same(fetch(make)[0], TRAINING) and make.calls == 3
 
 
-def test_a_full_disk_leaves_no_half_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: object, target: object) -> None:
         raise OSError("No space left on device")
 
@@ -286,19 +275,11 @@ def test_a_full_disk_leaves_no_half_file(cache: Path, monkeypatch: pytest.Monkey
     assert make.calls == 2
 
 
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACECODE_CACHE", "/a")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/b")
-    monkeypatch.setenv("HOME", "/c")
-    assert cache_folder() == Path("/a")
-    monkeypatch.delenv("PLACECODE_CACHE")
-    assert cache_folder() == Path("/b/placecode")
-    monkeypatch.delenv("XDG_CACHE_HOME")
+def test_the_cache_is_in_the_first_folder_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"PLACECODE_CACHE": ("/a", "/a"), "XDG_CACHE_HOME": ("/b", "/b/placecode")}
+    for name, value in (*((name, value) for name, (value, _) in variables.items()), ("HOME", "/c")):
+        monkeypatch.setenv(name, value)
+    for name, (_, folder) in variables.items():
+        assert cache_folder() == Path(folder)
+        monkeypatch.delenv(name)
     assert cache_folder() == Path("/c/.cache/placecode")
-
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    make = Maker()
-    assert same(fetch(make)[0], TRAINING) and make.calls == 1

@@ -1,4 +1,4 @@
-"""Puzzles against solvers, classes and distances written a second time here, in another way."""
+"""Puzzles beside independent solvers, classes and distances."""
 
 from __future__ import annotations
 
@@ -105,29 +105,8 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 # The solver
 
 
-@pytest.mark.parametrize(
-    ("text", "symbols"),
-    [
-        ("1235 0000 0000 0000", {4}),
-        ("5000 0000 0000 0000", {1, 2, 3, 4}),
-        ("1205 0000 0000 0000", {3, 4}),
-        ("1235 4000 0400 0000", {4}),
-        ("1235 0004 0000 0000", set()),  # nothing is left for the target
-        ("1100 0000 0000 5000", set()),  # twice in a row
-        ("1005 1000 0000 0000", set()),  # twice in a column
-        ("5230 0001 0000 0000", {1}),  # 1 fits nowhere else in the row
-        ("5230 0000 0000 0001", {1}),
-        ("5230 0002 0000 0000", {1, 4}),
-        ("1200 0003 0004 5000", set()),  # the last cell of the first row can be neither 3 nor 4
-        ("1200 0003 0000 5000", {2, 3, 4}),
-    ],
-)
-def test_solve_examples(text: str, symbols: set[int]) -> None:
-    assert solve(grid(text)) == symbols
-
-
-@pytest.mark.parametrize(("order", "count"), [(4, 400), (5, 60), (6, 12)])
-def test_solve_agrees_with_row_by_row_search(order: int, count: int) -> None:
+@pytest.mark.parametrize(("order", "count"), [(4, 150), (5, 30), (6, 6)])
+def test_solve_equals_a_search_by_rows(order: int, count: int) -> None:
     rng = np.random.default_rng(order)
     grids = np.concatenate([random_grids(rng, order, count), masked_squares(rng, order, count)])
     found = [solve(puzzle) for puzzle in grids]
@@ -142,46 +121,27 @@ def test_solve_agrees_with_row_by_row_search(order: int, count: int) -> None:
     ("text", "kind", "solution"),
     [
         ("1235 0000 0000 0000", "Binary", 4),
-        ("1000 2000 5000 4000", "Binary", 3),
-        ("1205 0000 0003 0000", "Ternary", 4),
-        ("0005 0001 0002 0003", "Binary", 4),
         ("1235 0001 0002 0000", "Binary", 4),  # Ternary too: the earlier class counts
+        ("1205 0000 0003 0000", "Ternary", 4),
         ("1205 0030 0000 0000", "Quaternary", 3),  # the other blank of the row has a 3 in its column
-        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, turned: the other blank of the column has a 3 in its row
-        ("5000 0100 0010 0001", "Quaternary", 1),
+        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, transposed
         ("5000 0100 0010 0002", None, 0),
-        ("1205 0000 0000 0000", None, 0),
-        ("5000 0000 0000 0000", None, 0),
-        ("12346 00000 00000 00000 00000", "Binary", 5),
-        ("12306 00000 00000 00004 00000", "Ternary", 5),
         ("12006 00300 00030 00000 00000", "Quaternary", 3),
-        ("12006 00300 00040 00000 00000", None, 0),
     ],
 )
-def test_classify_examples(text: str, kind: str | None, solution: int) -> None:
+def test_classify_by_hand(text: str, kind: str | None, solution: int) -> None:
     classes, solutions = classify(grid(text)[None])
     assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
 
 
 @pytest.mark.parametrize("order", [4, 5, 6])
-def test_classify_agrees_with_the_definition_and_is_a_proof(order: int) -> None:
-    cells = masked_squares(np.random.default_rng(order), order, 600)
+def test_classify_equals_the_definition_and_the_solver(order: int) -> None:
+    cells = masked_squares(np.random.default_rng(order), order, 300)
     classes, solutions = classify(cells)
     assert list(zip(classes, solutions, strict=True)) == [class_by_sets(puzzle) for puzzle in cells]
     assert set(classes) == {UNSOLVED, 0, 1, 2}
     for puzzle, solution in zip(cells[classes != UNSOLVED], solutions[classes != UNSOLVED], strict=True):
         assert solve(puzzle) == {solution}
-
-
-def test_a_class_does_not_depend_on_names_or_turns() -> None:
-    rng = np.random.default_rng(0)
-    cells = masked_squares(rng, 4, 300)
-    classes, solutions = classify(cells)
-    names = np.array([0, 3, 1, 4, 2, 5], dtype=np.uint8)
-    squares = cells.reshape(-1, 4, 4)[:, rng.permutation(4)][:, :, rng.permutation(4)].transpose(0, 2, 1)
-    other_classes, other_solutions = classify(names[squares.reshape(-1, 16)])
-    assert (other_classes == classes).all()
-    assert (other_solutions == names[solutions]).all()
 
 
 # Random squares and puzzles
@@ -212,21 +172,15 @@ def test_random_squares_are_uniform() -> None:
 
 @pytest.mark.parametrize("order", [4, 5, 6])
 def test_draw_gives_valid_puzzles_of_every_class(order: int) -> None:
-    drawn = draw(np.random.default_rng(0), order, 2_000, GIVENS[order])
+    drawn = draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
     assert drawn.order == order
     assert ((drawn.cells == order + 1).sum(axis=1) == 1).all()
     assert set(drawn.classes) == {0, 1, 2} and set(draw(np.random.default_rng(0), order, 500, (9, 9)).givens) == {9}
     assert drawn.givens.min() >= GIVENS[order][0] and drawn.givens.max() == GIVENS[order][1]
-    some = drawn[:60]
+    some = drawn[:30]
     for puzzle, kind, solution in zip(some.cells, some.classes, some.solutions, strict=True):
         assert class_by_sets(puzzle) == (kind, solution)
         assert symbols_by_rows(puzzle) == {solution}
-
-
-def test_draw_depends_on_the_generator_alone() -> None:
-    one, same, other = (draw(np.random.default_rng(seed), 5, 300, GIVENS[5]) for seed in (1, 1, 2))
-    assert (one.cells == same.cells).all()
-    assert one.cells.shape != other.cells.shape or (one.cells != other.cells).any()
 
 
 # Codes and distances
@@ -244,7 +198,7 @@ def distance_by_sets(one: Cells, other: Cells) -> Fraction:
     return 1 - Fraction(len(a & b), len(a | b))
 
 
-def test_jaccard_agrees_with_sets() -> None:
+def test_jaccard_distance_equals_that_of_sets() -> None:
     rng = np.random.default_rng(0)
     one, other = masked_squares(rng, 4, 40), masked_squares(rng, 4, 30)
     expected = [[float(distance_by_sets(a, b)) for b in other] for a in one]
@@ -252,8 +206,8 @@ def test_jaccard_agrees_with_sets() -> None:
     assert (np.diag(jaccard_distances(one, one)) == 0).all()
 
 
-@pytest.mark.parametrize("distance", [Fraction(7, 10), Fraction(3, 4), Fraction(4, 5), Fraction(9, 10)])
-def test_apart_is_strict(distance: Fraction) -> None:
+@pytest.mark.parametrize("distance", [Fraction(3, 4), Fraction(4, 5)])
+def test_apart_excludes_the_distance_itself(distance: Fraction) -> None:
     rng = np.random.default_rng(1)
     one, other = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
     nearest = [min(distance_by_sets(a, b) for b in other) for a in one]

@@ -1,4 +1,4 @@
-"""Recordings as files: every format gives the same numbers, and each kind of bad file gets its own sentence."""
+"""Recordings as files: every format gives the same numbers, and bad files are refused."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_every_format_gives_the_same_numbers(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["p{}.npy", "p{}.mat", "bare{}.csv", "v73_p{}.mat"])
-def test_region_by_time_is_turned(tmp_path: Path, kind: str) -> None:
+def test_region_by_time_is_transposed(tmp_path: Path, kind: str) -> None:
     files = [write(tmp_path / kind.format(i), table(i).T) for i in range(3)]
     for orientation, regions in (("region-time", None), ("auto", REGIONS)):
         for i, person in enumerate(read(files, orientation=orientation, regions=regions)):
             np.testing.assert_array_equal(person.values, table(i))
 
 
-def test_cifti_has_its_own_orientation(tmp_path: Path) -> None:
+def test_cifti_knows_its_orientation(tmp_path: Path) -> None:
     path = tmp_path / "p.ptseries.nii"
     write_cifti(path, table(), NAMES, turned=True)
     (person,) = read([path])
@@ -143,57 +143,52 @@ def test_missing_values_of_text_are_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    ("name", "content", "words"),
     [
         ("p.csv", b"x,y\n1,2\n3\n", "A, line 3: must have 2 values; got 1."),
         ("p.csv", b"x,y\n1,2\n3,four\n", "A, line 3: every value must be a number; got 'four'."),
-        ("p.csv", b"x,y\n", "A must have a row for each time point, or for each region; it has 1."),
-        (
-            "p.csv",
-            b"region\na\nb\n",
-            "A must hold a table of numbers with two sides, time and region of one person; got",
-        ),
-        ("p.csv", b"1,2\n\xff,3\n", "A must be a text file in UTF-8; byte 4 is not."),
+        ("p.csv", b"x,y\n", "A must have a row for each time point"),
+        ("p.csv", b"region\na\nb\n", "A must hold a table of numbers with two sides"),
+        ("p.csv", b"1,2\n\xff,3\n", "byte 4 is not."),
         ("p.csv", b"", "A is empty."),
-        ("p.npy", b"\x00\x01 nothing", "A must be a whole .npy file of plain numbers"),
-        ("p.ptseries.nii", b"\x00\x01 nothing", "A must be a whole .ptseries.nii file of plain numbers"),
-        ("p.xlsx", b"1", f"The format of A must be one of {', '.join(FORMATS)}; got '.xlsx'."),
-        ("p.dtseries.nii", b"1", f"The format of A must be one of {', '.join(FORMATS)}; got '.nii'."),
+        ("p.npy", b"\x00\x01 nothing", "A must be a whole .npy file"),
+        ("p.ptseries.nii", b"\x00\x01 nothing", "A must be a whole .ptseries.nii file"),
+        ("p.xlsx", b"1", "got '.xlsx'."),
+        ("p.dtseries.nii", b"1", "got '.nii'."),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     if name.endswith(".ptseries.nii"):
         pytest.importorskip("nibabel", reason=EXTRA)
-    assert refusal(lambda: read_table(path), path).startswith(sentence)
+    assert words in refusal(lambda: read_table(path), path)
 
 
-def test_arrays_of_recordings_have_two_sides(tmp_path: Path) -> None:
-    np.savez(tmp_path / "p.npz", one=table(), mask=table() > 100, tr=2.0)  # one table: a mask is none
+def test_a_recording_has_two_axes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", one=table(), mask=table() > 100, tr=2.0)  # a mask is not a recording
     np.testing.assert_array_equal(read_table(tmp_path / "p.npz").values, table())
     np.save(tmp_path / "p.npy", np.zeros((3, TIMES, REGIONS)))
-    sides = "must hold a table of numbers with two sides, time and region of one person; got"
-    assert f"{sides} float64 of shape (3, 60, 5)" in refusal(lambda: read_table(tmp_path / "p.npy"))
-    assert f"{sides} float64 of shape ()" in refusal(lambda: read_table(tmp_path / "p.npz", "tr"))
+    assert "float64 of shape (3, 60, 5)" in refusal(lambda: read_table(tmp_path / "p.npy"))
+    assert "float64 of shape ()" in refusal(lambda: read_table(tmp_path / "p.npz", "tr"))
     assert "key is for files of" in refusal(lambda: read_table(tmp_path / "p.npy", "tc"))
 
 
 # Folders and people
 
 
-def test_a_folder_a_pattern_and_a_list_are_the_same(tmp_path: Path) -> None:
+def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path: Path) -> None:
     files = people(tmp_path)
     (tmp_path / "README.txt").write_text("not a recording")
     (tmp_path / ".hidden.npy").write_text("neither")
     assert find(tmp_path) == find(str(tmp_path)) == find(f"{tmp_path}/*.npy") == find(files) == files
     assert find(files[1]) == [files[1]]
     (tmp_path / "networks.tsv").write_text("a\n")
-    assert "one format; got .npy, .tsv: a pattern such as 'A/*.npy'" in refusal(lambda: find(tmp_path), tmp_path)
-    assert refusal(lambda: find(f"{tmp_path}/*.mat"), tmp_path) == "A/*.mat matches no file."
+    assert "one format; got .npy, .tsv" in refusal(lambda: find(tmp_path))
+    assert "matches no file" in refusal(lambda: find(f"{tmp_path}/*.mat"))
 
 
-def test_folders_of_people(tmp_path: Path) -> None:
+def test_people_in_folders_of_their_own(tmp_path: Path) -> None:
     assert "must be a folder with recordings" in refusal(lambda: find(tmp_path))
     for i in range(3):
         (tmp_path / f"sub-{i}").mkdir()
@@ -201,47 +196,41 @@ def test_folders_of_people(tmp_path: Path) -> None:
     recordings = read(tmp_path, orientation="time-region")
     assert [person.person for person in recordings] == ["sub-0/rest", "sub-1/rest", "sub-2/rest"]
     a, b = find(tmp_path)[:2]
-    twice = refusal(lambda: read([a, b, a], orientation="time-region"), a)
-    assert twice == "Every person must have one file; got A and A."
+    assert "one file; got A and A." in refusal(lambda: read([a, b, a], orientation="time-region"), a)
 
 
 # Which side is time
 
 
-def test_the_side_that_all_share_is_that_of_regions(tmp_path: Path) -> None:
+def test_the_axis_that_all_files_share_is_that_of_regions(tmp_path: Path) -> None:
     files = [write(tmp_path / f"p{i}.npy", table(i, times=TIMES + i)) for i in range(3)]
     turned = [write(tmp_path / f"q{i}.npy", table(i, times=TIMES + i).T) for i in range(3)]
     for paths in (files, turned):
         assert [person.values.shape for person in read(paths)] == [(60, 5), (61, 5), (62, 5)]
-    assert "since A is 60 x 5 and the people differ in the side of regions alone" in refusal(
-        lambda: read(files, orientation="region-time"), files[0]
-    )
-    assert read(files, orientation="time-region", regions=5)[2].values.shape == (62, 5)
+    assert "since A is 60 x 5" in refusal(lambda: read(files, orientation="region-time"), files[0])
 
 
-def test_the_orientation_may_be_unknown_or_wrong(tmp_path: Path) -> None:
-    files = people(tmp_path)
-    assert "Which side is time cannot be told, since all files are 60 x 5" in refusal(lambda: read(files))
+def test_unknown_and_wrong_orientations_are_refused(tmp_path: Path) -> None:
+    files, square = people(tmp_path), people(tmp_path, "square{}.npy", times=5)
     assert len(read(files, regions=5)) == len(read(files, orientation="time-region")) == 3
-    square = people(tmp_path, "square{}.npy", times=5)
-    assert "Which side is time cannot be told" in refusal(lambda: read(square, regions=5))
-    wrong = refusal(lambda: read(files, orientation="region-time", regions=5), files[0])
-    assert wrong == "orientation must be 'time-region', since A is 60 x 5 and 5 regions are known; got 'region-time'."
-    assert "orientation must be one of" in refusal(lambda: read(files, orientation="sideways"))
-
-
-def test_the_orientation_of_a_file_counts(tmp_path: Path) -> None:
-    named = people(tmp_path, "p{}.csv")
+    named = people(tmp_path, "p{}.csv")  # names of columns show the orientation
     assert read(named)[0].values.shape == (60, 5)
-    assert "The orientation of A is 'time-region'" in refusal(lambda: read(named, orientation="region-time"), named[0])
     (tmp_path / "other.csv").write_text("a,1,2,3\nb,4,5,6\n")
-    assert "same orientation" in refusal(lambda: read([*named, tmp_path / "other.csv"]))
+    for paths, options, words in (
+        (files, {}, "Which side is time cannot be told"),
+        (square, {"regions": 5}, "Which side is time cannot be told"),
+        (files, {"orientation": "region-time", "regions": 5}, "since A is 60 x 5 and 5 regions are known"),
+        (files, {"orientation": "sideways"}, "orientation must be one of"),
+        (named, {"orientation": "region-time"}, "is 'time-region'; got 'region-time'"),
+        ([*named, tmp_path / "other.csv"], {}, "same orientation"),
+    ):
+        assert words in refusal(lambda: read(paths, **options), files[0])  # noqa: B023
 
 
 # Regions that differ
 
 
-def test_shapes_that_differ_between_people(tmp_path: Path) -> None:
+def test_shapes_that_differ_between_people_are_refused(tmp_path: Path) -> None:
     a = write(tmp_path / "a.npy", table(0))
     b = write(tmp_path / "b.npy", table(1, regions=6), ())
     c = write(tmp_path / "c.npy", table(2, times=61, regions=6), ())
@@ -251,7 +240,7 @@ def test_shapes_that_differ_between_people(tmp_path: Path) -> None:
     assert len(read([b, c])) == 2
 
 
-def test_names_that_differ_between_people(tmp_path: Path) -> None:
+def test_names_that_differ_between_people_are_refused(tmp_path: Path) -> None:
     a, b, c = people(tmp_path, "p{}.csv")
     bare = write(tmp_path / "bare.csv", table(2))
     assert len(read([a, b, c])) == 3
@@ -263,16 +252,15 @@ def test_names_that_differ_between_people(tmp_path: Path) -> None:
 # What is not installed
 
 
-def test_a_missing_package_is_named_with_its_install_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str, *_: object) -> object:
         raise ImportError(name)
 
-    line = "which is not installed: pip install 'placecode[brain]'."
     monkeypatch.setattr(importlib, "import_module", absent)
     for name, package in (("p.h5", "h5py"), ("p.ptseries.nii", "nibabel")):
         path = tmp_path / name
         path.write_text("something")
-        assert refusal(lambda: read_table(path), path) == f"Reading A needs the package {package}, {line}"  # noqa: B023
+        assert f"needs the package {package}" in refusal(lambda: read_table(path))  # noqa: B023
     monkeypatch.undo()
-    assert refusal(lambda: package_folder("no_such_package", "It")) == f"It needs the package no_such_package, {line}"
+    assert "needs the package no_such_package" in refusal(lambda: package_folder("no_such_package", "It"))
     assert needed("json", "It").loads("1") == 1 and package_folder("json", "It").name == "json"

@@ -41,7 +41,7 @@ def test_every_format_gives_the_same_sheet(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
 @pytest.mark.parametrize("groups", [None, "who", "day"])
-def test_names_groups_and_categories_are_the_same_wherever_they_can_be(
+def test_every_format_with_names_gives_the_same_groups_and_categories(
     tmp_path: Path, kind: str, groups: str | None
 ) -> None:
     table = frame(ROWS) if groups == "day" else frame(ROWS).drop(columns="day")
@@ -57,21 +57,10 @@ def test_names_groups_and_categories_are_the_same_wherever_they_can_be(
         assert sheet.groups is None
         return
     assert groups not in sheet.names and sheet.groups is not None and sheet.groups.dtype == np.int64
-    told = [sheet.group_names[code] for code in sheet.groups]
+    names = [sheet.group_names[code] for code in sheet.groups]
     wanted = table["who"] if groups == "who" else [str(day)[:10] for day in table["day"]]
-    assert told == list(wanted)
+    assert names == list(wanted)
     assert list(dict.fromkeys(sheet.groups.tolist())) == list(range(len(sheet.group_names)))  # of first appearance
-
-
-def test_groups_of_an_array_are_a_column_by_its_number(tmp_path: Path) -> None:
-    values = numbers(ROWS).to_numpy(copy=True)
-    values[:, 2] = np.arange(ROWS) // 20 + 5
-    np.save(tmp_path / "t.npy", values)
-    sheet = read_sheet(tmp_path / "t.npy", groups="channel 3")
-    assert sheet.group_names == ("5", "6", "7")
-    assert sheet.names == ("channel 1", "channel 2", "channel 4", "channel 5", "channel 6", "channel 7")
-    np.testing.assert_array_equal(sheet.values, np.delete(values, 2, axis=1).astype(np.float32))
-    assert same(sheet, sheet_of(values, groups="channel 3"))
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.int16, np.int64, np.uint8, ">f4", np.longdouble, bool])
@@ -96,7 +85,7 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
 @pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
-def test_what_varies_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+def test_small_variation_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
     """Float32 holds 100000000 and 100000008, and nothing between them."""
     table = numbers(ROWS)
     plain = np.random.default_rng(0).normal(size=ROWS)
@@ -111,7 +100,7 @@ def test_what_varies_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, of
     np.testing.assert_array_equal(again.offsets, sheet.offsets)
 
 
-def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
+def test_rounding_beside_an_offset_is_ignored() -> None:
     values = np.ones((ROWS, 3)) * [0.1, 3e7, 1e4]
     values[::2, 0] += 1e-17
     values[::2, 1] += np.spacing(3e7) * 4
@@ -122,7 +111,7 @@ def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
         assert not sheet_of(each).offsets.any()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.lists(
         st.lists(st.one_of(st.none(), st.floats(-1e30, 1e30), st.integers(-(10**9), 10**9)), min_size=5, max_size=5),
@@ -131,7 +120,7 @@ def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
     ),
     sign=st.sampled_from(",;\t"),
 )
-def test_a_text_is_read_as_python_reads_it(tmp_path_factory: pytest.TempPathFactory, rows: Any, sign: str) -> None:
+def test_text_numbers_equal_pythons(tmp_path_factory: pytest.TempPathFactory, rows: Any, sign: str) -> None:
     path = tmp_path_factory.mktemp("text") / "t.csv"
     full = [[1.0] * 5, *rows, *rows[: len(rows)], *[[0] * 5] * 200]  # so that no more than half is missing
     lines = [sign.join("" if cell is None else repr(cell) for cell in row) for row in full]
@@ -148,7 +137,7 @@ def text(path: Path, first: list[str], row: Callable[[int], str], rows: int = RO
     return path
 
 
-def test_a_header_is_told_from_values(tmp_path: Path) -> None:
+def test_headers_are_recognized(tmp_path: Path) -> None:
     path, named = tmp_path / "t.csv", ("a", "b", "c", "d", "e")
     none = tuple(f"channel {i}" for i in range(1, 6))
     plain = lambda i: f"{i},2,3,{i * i},5"  # noqa: E731
@@ -173,7 +162,7 @@ def test_a_header_is_told_from_values(tmp_path: Path) -> None:
     assert read_sheet(path).names == named
 
 
-def test_the_index_of_a_frame_is_no_channel(tmp_path: Path) -> None:
+def test_the_index_of_a_frame_is_not_a_channel(tmp_path: Path) -> None:
     table = numbers(ROWS)
     table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")
     table.to_parquet(tmp_path / "t.parquet")
@@ -182,14 +171,14 @@ def test_the_index_of_a_frame_is_no_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["", "n/a", "NA", "nan", "NaN", "Null", "NONE", "  "])
-def test_what_is_missing(tmp_path: Path, missing: str) -> None:
+def test_missing_values_of_text(tmp_path: Path, missing: str) -> None:
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{missing if i == 7 else ' 1e1 '},+3,.5,6")
     values = read_sheet(path).values
     assert np.isnan(values[7, 1]) and np.isnan(values).sum() == 1
     np.testing.assert_array_equal(values[8], np.float32([8, 10, 3, 0.5, 6]))
 
 
-def test_what_is_missing_in_a_frame() -> None:
+def test_missing_values_of_a_frame() -> None:
     table = pd.DataFrame(
         {"a": [1, None, pd.NA, np.nan, "n/a", "", Decimal("2.5")], "b": [True, False, None] + [1 > 0] * 4}
     )
@@ -208,7 +197,7 @@ def test_what_is_missing_in_a_frame() -> None:
     assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
 
 
-def test_a_declared_category_is_one_whatever_its_values(tmp_path: Path) -> None:
+def test_declared_categories_of_any_values(tmp_path: Path) -> None:
     """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
     table = numbers(ROWS)
     for name, values in (
@@ -250,24 +239,15 @@ def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
 
 
-def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Path) -> None:
-    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},w{i % 20:02},{'true' if i % 3 else 'FALSE'},d,{i}")
-    sheet = read_sheet(path)
-    assert sheet.categories == {1: tuple(f"w{i:02}" for i in range(20)), 3: ("d",)}
-    np.testing.assert_array_equal(sheet.values[:, 2], np.float32([i % 3 > 0 for i in range(ROWS)]))
+def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{'true' if i % 3 else 'FALSE'},d,{i}")
+    np.testing.assert_array_equal(read_sheet(path).values[:, 2], np.float32([i % 3 > 0 for i in range(ROWS)]))
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{['true', 'false', 'unknown'][i % 3]},4,{i}")
     assert read_sheet(path).categories == {2: ("false", "true", "unknown")}
 
 
-def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
-    path = text(tmp_path / "t.csv", ['a,"b\n2","c,c",d,e'], lambda i: f'{i},"{i}","x, y","say ""so""",5')
-    sheet = read_sheet(path)
-    assert sheet.names == ("a", "b\n2", "c,c", "d", "e") and sheet.categories == {2: ("x, y",), 3: ('say "so"',)}
-    np.testing.assert_array_equal(sheet.values[:, 1], np.arange(ROWS))
-
-
 @pytest.mark.parametrize("first", [0, 1])
-def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
+def test_numbers_as_names_of_channels(tmp_path: Path, first: int) -> None:
     """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
     names = tuple(str(i + first) for i in range(7))
     table = numbers(ROWS).set_axis(list(names), axis=1)
@@ -304,7 +284,7 @@ def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(hidden, [[np.nan, 1], [1, 1]])
 
 
-def test_an_array_of_the_user_is_never_changed_nor_shared(tmp_path: Path) -> None:
+def test_arrays_of_the_user_are_not_changed(tmp_path: Path) -> None:
     values = np.ones((3, 2), dtype=np.float32)
     sheet_of(values).values[0, 0] = 7
     assert (values == 1).all()
@@ -331,11 +311,10 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
     pairs = table.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1)
     assert sheet_of(pairs, groups=("b", 1)).group_names == ("2", "6", "10")
     assert sheet_of(table, groups=("x", "y", "x")).group_names == ("x", "y")  # a group for each row
-    for data in (table, table.to_numpy()):
-        for wrong in (7, 1.5, pd.NA, np.array(3)):
-            assert refusal(lambda: sheet_of(data, groups=wrong)) == (  # noqa: B023
-                f"groups must be the name of a column of data, or the group of each row; got {wrong!r}."
-            )
+    for wrong in (7, 1.5, np.array(3)):
+        with pytest.raises(BadInput) as error:
+            sheet_of(table, groups=wrong)
+        assert error.value.name == "groups" and error.value.given is wrong
 
 
 def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

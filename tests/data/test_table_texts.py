@@ -29,18 +29,15 @@ def table(rows: int = ROWS) -> pd.DataFrame:
 @pytest.mark.parametrize("sign", [";", "\t"])
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("quoting", [0, 1])
-def test_decimal_commas_are_told_of(tmp_path: Path, sign: str, header: bool, quoting: int) -> None:
+def test_decimal_commas_are_refused(tmp_path: Path, sign: str, header: bool, quoting: int) -> None:
     path, data = tmp_path / "t.csv", table()
     data.to_csv(path, sep=sign, decimal=",", index=False, header=header, quoting=quoting)  # type: ignore[call-overload]
-    name, first = ("a" if header else "channel 1"), f"{data.iloc[0, 0]:g}".replace(".", ",")
-    assert refusal(lambda: read_sheet(path), tmp_path) == (
-        f"t.csv, line {1 + header}: column {name!r} must hold numbers with a decimal point; "
-        f"got the decimal comma of {first!r}."
-    )
+    message = refusal(lambda: read_sheet(path), tmp_path)
+    assert message.startswith(f"t.csv, line {1 + header}: column ") and "decimal comma" in message
 
 
 @pytest.mark.parametrize("cells", [["0,5", "-1,5"], ["1", "0,5"], ["", ",5"]])  # two words would be a category
-def test_decimal_commas_are_refused_where_they_are_few(tmp_path: Path, cells: list[str]) -> None:
+def test_few_decimal_commas_are_refused(tmp_path: Path, cells: list[str]) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{cells[i % 2]}\n" for i in range(ROWS)))
     for act in (lambda: read_sheet(path), lambda: sheet_of(pd.DataFrame({"e": pd.Series(cells * 2, dtype=object)}))):
@@ -78,7 +75,7 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
         (np.arange(ROWS) * 0.7 + 1e5).astype(np.float32).astype(np.float64),  # rounded by float32
     ],
 )
-def test_times_are_no_channel(
+def test_a_first_column_of_times_is_not_a_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, values: np.ndarray, piece: int
 ) -> None:
     monkeypatch.setattr(table_sources, "PIECE", piece)
@@ -105,7 +102,7 @@ def test_times_are_no_channel(
         np.full(ROWS, 3),
     ],
 )
-def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path, values: np.ndarray) -> None:
+def test_uneven_times_are_a_channel_with_a_warning(tmp_path: Path, values: np.ndarray) -> None:
     data = table()
     data.insert(0, "time", values)
     sentence = "is used as a channel, because it does not count the rows evenly: remove it if it is not a channel"
@@ -122,7 +119,7 @@ def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path
 
 
 @pytest.mark.parametrize("piece", [200, 2**22])
-def test_spaces_before_quotes_mean_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+def test_spaces_before_quotes_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     monkeypatch.setattr(table_sources, "PIECE", piece)
     plain, spaced = tmp_path / "p.csv", tmp_path / "s.csv"
     rows = [f'{i},"{i}","x, y","say ""so""","wind\n{i % 3}"' for i in range(ROWS)]

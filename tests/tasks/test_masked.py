@@ -35,11 +35,11 @@ def rows(task: Masked, split: str, e: int = 1) -> torch.Tensor:
     return torch.arange(task.rows(split)).expand(e, -1)
 
 
-def test_hidden_values_are_zero_and_marked_and_the_others_are_as_they_are() -> None:
+def test_hidden_values_are_zero_and_marked() -> None:
     task = Numbers().bind(members(0))
     for step in (None, 0):
-        asked = rows(task, "train") if step is None else torch.arange(T).expand(1, -1)
-        inputs, targets = task.batch("train", asked, step)
+        indices = rows(task, "train") if step is None else torch.arange(T).expand(1, -1)
+        inputs, targets = task.batch("train", indices, step)
         mark = inputs[..., 1].bool()
         assert torch.equal(inputs[..., 1], targets[..., 1])
         assert (inputs[..., 0][mark] == 0).all()
@@ -47,7 +47,7 @@ def test_hidden_values_are_zero_and_marked_and_the_others_are_as_they_are() -> N
         assert torch.equal(targets[0, :T, :, 0], 10.0 * torch.arange(T)[:, None] + torch.arange(N))
 
 
-def test_at_evaluation_every_example_is_asked_at_every_share_and_all_members_alike() -> None:
+def test_evaluation_hides_every_share_alike_for_all_members() -> None:
     task = Numbers().bind(members(0, 1, hidden=0.2))
     inputs, _ = task.batch("test", rows(task, "test", 2))
     hidden = inputs[..., 1].sum(-1)
@@ -60,16 +60,16 @@ def test_at_evaluation_every_example_is_asked_at_every_share_and_all_members_ali
     assert not torch.equal(other[..., 1], inputs[..., 1])  # another split, other questions
 
 
-def test_in_training_each_member_hides_its_own_share_of_channels_anew_at_every_step() -> None:
-    pupils = [*members(0, 1, hidden=0.5), *members(0, hidden=0.17)]
-    task = Numbers().bind(pupils)
-    asked = torch.arange(8).expand(3, -1)
-    first, second = (task.batch("train", asked, step)[0][..., 1] for step in (0, 1))
+def test_training_hides_new_channels_at_every_step() -> None:
+    stacked = [*members(0, 1, hidden=0.5), *members(0, hidden=0.17)]
+    task = Numbers().bind(stacked)
+    indices = torch.arange(8).expand(3, -1)
+    first, second = (task.batch("train", indices, step)[0][..., 1] for step in (0, 1))
     assert [set(each.sum(-1).tolist()) for each in first] == [{3.0}, {3.0}, {1.0}]
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
     assert ((first[2] == 1) <= (first[0] == 1)).all()  # the same seed draws the same order, and hides fewer of it
-    alone = Numbers().bind(pupils[1:2]).batch("train", asked[:1], torch.tensor(0))[0][..., 1]
+    alone = Numbers().bind(stacked[1:2]).batch("train", indices[:1], torch.tensor(0))[0][..., 1]
     assert torch.equal(alone[0], first[1])
 
 
@@ -80,7 +80,7 @@ def test_every_channel_is_hidden_equally_often() -> None:
     assert (found - 0.5).abs().max() < 5 * 0.5 / (4 * 50 * T) ** 0.5
 
 
-def test_windows_begin_within_a_recording_and_never_leave_it() -> None:
+def test_windows_stay_within_a_recording() -> None:
     task = Numbers(window=3)
     starts = task.splits["train"].targets
     assert starts.tolist() == [*range(23), *range(25, 38)]
@@ -89,13 +89,13 @@ def test_windows_begin_within_a_recording_and_never_leave_it() -> None:
     assert (task.features, task.outputs, len(task.splits["train"])) == (4, 3, 36)
 
 
-def test_a_member_lives_in_the_world_of_its_seed() -> None:
+def test_the_seed_of_a_member_chooses_its_world() -> None:
     task = Numbers(worlds=3).bind(members(0, 2, 4))
     values = task.values("test", torch.zeros(3, 1, dtype=torch.int64))
     assert values[:, 0, 0, 0].tolist() == [0.0, 2000.0, 1000.0]
 
 
-def test_the_loss_is_that_of_hidden_channels_alone() -> None:
+def test_only_hidden_channels_count_in_the_loss() -> None:
     task = Numbers(window=2).bind(members(0))
     inputs, targets = task.batch("test", rows(task, "test"))
     mark = inputs[..., -1:]
@@ -109,14 +109,14 @@ def test_the_loss_is_that_of_hidden_channels_alone() -> None:
     assert found[0, 0].item() == pytest.approx(4.5) and found[0, 1:].abs().max() == 0
 
 
-def test_metrics_are_told_by_share_and_never_pooled() -> None:
-    task, own = Numbers(), members(0, 1)
-    trainer = Trainer(stack_for(own, task), task, 0)
-    table = {(row["split"], row["condition"]) for row in trainer.evaluate()}
-    assert table == {(split, f"hidden {share}") for split in ("train", "test") for share in (0.5, 0.9)}
+def test_metrics_are_reported_by_share_of_hidden_channels() -> None:
+    task = Numbers()
+    trainer = Trainer(stack_for(members(0, 1), task, fast=False), task, 0)
+    conditions = {(row["split"], row["condition"]) for row in trainer.evaluate()}
+    assert conditions == {(split, f"hidden {share}") for split in ("train", "test") for share in (0.5, 0.9)}
 
 
-def test_of_a_long_training_set_the_first_examples_are_evaluated() -> None:
+def test_evaluation_of_long_training_sets_is_limited() -> None:
     long = Numbers()
     data = recordings([np.zeros((1, MAX_TRAINING_EXAMPLES + 9, N))])
     long.splits = {"train": data, "test": data}
@@ -124,17 +124,17 @@ def test_of_a_long_training_set_the_first_examples_are_evaluated() -> None:
     assert long.rows("test") == 2 * len(data) == len(long.condition("test"))
 
 
-def test_a_ramp_hides_one_channel_at_first_and_all_of_the_share_at_its_end() -> None:
+def test_a_ramp_hides_from_one_channel_to_the_full_share() -> None:
     """Five of six in the end: 1 + 4 (step + 1) / 10, rounded down, until step 9."""
     task = Numbers().bind([*members(0, 0, hidden=0.9), *members(0, 1, hidden=0.9, ramp=10)])
-    asked = torch.arange(T).expand(4, -1)
+    indices = torch.arange(T).expand(4, -1)
     seen = []
     for step in range(12):
-        inputs, targets = task.batch("train", asked, step)
+        inputs, targets = task.batch("train", indices, step)
         count = inputs[..., 1].sum(-1)  # (e, b)
         assert (count == count[:, :1]).all()
         seen.append(count[:, 0].int().tolist())
-        in_a_graph = task.batch("train", asked, torch.tensor(step))
+        in_a_graph = task.batch("train", indices, torch.tensor(step))
         assert torch.equal(in_a_graph[0], inputs) and torch.equal(in_a_graph[1], targets)
         assert torch.equal(inputs[0], inputs[2]) == (step >= 9)  # then as if there had been none
     plain, same, ramped, other = zip(*seen, strict=True)
@@ -142,21 +142,15 @@ def test_a_ramp_hides_one_channel_at_first_and_all_of_the_share_at_its_end() -> 
     assert ramped == other == (1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5)
 
 
-def test_a_task_that_is_cut_short_asks_as_before() -> None:
-    task = Numbers().first(3).bind(members(0))
-    assert (len(task.splits["train"]), task.rows("test"), task.tokens) == (3, 6, N)
-    assert task.batch("test", rows(task, "test"))[0].shape == (1, 6, N, 2)
-
-
-def test_a_member_trains_alike_alone_and_among_others() -> None:
+def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
     task = Numbers(worlds=2)
     scaled = {name: recordings([split.inputs.numpy() / 1000]) for name, split in task.splits.items()}
     task.splits = scaled
-    pupils = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
-    stack = stack_for(pupils, task, dtype=torch.float64)
-    together = Trainer(stack, task, 20)
-    lone = Trainer(stack_for(pupils[3:], task, dtype=torch.float64), task, 20)
-    for _ in range(20):
+    stacked = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
+    stack = stack_for(stacked, task, dtype=torch.float64)
+    together = Trainer(stack, task, 8)
+    lone = Trainer(stack_for(stacked[3:], task, dtype=torch.float64), task, 8)
+    for _ in range(8):
         losses, own = together.update(), lone.update()
     assert losses[3].item() == pytest.approx(own.item(), abs=1e-9)
     assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
@@ -165,18 +159,15 @@ def test_a_member_trains_alike_alone_and_among_others() -> None:
 # Several data sets
 
 
-def test_every_member_meets_its_own_data_set() -> None:
+def test_every_member_has_its_data_set() -> None:
     task = Several({"small": Numbers(), "large": Numbers(n=9)})
     assert [task.part(name).tokens for name in ("small", "large")] == [6, 9]
     assert task.first(2).part("large").rows("test") == 4
     assert set(task.describe()["parts"]) == {"small", "large"}
-    with pytest.raises(BadInput, match=r"^data must be one of small, large; got 'other'\.$"):
+    with pytest.raises(BadInput) as error:
         task.part("other")
-    with pytest.raises(BadInput, match=r"^a study must have at least one data set; got none\.$"):
+    assert (error.value.name, error.value.given) == ("data", "other")
+    with pytest.raises(BadInput, match="at least one data set"):
         Several({})
-
-
-def test_members_of_other_data_sets_do_not_stack() -> None:
-    pair = [*members(0, data="small"), *members(0, data="large")]
     with pytest.raises(BadInput, match="the same shape"):
-        stack_for(pair, Numbers())
+        stack_for([*members(0, data="small"), *members(0, data="large")], Numbers())

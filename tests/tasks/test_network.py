@@ -43,49 +43,33 @@ def radius(block: np.ndarray) -> float:
 def task() -> Network:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the default has nothing to complain of
-        return Network(worlds=3)
+        return Network(worlds=2)
 
 
-# The prototype
-
-
-def test_the_default_is_the_prototype(task: Network) -> None:
-    assert data(task).shape == (3, 20_000, 100) and data(task, "test").shape == (3, 2_000, 100)
+def test_the_default_has_the_cohesion_of_the_prototype(task: Network) -> None:
+    assert data(task).shape == (2, 20_000, 100) and data(task, "test").shape == (2, 2_000, 100)
     assert task.labels is not None and np.bincount(task.labels).tolist() == [20] * 5
-    found = np.array([cohesion(world, task.labels) for world in data(task)])
-    assert np.abs(found[:, 0] - 0.29).max() < 0.04 and np.abs(found.mean(axis=0) - (0.29, 0.0)).max() < 0.02
-    assert np.abs(found[:, 1]).max() < 0.05
-    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 3, 1, (0.5, 0.9))
-    assert task.positions is None and task.token_names[:2] == ("node 1", "node 2") and len(task.token_names) == 100
+    inside, across = np.array([cohesion(world, task.labels) for world in data(task)]).T
+    assert np.abs(inside - 0.29).max() < 0.04 and np.abs(across).max() < 0.05
+    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
 
 
-def test_half_of_the_nodes_tell_of_the_others_as_in_the_prototype(task: Network) -> None:
-    errors = []
-    for train, test in zip(data(task).astype(float), data(task, "test").astype(float), strict=True):
-        covariance = np.cov(train, rowvar=False)
-        seen, hidden = np.split(np.random.default_rng(0).permutation(100), 2)
-        slopes = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, hidden)])
-        errors.append(np.square(test[:, hidden] - test[:, seen] @ slopes).mean())
-    assert abs(np.mean(errors) - 0.758) < 0.03
-
-
-def test_what_is_kept_gives_the_data(task: Network) -> None:
-    """All but noise of standard deviation 0.3 is tanh(W x): regress the data on it, and that is what is left."""
+def test_the_weights_of_a_task_generate_its_data(task: Network) -> None:
+    """The data are tanh(W x) plus noise of standard deviation 0.3, so that is the deviation of the residuals."""
     world = data(task)[1, :5_000].astype(float)
     deviation = np.ones(100)
-    for _ in range(20):  # the data are standardized: find the scale that explains them, as a fixed point
+    for _ in range(20):  # the data are standardized: the scale that explains them is a fixed point
         drive = np.tanh((world[:-1] * deviation) @ task.weights[1, 0].T)
         deviation = np.sqrt(drive.var(axis=0) + 0.3**2)
-    left = world[1:] * deviation - drive
-    assert np.abs(left.std(axis=0) - 0.3).max() < 0.015
-    wrong = world[1:] * deviation - np.tanh((world[:-1] * deviation) @ task.weights[2, 0].T)
-    assert wrong.std(axis=0).mean() > 0.35
+    assert np.abs((world[1:] * deviation - drive).std(axis=0) - 0.3).max() < 0.015
+    wrong = np.tanh((world[:-1] * deviation) @ task.weights[0, 0].T)
+    assert (world[1:] * deviation - wrong).std(axis=0).mean() > 0.35
 
 
 # The graph
 
 
-def test_blocks_have_the_spectral_radius_that_was_asked_for() -> None:
+def test_blocks_have_the_spectral_radius_of_the_option() -> None:
     weights = graph(rngs(3), LABELS, density=(0.3, 0.1), strength=(0.7, 0.05), lag=3)
     assert weights.shape == (3, 3, 60, 60)
     for world in weights.sum(axis=1):
@@ -95,7 +79,7 @@ def test_blocks_have_the_spectral_radius_that_was_asked_for() -> None:
             assert (world[np.ix_(inside, inside)] >= 0).all()
 
 
-def test_edges_are_as_dense_and_as_strong_as_asked_for() -> None:
+def test_edges_have_the_density_and_strength_of_the_options() -> None:
     labels = np.repeat(np.arange(4), 100)
     (weights,) = graph(rngs(1), labels, density=(0.3, 0.1), strength=(1.0, 0.05))[:, 0]
     same = labels[:, None] == labels
@@ -127,7 +111,7 @@ def test_a_cluster_without_a_loop_is_drawn_again() -> None:
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 @pytest.mark.parametrize("lag", [1, 3])
-def test_each_state_follows_from_those_before(nonlinearity: str, lag: int) -> None:
+def test_states_follow_the_equation(nonlinearity: str, lag: int) -> None:
     weights = graph(rngs(2), LABELS, strength=(0.9, 0.05), lag=lag)
     states = simulate(rngs(2, 1), weights, 50, gain=1.1, noise=0.0, nonlinearity=nonlinearity)
     shape = {"tanh": np.tanh, "linear": lambda x: x, "relu": lambda x: np.minimum(np.maximum(x, 0), 1)}[nonlinearity]
@@ -141,7 +125,7 @@ def test_each_state_follows_from_those_before(nonlinearity: str, lag: int) -> No
         assert states.min() >= 0 and states.max() <= 1
 
 
-def test_what_is_not_signal_is_white_noise() -> None:
+def test_the_residual_is_white_noise() -> None:
     weights = graph(rngs(2), LABELS, lag=2)
     states = simulate(rngs(2, 1), weights, 5_000, noise=0.2)
     left = states[:, 2:] - signal(weights, states)
@@ -152,7 +136,7 @@ def test_what_is_not_signal_is_white_noise() -> None:
 # Seeds and worlds
 
 
-def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     one, three = Network(**SMALL, worlds=1, lag=2), Network(**SMALL, worlds=3, lag=2)
     assert Network(**SMALL, worlds=3, lag=2).describe() == three.describe()
     assert np.array_equal(one.weights[0], three.weights[0])
@@ -163,18 +147,10 @@ def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
     assert all(not np.array_equal(a, b) for a in data(three) for b in data(other))
 
 
-def test_worlds_differ_in_graph_and_noise(task: Network) -> None:
-    kinds = (task.weights.reshape(3, -1), data(task)[:, :2_000].reshape(3, -1))
-    for kind in kinds:
-        off = np.corrcoef(kind)[~np.eye(3, dtype=bool)]
-        assert np.abs(off).max() < 0.6 and len(np.unique(off.round(6))) == 3
-    assert np.abs(np.corrcoef(kinds[1])[~np.eye(3, dtype=bool)]).max() < 0.1
-
-
 # What is held out
 
 
-def test_the_test_comes_after_the_training_and_a_gap() -> None:
+def test_test_samples_come_after_a_gap() -> None:
     whole = data(Network(**{**SMALL, "train": 500}))[0]
     split = Network(**SMALL, gap=60)
     for name, times in (("train", slice(0, 300)), ("test", slice(360, 460))):
@@ -188,7 +164,7 @@ def test_burn_in_is_left_out() -> None:
     assert np.corrcoef(early[0, 40:, 3], late[0, :-40, 3])[0, 1] > 0.999999
 
 
-def test_the_training_alone_decides_the_scale(task: Network) -> None:
+def test_scale_is_that_of_the_training_samples(task: Network) -> None:
     assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
     assert np.abs(data(task, "test").std(axis=1) - 1).max() > 0.01
     train, test = np.random.default_rng(0).normal(3, 2, (2, 1_000, 4)), np.full((2, 5, 4), 7.0)
@@ -222,58 +198,50 @@ def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
         ({"gain": 3}, "is saturated"),
         ({"strength_within": 0.2}, "is little but noise"),
         ({"gain": 0.6}, "has lost its modules"),
+        ({}, None),
+        ({"nonlinearity": "linear", "strength_within": 0.9}, None),
+        ({"nonlinearity": "relu"}, None),
+        ({"lag": 3}, None),
+        ({"noise": 0.1}, None),
     ],
 )
-def test_a_network_that_fails_says_so(options: dict[str, Any], words: str) -> None:
-    with pytest.warns(UserWarning, match=f"^world 0 {words}") as caught:
+def test_a_network_warns_only_if_its_dynamics_fail(options: dict[str, Any], words: str | None) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
-    assert len(caught) == 1 and caught[0].filename == __file__
-
-
-def test_a_network_without_finite_values_is_refused() -> None:
-    late: dict[str, Any] = {"nodes": 20, "clusters": 2, "train": 100, "burn_in": 0, "test": 12_000}
-    for options in (
-        {"nodes": 40, "clusters": 2, "train": 3_000, "gain": 1.5},
-        {**late, "gain": 1.08},  # after training alone
-        {**late, "gain": 1.05},  # in single precision alone
-    ):
-        with pytest.raises(BadInput, match=r"^world 0 must stay finite, but diverges; lower gain or the strengths\.$"):
-            Network(**{"nonlinearity": "linear", **options})
-    one_of_three: dict[str, Any] = {"nodes": 12, "clusters": 3, "train": 12_000, "burn_in": 0, "gap": 0, "test": 10}
-    with pytest.raises(BadInput, match=r"^world [12] must stay finite"):
-        Network(**one_of_three, nonlinearity="linear", gain=0.9, worlds=3, seed=12, strength_between=0.35)
+    assert len(caught) == (words is not None)
+    if words is not None:
+        assert str(caught[0].message).startswith(f"world 0 {words}") and caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"nonlinearity": "linear", "strength_within": 0.9}, {"nonlinearity": "relu"}, {"lag": 3}, {"noise": 0.1}],
+    [
+        {"nodes": 40, "clusters": 2, "train": 3_000, "gain": 1.5},
+        {"nodes": 20, "clusters": 2, "train": 100, "burn_in": 0, "test": 12_000, "gain": 1.08},  # after training alone
+        {"nodes": 20, "clusters": 2, "train": 100, "burn_in": 0, "test": 12_000, "gain": 1.05},  # in float32 alone
+    ],
 )
-def test_a_network_that_does_not_fail_is_silent(options: dict[str, Any]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
+def test_a_network_that_diverges_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="world 0 must stay finite"):
+        Network(nonlinearity="linear", **options)
 
 
-def test_the_world_that_fails_is_named() -> None:
+def test_warnings_name_the_world() -> None:
     weights = graph(rngs(3), LABELS)
     states = simulate(rngs(3), weights, 3_000)
     drive = signal(weights, states[:, -1_001:])
     assert dynamics_warnings(states, drive, LABELS) == []
     states[1, 5, 3] = np.nan
     states[2, :, :2] = 0.5
-    assert [sentence.split(":")[0] for sentence in dynamics_warnings(states, drive, LABELS)] == [
-        "world 1 blows up",
-        "world 2 dies",
-    ]
-    assert "2 of 60" in dynamics_warnings(states, drive, LABELS)[1]
+    first, second = dynamics_warnings(states, drive, LABELS)
+    assert first.startswith("world 1 blows up") and second.startswith("world 2 dies: 2 of 60")
 
 
-def test_describe_goes_into_a_record() -> None:
+def test_describe_records_every_option() -> None:
     task = Network(**SMALL, sizes=(12, 5, 3), gap=7, nonlinearity="relu", window=4)
     assert task.labels is not None and np.bincount(task.labels).tolist() == [12, 5, 3]
     record = json.loads(json.dumps(task.describe()))
-    assert record["task"] == "network" and record["counts"] == {"train": 297, "test": 97}
-    assert (record["sizes"], record["gap"], record["nonlinearity"], record["noise"]) == ([12, 5, 3], 7, "relu", 0.3)
-    taken = set(inspect.signature(Network).parameters)
-    assert taken - {"nodes", "clusters"} <= set(record) and record["tokens"] == 20
+    assert record["counts"] == {"train": 297, "test": 97}
+    assert set(inspect.signature(Network).parameters) - {"nodes", "clusters"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()

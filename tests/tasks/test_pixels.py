@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import sys
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table
+from placecode.tasks.pixels import Photos, Pixels, table
 
 pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
 pytest.importorskip("PIL", reason="reads the photographs")
@@ -34,13 +33,13 @@ def where(task: Pixels) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def task() -> Pixels:
-    return Pixels(train=3_000, test=500, worlds=2)
+    return Pixels(train=2_000, test=300, worlds=2)
 
 
 # The grid
 
 
-def test_every_cell_of_the_grid_is_a_channel_once(task: Pixels) -> None:
+def test_every_cell_of_the_grid_is_one_channel(task: Pixels) -> None:
     assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
     cells = where(task) @ [10, 1]
     assert sorted(cells.tolist()) == list(range(100)) and cells.tolist() != sorted(cells.tolist())
@@ -49,7 +48,7 @@ def test_every_cell_of_the_grid_is_a_channel_once(task: Pixels) -> None:
         assert name == f"pixel {int(row)},{int(column)}"
 
 
-def test_the_most_alike_pixels_are_neighbours_on_the_grid(task: Pixels) -> None:
+def test_the_most_correlated_pixels_are_neighbours(task: Pixels) -> None:
     """So the positions are those of the channels, and the grid is in the data; positions of others are not."""
     near = neighbors_in_space(where(task))
     assert near.sum() == 2 * 2 * 9 * 10
@@ -60,22 +59,21 @@ def test_the_most_alike_pixels_are_neighbours_on_the_grid(task: Pixels) -> None:
 
 
 def test_pixels_in_order_are_the_same_pixels(task: Pixels) -> None:
-    plain = Pixels(train=3_000, test=500, worlds=2, shuffled=False)
+    plain = Pixels(train=2_000, test=300, worlds=2, shuffled=False)
     cells = (where(task) @ [10, 1]).astype(int)
     assert (where(plain) @ [10, 1]).tolist() == list(range(100))
     np.testing.assert_array_equal(data(plain)[..., cells], data(task))
 
 
-def test_of_digits_those_that_never_vary_are_left_out() -> None:
+def test_digits_leave_out_pixels_that_hardly_vary() -> None:
     task = Pixels(**DIGITS, worlds=2)
-    assert 40 <= task.tokens < 64 and where(task).max() == 7
     left_out = set(range(64)) - set((where(task) @ [8, 1]).astype(int).tolist())
-    assert {0, 32, 39} <= left_out  # always empty
     raw = pixels.digits()
     for cell in range(64):
-        counts = np.bincount(raw[:, cell].astype(int))
-        assert (cell in left_out) == (counts.max() > 0.95 * len(raw))
+        assert (cell in left_out) == (np.bincount(raw[:, cell].astype(int)).max() > 0.95 * len(raw))
     assert np.isfinite(data(task)).all() and np.abs(data(task)).max() < 30
+    train, test = pixels.Digits(np.arange(1_797.0)[:, None] * np.ones(64)).split(np.random.default_rng(0), 1_400, 397)
+    assert sorted([*train[:, 0], *test[:, 0]]) == list(range(1_797))
 
 
 # What is held out
@@ -86,13 +84,10 @@ def coded(width: int = 64, height: int = 40) -> np.ndarray:
     return np.arange(height * width, dtype=np.float64).reshape(height, width)
 
 
-def test_a_patch_is_every_so_manieth_pixel_row_by_row() -> None:
-    rng = np.random.default_rng(0)
-    drawn = Photos([coded()], 3, 2).draw(rng, [np.ones(64, dtype=bool)], 300)
-    shape = 2 * np.add.outer(64 * np.arange(3), np.arange(3)).ravel()
-    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(shape, (300, 1)))
-    tops, lefts = np.divmod(drawn[:, 0], 64)
-    assert set(tops) == set(range(36)) and set(lefts) <= set(range(60)) and len(set(lefts)) > 55
+def test_a_patch_has_every_stride_th_pixel_row_by_row() -> None:
+    drawn = Photos([coded()], 3, 2).draw(np.random.default_rng(0), [np.ones(64, dtype=bool)], 300)
+    offsets = 2 * np.add.outer(64 * np.arange(3), np.arange(3)).ravel()
+    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(offsets, (300, 1)))
 
 
 def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
@@ -107,21 +102,7 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
             assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
 
 
-def test_strips_and_starts() -> None:
-    held = held_out(np.random.default_rng(1), 640)
-    assert held.sum() == 160 and (held.reshape(8, 80).sum(axis=1) % 80 == 0).all()
-    found = starts(~held, 37)
-    for start in range(640 - 37 + 1):
-        assert (start in found) == (not held[start : start + 37].any())
-
-
-def test_digits_are_held_out_whole() -> None:
-    raw = np.arange(1_797.0)[:, None] * np.ones(64)
-    train, test = pixels.Digits(raw).split(np.random.default_rng(0), 1_400, 397)
-    assert sorted([*train[:, 0], *test[:, 0]]) == list(range(1_797))
-
-
-def test_the_training_alone_decides_the_scale(task: Pixels) -> None:
+def test_scale_is_that_of_the_training_samples(task: Pixels) -> None:
     assert np.abs(data(task).mean(axis=1)).max() < 1e-4 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
     assert np.abs(data(task, "test").mean(axis=1)).max() > 0.01
 
@@ -129,7 +110,7 @@ def test_the_training_alone_decides_the_scale(task: Pixels) -> None:
 # Worlds
 
 
-def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     one, three, other = Pixels(**SMALL), Pixels(**SMALL, worlds=3), Pixels(**SMALL, seed=1)
     for split in ("train", "test"):
         np.testing.assert_array_equal(data(one, split)[0], data(three, split)[0])
@@ -139,29 +120,24 @@ def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
     assert (where(one) != where(other)).any()
 
 
-def test_describe_goes_into_a_record() -> None:
+def test_describe_records_every_option() -> None:
     task = Pixels(**SMALL, size=4, stride=3)
     record = json.loads(json.dumps(task.describe()))
-    options = set(inspect.signature(Pixels).parameters)
-    assert options <= set(record)
-    assert (record["task"], record["tokens"], record["size"], record["stride"]) == ("pixels", 16, 4, 3)
+    assert set(inspect.signature(Pixels).parameters) <= set(record)
     assert record["positions"] == where(task).tolist() and record["counts"] == {"train": 400, "test": 100}
-    assert "size" not in Pixels(**DIGITS).describe()  # which has no say
+    assert "size" not in Pixels(**DIGITS).describe()  # it does not apply
 
 
 # As a table
 
 
-def test_patches_of_other_strips_share_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On pictures whose every column has its own grey, a patch tells where it is from."""
+def test_patches_of_different_strips_share_no_pixel() -> None:
+    """In pictures whose columns differ in grey, a patch shows where it is from."""
     ramps = [np.tile(np.arange(640) / 640 + shift, (427, 1)) for shift in (0.0, 1.0)]
-    drawn = pixels.Photos(ramps, 10, 4)
-    values, strips = drawn.by_strip(np.random.default_rng(0), 2_000)
-    assert values.shape == (2_000, 100) and len(np.unique(strips)) == 16
+    values, strips = Photos(ramps, 10, 4).by_strip(np.random.default_rng(0), 1_000)
+    assert values.shape == (1_000, 100) and len(np.unique(strips)) == 16
     columns = (values * 640).round().astype(int)
-    for strip in range(16):
-        own = columns[strips == strip]
-        assert own.min() >= 80 * strip and own.max() < 80 * (strip + 1)
+    assert (columns // 80 == strips[:, None]).all()
 
 
 def test_the_table_has_the_pixels_of_the_task() -> None:
@@ -179,15 +155,9 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("missing", "source", "package"),
-    [("PIL", "photos", "pillow"), ("sklearn", "photos", "scikit-learn"), ("sklearn", "digits", "scikit-learn")],
-)
-def test_what_is_missing_is_named_with_the_line_that_installs_it(
-    missing: str, source: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("missing", "source"), [("PIL", "photos"), ("sklearn", "photos"), ("sklearn", "digits")])
+def test_a_missing_package_is_refused(missing: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
-    sentence = f"The source {source} needs {package}, which is not installed: pip install {package}."
-    with pytest.raises(BadInput, match=f"^{re.escape(sentence)}$"):
+    with pytest.raises(BadInput, match="pip install"):
         Pixels(source=source)

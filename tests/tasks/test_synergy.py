@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 
 from placecode.tasks.masked import hidden_of
-from placecode.tasks.synergy import Synergy, best_error, certainty, draw
+from placecode.tasks.synergy import Synergy, best_error, draw
 
 SMALL: dict[str, Any] = {"groups": 3, "train": 200, "test": 50}
 
@@ -52,7 +52,7 @@ def products(samples: np.ndarray, size: int) -> dict[tuple[int, ...], float]:
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
 @pytest.mark.parametrize("size", [3, 4])
-def test_pairs_are_independent(values: str, size: int) -> None:
+def test_pairs_of_channels_are_independent(values: str, size: int) -> None:
     task = Synergy(groups=3, group_size=size, values=values, train=30_000, test=10)
     assert least_p_of_correlation(data(task)[0]) > 0.01
     assert least_p_of_information(data(task)[0]) > 0.01
@@ -60,7 +60,7 @@ def test_pairs_are_independent(values: str, size: int) -> None:
     assert np.abs(precision[np.triu_indices(task.tokens, 1)]).max() < 0.03
 
 
-def test_the_measures_see_pairs_that_are_not() -> None:
+def test_dependent_pairs_are_detected() -> None:
     """Correlated groups are seen by both; the product of two normal numbers by mutual information, as the page says."""
     seen = draw(np.random.default_rng(0), 30_000, [("correlated", 3), ("distractor", 1)], correlation=0.05)
     assert least_p_of_correlation(seen) < 1e-6 and least_p_of_information(seen) < 1e-6
@@ -69,26 +69,15 @@ def test_the_measures_see_pairs_that_are_not() -> None:
     assert least_p_of_correlation(naive) > 0.01 and least_p_of_information(naive) < 1e-100
 
 
-@pytest.mark.parametrize("values", ["sign", "gaussian"])
-def test_whole_groups_are_not_independent(values: str) -> None:
-    task = Synergy(groups=3, values=values, train=20_000, test=10)
+@pytest.mark.parametrize(("values", "size"), [("sign", 3), ("sign", 4), ("gaussian", 3)])
+def test_only_products_of_whole_groups_have_a_mean(values: str, size: int) -> None:
+    task = Synergy(groups=3, group_size=size, values=values, train=20_000, test=10)
     assert task.labels is not None
     expected = (2 / math.pi) ** 1.5 if values == "gaussian" else 1.0
-    for each, mean in products(data(task)[0], 3).items():
-        together = len(set(task.labels[list(each)])) == 1
-        assert mean == pytest.approx(expected / 1.01**1.5 if together else 0, abs=0.05)
-
-
-def test_groups_of_four_hide_even_from_triples() -> None:
-    task = Synergy(groups=2, group_size=4, train=20_000, test=10)
-    assert max(map(abs, products(data(task)[0], 3).values())) < 0.05
-    found = [each for each, mean in products(data(task)[0], 4).items() if mean > 0.5]
-    assert found == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    clean = draw(np.random.default_rng(0), 8_000, [("product", 4)], noise=0)
-    for hidden in range(4):  # any proper subset takes all its values equally often
-        _, counts = np.unique(np.delete(clean, hidden, axis=1), axis=0, return_counts=True)
-        assert len(counts) == 8 and stats.chisquare(counts).pvalue > 0.01
-        assert np.array_equal(np.delete(clean, hidden, axis=1).prod(axis=1), clean[:, hidden])
+    for channels, mean in products(data(task)[0], size).items():
+        together = len(set(task.labels[list(channels)])) == 1
+        assert mean == pytest.approx(expected / 1.01 ** (size / 2) if together else 0, abs=0.05)
+    assert size == 3 or max(map(abs, products(data(task)[0], 3).values())) < 0.05
 
 
 # Values
@@ -112,7 +101,7 @@ def test_gaussian_marginals() -> None:
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
-def test_correlated_groups_have_the_correlation_that_was_asked_for(values: str) -> None:
+def test_correlated_groups_have_the_correlation_of_the_option(values: str) -> None:
     samples = draw(np.random.default_rng(0), 50_000, [("correlated", 4), ("correlated", 3)], values, 0.4, noise=0)
     same = np.repeat([0, 1], (4, 3))
     expected = np.where(same[:, None] == same, 0.4, 0) + 0.6 * np.eye(7)
@@ -120,15 +109,6 @@ def test_correlated_groups_have_the_correlation_that_was_asked_for(values: str) 
 
 
 # The task
-
-
-def test_the_default() -> None:
-    task = Synergy(test=100)
-    assert data(task).shape == (1, 50_000, 30) and task.labels is not None
-    assert task.labels.tolist() == [group for group in range(10) for _ in range(3)]
-    assert (task.ratios, task.window, task.features, task.outputs) == ((0.3, 0.5), 1, 2, 1)
-    assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
-    assert task.positions is None and task.token_names[29] == "channel 30"
 
 
 def test_labels_and_kinds_and_their_order() -> None:
@@ -146,7 +126,7 @@ def test_labels_and_kinds_and_their_order() -> None:
     assert (task.kinds[task.labels == -1] == "distractor").all()
 
 
-def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     one, three = Synergy(**SMALL), Synergy(**SMALL, worlds=3)
     assert Synergy(**SMALL, worlds=3).describe() == three.describe()
     for split in ("train", "test"):
@@ -189,7 +169,7 @@ def guess(
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
-@pytest.mark.parametrize("noise", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize("noise", [0.1, 1.0])
 @pytest.mark.parametrize(
     "blocks",
     [
@@ -198,7 +178,7 @@ def guess(
         [("product", 3)] * 2 + [("correlated", 4)] * 2 + [("distractor", 1)] * 3,
     ],
 )
-def test_the_best_error_is_that_of_the_best_predictor(values: str, noise: float, blocks: list[tuple[str, int]]) -> None:
+def test_best_error_equals_that_of_bayes_rule(values: str, noise: float, blocks: list[tuple[str, int]]) -> None:
     rng = np.random.default_rng(0)
     samples = draw(rng, 20_000, blocks, values, 0.6, noise)
     n = samples.shape[1]
@@ -209,7 +189,7 @@ def test_the_best_error_is_that_of_the_best_predictor(values: str, noise: float,
     assert abs(each.mean() - best_error(blocks, count, values, 0.6, noise)) < 4 * each.std() / math.sqrt(len(each))
 
 
-def test_the_best_error_by_hand() -> None:
+def test_best_error_by_hand() -> None:
     task = Synergy(train=10, test=5)
     assert task.best_mse(0.3) == pytest.approx(1 - 21 / 29 * 20 / 28 / 1.01)  # 9 of 30 hidden
     assert task.best_mse(0.5) == pytest.approx(1 - 15 / 29 * 14 / 28 / 1.01)
@@ -223,28 +203,13 @@ def test_the_best_error_by_hand() -> None:
     assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)
 
 
-def test_every_set_of_hidden_channels_in_turn() -> None:
-    """The chance of both mates being visible, by counting all ways to hide channels."""
-    for tokens, count in ((6, 2), (9, 3), (9, 6)):
-        ways = [set(way) for way in combinations(range(tokens), count)]
-        told = sum(not way & (set(range(c - c % 3, c - c % 3 + 3)) - {c}) for way in ways for c in way)
-        expected = 1 - told / (len(ways) * count)
-        assert best_error([("product", 3)] * (tokens // 3), count, noise=0) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("values", ["sign", "gaussian"])
-def test_certainty_falls_from_one_to_nothing(values: str) -> None:
-    found = [certainty(values, noise) for noise in (0, 0.1, 0.3, 0.6, 1, 3, 30)]
-    assert found[0] == 1 and found == sorted(found, reverse=True) and found[-1] < 0.01
-
-
 # Options
 
 
-def test_describe_goes_into_a_record() -> None:
+def test_describe_records_every_option() -> None:
     task = Synergy(**SMALL, values="gaussian", distractors=1)
     record = json.loads(json.dumps(task.describe()))
-    assert record["task"] == "synergy" and record["counts"] == {"train": 200, "test": 50} and record["tokens"] == 10
-    assert (record["sizes"], record["values"], record["distractors"]) == ([3, 3, 3], "gaussian", 1)
+    assert record["counts"] == {"train": 200, "test": 50} and record["sizes"] == [3, 3, 3]
     assert set(inspect.signature(Synergy).parameters) - {"groups", "train", "test"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()
+    assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3

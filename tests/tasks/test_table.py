@@ -1,4 +1,4 @@
-"""A user's own table as a task: what is missing is neither shown nor asked; errors are those of a hand computation."""
+"""A table of the user as a task: missing values, standardization, categories, held-out samples, training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
     return values, {1: ("a", "b", "c", "d"), 3: ("no", "yes")}
 
 
-def questions(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
+def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     """All that is asked at evaluation, (b, n, w + 1) twice."""
     bound = task.bind([Member(hidden=hidden)])
     inputs, targets = bound.batch(split, torch.arange(task.rows(split))[None])
@@ -48,11 +48,11 @@ def questions(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[to
 # Missing values
 
 
-def test_what_is_missing_is_neither_shown_nor_asked() -> None:
+def test_missing_values_are_neither_shown_nor_predicted() -> None:
     values = numbers(missing=0.3)
     for task in tables(values).values():
         for split in ("train", "validation", "test"):
-            inputs, targets = questions(task, split)
+            inputs, targets = evaluated(task, split)
             asked = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
             absent = torch.from_numpy(np.isnan(values))[task.splits[split].targets[asked]]
             assert not inputs.isnan().any() and not targets.isnan().any()
@@ -62,7 +62,7 @@ def test_what_is_missing_is_neither_shown_nor_asked() -> None:
 
 
 @pytest.mark.parametrize("step", [None, 3])
-def test_inputs_do_not_hang_on_what_is_hidden(step: int | None) -> None:
+def test_inputs_do_not_depend_on_hidden_values(step: int | None) -> None:
     values = numbers(missing=0.1)
     task = tables(values)["all"].bind([Member(hidden=0.5)])
     rows = torch.arange(40)[None]
@@ -84,10 +84,10 @@ def test_inputs_do_not_hang_on_what_is_hidden(step: int | None) -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
-def test_the_share_is_of_what_is_known(share: float) -> None:
+def test_the_share_counts_known_values(share: float) -> None:
     values = numbers(missing=0.3)
     task = tables(values, ratios=(share,))["all"]
-    inputs, targets = questions(task, "test", share)
+    inputs, targets = evaluated(task, "test", share)
     asked = targets[..., -1].sum(1)
     known = asked + (inputs[..., -1] == 0).sum(1)
     expected = torch.minimum((share * known.double()).round().clamp(min=1), known - 1)
@@ -106,14 +106,14 @@ def test_samples_with_fewer_than_two_values_are_not_used() -> None:
     with pytest.warns(UserWarning, match="left out"):
         task = tables(values)["all"]
     for split in task.splits:
-        assert (questions(task, split)[1][..., -1].sum(1) >= 1).all()
+        assert (evaluated(task, split)[1][..., -1].sum(1) >= 1).all()
         assert (task.splits[split].targets % 2 == 1).all()
 
 
 # Standardization
 
 
-def test_numbers_have_mean_zero_and_variance_one_over_the_training_samples() -> None:
+def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
     task = tables(values)["all"]
     rows = torch.arange(len(task.splits["train"]))
@@ -126,13 +126,12 @@ def test_numbers_have_mean_zero_and_variance_one_over_the_training_samples() -> 
     assert (known.numpy() == ~np.isnan(own)).all()
 
 
-def test_a_large_offset_does_not_swallow_what_varies() -> None:
+def test_numbers_beside_a_large_offset_are_standardized() -> None:
     values = 1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))
     task = tables(values.astype(np.float32))["all"]
-    found, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
-    assert task.tokens == 6
-    np.testing.assert_allclose(found.double().std(0, correction=0), 1, rtol=1e-3)
-    np.testing.assert_allclose(found.double().mean(0), 0, atol=0.01)
+    standard, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    np.testing.assert_allclose(standard.double().std(0, correction=0), 1, rtol=1e-3)
+    np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
 
 
 def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +146,7 @@ def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch)
 # Categories
 
 
-def test_guessing_how_often_each_value_occurs_has_an_error_of_one() -> None:
+def test_predicting_the_mean_has_an_error_of_one() -> None:
     values, categories = mixed()
     task = tables(values, categories=categories)["all"]
     assert (task.features, task.outputs) == (5, 4)
@@ -161,22 +160,22 @@ def test_guessing_how_often_each_value_occurs_has_an_error_of_one() -> None:
         assert task.metrics(torch.zeros_like(true)[None], only)["mse"].mean().item() == pytest.approx(1, abs=1e-4)
 
 
-def test_a_category_is_told_by_its_values_not_by_the_order_of_their_codes() -> None:
+def test_the_order_of_category_codes_does_not_matter() -> None:
     values, categories = mixed()
     task = tables(values, categories=categories)["all"]
     turned = values.copy()
     turned[:, 1] = 3 - values[:, 1]
     other = tables(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
-    one, two = questions(task)[0], questions(other)[0]
+    one, two = evaluated(task)[0], evaluated(other)[0]
     assert torch.allclose(one[:, 1, :4], two[:, 1, :4].flip(-1), atol=1e-6)
     assert torch.equal(one[:, [0, 2, 3, 4]], two[:, [0, 2, 3, 4]])
 
 
-def test_loss_and_metrics_are_those_of_a_hand_computation() -> None:
+def test_loss_and_metrics_equal_a_plain_computation() -> None:
     values, categories = mixed()
     values[::7, 2] = np.nan
     task = tables(values, categories=categories)["all"]
-    _, targets = questions(task)
+    _, targets = evaluated(task)
     guess = torch.randn(2, *targets[..., :-1].shape, generator=torch.Generator().manual_seed(0))
     both = targets.expand(2, *targets.shape)
     levels, totals, each = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
@@ -197,38 +196,30 @@ def test_loss_and_metrics_are_those_of_a_hand_computation() -> None:
 # What is left out
 
 
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
-        ([2], "a channel is left out, since it does not vary in the training samples: 'c'"),
-        ([0, 2], "channels are left out, since they do not vary in the training samples: 'a', 'c'"),
-    ],
-)
+@pytest.mark.parametrize("columns", [[2], [0, 2]])
 @pytest.mark.parametrize("constant", [3.0, np.nan])
-def test_channels_that_never_vary_are_left_out(columns: list[int], sentence: str, constant: float) -> None:
+def test_constant_channels_are_left_out(columns: list[int], constant: float) -> None:
     values = numbers()
     values[:, columns] = constant
-    with pytest.warns(UserWarning, match="left out") as caught:
-        made = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
-    assert [str(warning.message) for warning in caught] == [sentence]
+    with pytest.warns(UserWarning, match="left out"):
+        parts = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
     kept = [i for i in range(6) if i not in columns]
-    for task in made.values():
+    for task in parts.values():
         assert task.token_names == tuple("abcdef"[i] for i in kept)
         assert task.tokens == len(kept) and task.describe()["left out"] == columns
         assert task.labels is not None and task.positions is not None
         assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
-    mixed_values, categories = mixed()
-    mixed_values[:, 3] = 1  # a category of one value
+
+
+def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> None:
+    values, categories = mixed()
+    values[:, 3] = 1
     with pytest.warns(UserWarning, match="'channel 4'"):
-        assert tables(mixed_values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
-
-
-def test_channels_that_float32_has_nearly_lost_are_left_out() -> None:
+        assert tables(values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
     values = numbers().astype(np.float64)
     values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
-    with pytest.warns(UserWarning, match=r"varies too little for its size, which may be taken off first: 'c'$"):
-        task = tables(values.astype(np.float32), names=list("abcdef"))["all"]
-    assert task.token_names == ("a", "b", "d", "e", "f")
+    with pytest.warns(UserWarning, match="varies too little for its size"):
+        assert tables(values.astype(np.float32))["all"].columns.kept.tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -239,38 +230,30 @@ def test_channels_that_float32_has_nearly_lost_are_left_out() -> None:
         *((numbers(samples), f"of its {samples}, ") for samples in (1, 4, 7)),
     ],
 )
-def test_tables_that_cannot_be_learned_from(values: np.ndarray, words: str) -> None:
+def test_tables_too_small_or_constant_are_refused(values: np.ndarray, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         tables(values.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
-def test_samples_to_learn_from_that_are_held_out_too_are_told_of(kind: str) -> None:
+def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind: str) -> None:
     once = numbers(300, missing=0.2 if kind == "missing" else 0.0)
     if kind == "bytes":
         once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
     twice = np.concatenate([once, once[::-1]])
-    with pytest.warns(UserWarning, match=r"of 2\d\d held-out samples also occur in the training samples") as said:
+    with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
         parts = tables(twice)["all"].splits
     known = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
-    again = sum(row.tobytes() in known for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
-    assert str(said[0].message).startswith(f"{again} of ") and again > 50
+    copies = sum(row.tobytes() in known for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
+    assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tables(once)
-        tables(twice, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # each with its copy
+        tables(twice, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # copies share a group
+        tables(np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32))  # counts repeat by chance
 
 
-def test_values_that_repeat_by_themselves_are_no_copies() -> None:
-    counts = np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tables(counts)
-        values, categories = mixed()
-        tables(values[:, [1, 3]], categories={0: categories[1], 1: categories[3]})
-
-
-def test_samples_of_alternating_groups_remember_for_longer() -> None:
+def test_memory_of_alternating_groups_is_longer() -> None:
     rng = np.random.default_rng(0)
     slow = rng.normal(size=(3_000, 4))
     for step in range(3, 3_000):
@@ -293,20 +276,20 @@ def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
 # Parts
 
 
-def test_the_halves_share_what_is_held_out_and_how_values_are_standardized() -> None:
+def test_halves_share_held_out_samples_and_standardization() -> None:
     made = tables(numbers(), groups=np.arange(400) // 40, seed=5)
     assert tuple(made) == PARTS
     whole, one, two = (made[name] for name in PARTS)
     assert whole.columns is one.columns is two.columns
     for split in ("validation", "test"):
-        assert torch.equal(questions(whole, split)[0], questions(one, split)[0])
-        assert torch.equal(questions(whole, split)[1], questions(two, split)[1])
+        assert torch.equal(evaluated(whole, split)[0], evaluated(one, split)[0])
+        assert torch.equal(evaluated(whole, split)[1], evaluated(two, split)[1])
     both = torch.cat([one.splits["train"].targets, two.splits["train"].targets]).sort().values
     assert torch.equal(both, whole.splits["train"].targets)
     assert len({task.digest for task in made.values()}) == 3
 
 
-def test_questions_are_spread_over_the_whole_part_and_not_more_than_allowed() -> None:
+def test_evaluated_samples_are_spread_over_the_part() -> None:
     task = tables(numbers(20_000))["all"]
     assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
     bound = task.bind([Member(hidden=0.3)])
@@ -316,23 +299,16 @@ def test_questions_are_spread_over_the_whole_part_and_not_more_than_allowed() ->
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
 
 
-def test_the_hash_tells_tables_and_splits_apart() -> None:
-    values = numbers()
-    other = values.copy()
-    other[-1, -1] += 1
-    digests = {tables(each, seed=seed)["all"].digest for each, seed in ((values, 0), (values, 1), (other, 0))}
-    assert len(digests) == 3 and tables(values.copy())["all"].digest in digests
-
-
 # Training
 
 
-def test_a_mapped_table_gives_the_same_batches_as_one_in_memory(tmp_path: Path) -> None:
+def test_a_memory_mapped_table_gives_the_same_batches(tmp_path: Path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    one, two = (tables(each)["all"].bind([Member(hidden=0.3, seed=2)]) for each in (values, mapped))
+    one, two = (tables(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
     assert one.digest == two.digest
+    assert tables(values + 1)["all"].digest != one.digest != tables(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):
         for a, b in zip(*(task.batch(split, torch.arange(60)[None], step) for task in (one, two)), strict=True):
             assert torch.equal(a, b)
@@ -344,7 +320,7 @@ def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> t
 
 
 @pytest.mark.parametrize("kind", ["numbers", "mixed"])
-def test_the_step_by_hand_trains_as_the_plain_way_does(kind: str, exact_products: None) -> None:
+def test_the_fast_step_equals_autograd(kind: str, exact_products: None) -> None:
     values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
     task = tables(values, categories=categories)["all"]
     members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))
@@ -367,12 +343,12 @@ def test_members_do_not_depend_on_their_neighbours() -> None:
     assert torch.equal(*(task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members))
 
 
-def test_evaluation_reports_the_share_at_which_was_asked() -> None:
+def test_evaluation_reports_the_share_of_hidden_channels() -> None:
     task = tables(numbers(missing=0.2), ratios=(0.3,))["all"]
     member = Member(**SMALL, hidden=0.3)
     stack = stack_for([member], task)
     found = evaluate(stack, task.bind([member]), "test")
-    inputs, targets = questions(task)
+    inputs, targets = evaluated(task)
     by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
     assert list(found) == [("hidden 0.3", "mse")]
     assert found["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]
