@@ -258,15 +258,6 @@ def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(more: float, verdic
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
-def test_claims_on_gains_use_members_of_their_learning_rate_alone() -> None:
-    """Learning rates are divided by the gain in all claims but one; with a gain of 1 both are the same members."""
-    alone = "small-gain-generalizes-at-one-step-size"
-    found = findings(run_of("lst-gain", diverged=lambda m: m.learning_rate != RATE), "lst-gain")
-    assert [id for id, finding in found.items() if not np.isnan(finding.found.mean)] == [alone]
-    found = findings(run_of("lst-gain", diverged=lambda m: m.learning_rate == RATE and m.gain != 1), "lst-gain")
-    assert [id for id, finding in found.items() if np.isnan(finding.found.mean)] == [alone]
-
-
 # What is missing
 
 NONE = "the run has no finished members with"

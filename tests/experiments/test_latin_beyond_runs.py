@@ -144,77 +144,12 @@ def test_the_quick_scale_can_be_built(name: str) -> None:
     assert {member.seed for member in members} >= {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("lst-causal", 5 * 5 * 13 + 4 * 5 + 2 * 5 + 5 + 5 * 5 * 5),
-        ("lst-optimizer", (3 * 3 + 2 + 2) * 6 * 5),
-        ("lst-heads", 3 * 5 * 5),
-        ("lst-depth", 6 * 5 * 5),
-        ("lst-width", 4 * 5 * 5),
-        ("lst-decay", 7 * 5 * 5 + 3 * 5),
-        ("lst-placement", 2 * 5 * 5),
-        ("lst-gain", (3 + 2) * 5 * 5),
-        ("lst-data", 5 * 5 * 5),
-        ("lst-size", 4 * 5 * 5 + 5 + 2 * 5),
-    ],
-)
-def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str, count: int) -> None:
+@pytest.mark.parametrize("name", OWN)
+def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str) -> None:
     study = experiments.STUDIES[name].at("paper")
     members = study.members()
-    assert len(members) == len(set(members)) == count
+    assert len(members) == len(set(members))
     assert study == experiments.STUDIES[name]()
     fields = study.fields()
     assert (fields["width"], fields["layers"], fields["batch"], fields["epochs"]) == (160, 4, 128, 200)
     assert {member.seed % 1000 for member in members} == set(range(5))
-
-
-# Lines of figures, and donors
-
-
-SAME, DIVIDED = "one step size", "step size divided by the gain"
-SMALLER, LARGER = "4 x 4 grids", "5 x 5 grids"
-
-
-@pytest.mark.parametrize(
-    ("name", "drawn"),
-    [
-        (
-            "lst-gain",
-            {
-                **{(SAME, "gain 0.1"): range(0, 4), (SAME, "gain 1"): range(4, 8), (SAME, "gain 10"): range(8, 12)},
-                **{(DIVIDED, "gain 0.1"): range(12, 16), (DIVIDED, "gain 1"): range(4, 8)},
-                (DIVIDED, "gain 10"): range(16, 20),
-            },
-        ),
-        (
-            "lst-size",
-            {
-                (SMALLER, "random start"): range(0, 4),
-                (LARGER, "random start"): range(4, 8),  # and then come the donors
-                (LARGER, "learned on 4 x 4, resized"): range(10, 14),
-                (LARGER, "learned on 4 x 4, shuffled, resized"): range(14, 18),
-            },
-        ),
-    ],
-)
-def test_members_are_in_their_panels(name: str, drawn: dict[tuple[str, str], range], beyond: Runs) -> None:
-    """Gain 1 is in both panels, and donors are in none."""
-    lines = smallest(name).lines(beyond(name))
-    by_line = {pair: list(rows) for pair, rows in lines.groupby(["panel", "line"])["member"]}
-    assert by_line == {pair: list(members) for pair, members in drawn.items()}
-
-
-@pytest.mark.parametrize("name", ["lst-causal", "lst-size"])
-def test_donors_of_the_paper_scale_are_trained_by_sgd_from_a_tiny_start(name: str) -> None:
-    """Their seeds are separate, and every origin is the donor of the member's seed."""
-    members = experiments.STUDIES[name].at("paper").members()
-    first, apart = (355, 3000) if name == "lst-causal" else (50, 1000)
-    donors = members[first : first + 5]
-    assert [(m.optimizer, m.learning_rate, m.sigma, m.seed) for m in donors] == [
-        ("sgd", 0.03, 0.05, seed + apart) for seed in range(5)
-    ]
-    later = [m for m in members[first + 5 :] if m.origin is not None]
-    assert {m.origin for m in later} == set(range(first, first + 5))
-    assert all(m.seed == (m.origin or 0) - first for m in later)
-    assert all((m.origin is None) or m.origin < first for m in members[: first + 5])

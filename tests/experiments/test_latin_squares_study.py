@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from helpers.made_up import made_up
@@ -192,21 +191,6 @@ def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     assert set(cost["member"]) == set(run.members.loc[run.members["dropout"] > 0, "member"])
 
 
-# Analyses and arrays
-
-
-def test_the_sinusoid_of_the_grid_is_the_target_itself(task: LatinSquares) -> None:
-    member = Member("sinusoid", width=8, layers=2, heads=2, options={"axes": 2})
-    table = pd.DataFrame(arrangement(stack_for([member], task), task))
-    rows = table[table["target"] == "2d-fixed"].set_index(["block", "analysis"])["value"]
-    for block in (-1, -2, 0, 1):
-        assert rows[block, "procrustes"] == pytest.approx(0, abs=1e-6)
-        assert rows[block, "procrustes_raw"] == pytest.approx(0, abs=1e-5)
-        assert rows[block, "rsa"] == pytest.approx(1)
-        assert rows[block, "cka"] == pytest.approx(1)
-    assert rows[-1, "procrustes_p"] == 1 / 200
-
-
 # Kinds of models, and accuracies
 
 NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorizes", "partly"
@@ -217,17 +201,13 @@ NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorize
     [
         (0.94, 0.30, NOT_YET),
         (0.94, 0.94, NOT_YET),  # good on ood too, and yet not learned to the end
-        (0.25, 0.25, NOT_YET),
         (0.95, 0.85, GENERALIZES),
-        (1.00, 0.99, GENERALIZES),
         (0.95, 0.84, PARTLY),
-        (0.99, 0.63, PARTLY),
         (0.99, 0.50, MEMORIZES),
-        (1.00, 0.25, MEMORIZES),
         (1.00, 0.00, MEMORIZES),
     ],
 )
-def test_only_a_model_that_has_fitted_can_memorize(train: float, ood: float, kind: str) -> None:
+def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, ood: float, kind: str) -> None:
     assert kind_of(train, ood) == kind
 
 

@@ -138,16 +138,6 @@ def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlatio
     assert min(fits[3:]) > 0.9 and fits[0] < 0.5
 
 
-def test_without_arrays_or_finished_members_no_map_is_shown() -> None:
-    run = planted(True)
-    run.has_array = lambda name: name.startswith("fc")
-    assert as_pictures(run) == []
-    run.has_array = lambda name: name.startswith("pe")
-    assert len(as_pictures(run)) == 1
-    run.members["state"] = "diverged"
-    assert as_pictures(run) == []
-
-
 # A run that was really made
 
 
