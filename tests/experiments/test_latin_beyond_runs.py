@@ -153,3 +153,18 @@ def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str) ->
     fields = study.fields()
     assert (fields["width"], fields["layers"], fields["batch"], fields["epochs"]) == (160, 4, 128, 200)
     assert {member.seed % 1000 for member in members} == set(range(5))
+
+
+def test_lines_of_lst_size_leave_out_donors_and_have_the_chance_of_their_grid(beyond: Runs) -> None:
+    """Four symbols to guess from, or five."""
+    study, run = smallest("lst-size"), beyond("lst-size")
+    donors = set(run.members.loc[run.members["role"] == "donor", "member"])
+    assert donors and not donors & set(study.lines(run)["member"])
+    for shown in page_of(study, run).figures():
+        chance = {
+            axes.get_title()[:5]: line.get_ydata()[0]
+            for axes in shown.figure.axes
+            for line in axes.lines
+            if line.get_label() == "chance"
+        }
+        assert chance == {"4 x 4": 0.25, "5 x 5": 0.2}

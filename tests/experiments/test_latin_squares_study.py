@@ -12,7 +12,6 @@ import torch
 from helpers.made_up import made_up
 
 from placecode import cli
-from placecode.analysis.alignment import similarity
 from placecode.encodings import sinusoid
 from placecode.errors import BadInput
 from placecode.execution import local
@@ -21,7 +20,6 @@ from placecode.experiments.measures import arrangement
 from placecode.experiments.reading import dials, final_accuracy, swept
 from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
-from placecode.reports import figures
 from placecode.reports.pages.latin_words import kind_of
 from placecode.reports.pages.registry import page_of
 from placecode.tasks.latin_squares import LatinSquares
@@ -227,26 +225,6 @@ def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members(
 
 
 # Figures
-
-
-def test_similarity_maps_are_of_finished_members_of_the_extreme_sigmas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2, 1.0, 2.0), seeds=(0, 1))
-    run = local.execute(study, tmp_path / "run")
-    # as if the first seed of 0.2 and every seed of 2.0 had diverged
-    run.members.loc[run.members["member"].isin([0, 4, 5]), "state"] = "diverged"
-    calls: list[Any] = []
-    draw = figures.similarity_maps
-    monkeypatch.setattr(figures, "similarity_maps", lambda *args, **more: calls.append(args) or draw(*args, **more))
-    page_of(study, run).figures()
-    true, small, large, names, _, titles = calls[0]
-    assert np.array_equal(small[0], similarity(run.array("pe_start/1")))
-    assert np.array_equal(small[1], similarity(run.array("pe_end/1")))
-    assert np.array_equal(large[1], similarity(run.array("pe_end/4")))  # of that sigma, although it diverged
-    assert "diverged" in titles[1] and "diverged" not in titles[0]
-    assert (names[0], names[-1], true.shape) == ("r1c1", "r4c4", (16, 16))
-    assert min(true[0, 1], true[0, 4]) > true[0, 10]  # cells of one row or column are more alike
 
 
 PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors"]

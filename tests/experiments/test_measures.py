@@ -398,8 +398,8 @@ def test_kinds_of_references_are_kept_apart() -> None:
     assert found == pytest.approx(float(attention.cosine(own[0], wanted[0])))
 
 
-def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
-    """Even where the data are of one shape; and one data set among others is as one alone."""
+def test_members_on_different_data_are_not_compared() -> None:
+    """Even if the data have one shape. Results on a data set do not depend on other data sets."""
     specs = [
         dataclasses.replace(member, seed=seed, data=data)
         for member in (Member(), FIXED)
@@ -408,8 +408,7 @@ def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
     ]
     table, arrays = with_arrays(specs)
     rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
-    told = set(rows.loc[rows["target"] == "2d-fixed", "member"])
-    assert told == set(range(8))
+    assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == set(range(8))
     for data, places in (("a", PLACES), ("b", PLACES[::-1])):
         own = table[table["data"] == data]
         alone = pd.DataFrame(measures.across(own, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
@@ -421,16 +420,12 @@ def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
 def test_members_that_diverged_are_no_references() -> None:
     specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
     table, arrays = with_arrays(specs, diverged=(2,))
-    arrays["attention_end/2"] = torch.full_like(arrays["attention_end/2"], torch.nan)
-    arrays["attention_each_end/2"] = torch.full_like(arrays["attention_each_end/2"], torch.nan)
+    for name in ("attention_end/2", "attention_each_end/2"):
+        arrays[name] = torch.full_like(arrays[name], torch.nan)
     assert measures.reference_members(table) == {"2d-fixed": [1, 3]}
     rows = across(table, arrays)
     named = rows[(rows["target"] == "2d-fixed") & (rows["step"] == 9)]
-    assert named.loc[named["member"] != 2, "value"].notna().all()
-    assert named.loc[named["member"] == 2, "value"].isna().all()  # it is measured all the same
-    mean = np.mean([heads_averaged(arrays, f"attention_end/{number}") for number in (1, 3)], axis=0)
-    found = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed")
-    assert found == pytest.approx(float(attention.cosine(heads_averaged(arrays, "attention_end/0")[0], mean[0])))
+    assert (named["value"].isna() == (named["member"] == 2)).all()  # it is measured, but no reference
 
 
 def test_movement_is_the_distance_from_the_start() -> None:
