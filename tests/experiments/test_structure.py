@@ -284,3 +284,14 @@ def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch:
     monkeypatch.setattr(structure, "MOST_MAPS", 1)
     assert len(structure._portions(stack, task, 7)) == 7
     torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), whole)
+
+
+def test_data_sets_are_never_compared_between_worlds() -> None:
+    """Seeds on one's own data are, if the world has no other seed."""
+    frame = pd.DataFrame({"member": range(4), "data": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]})
+    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
+    pe = torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))
+    arrays = {f"pe_{when}/{i}": pe for when in ("start", "end") for i in range(4)}
+    found = pd.DataFrame(structure.across(frame, arrays, 2, 9))
+    assert found[found["target"] == "other data"]["value"].isna().all()
+    assert found[(found["target"] == "other seeds") & (found["step"] == 9)]["value"].to_list() == pytest.approx([1] * 4)
