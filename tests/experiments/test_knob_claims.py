@@ -1,4 +1,4 @@
-"""Claims of the studies with one more setting, on made-up runs with planted effects and with their opposites.
+"""Claims of the studies that sweep one more setting, on made-up runs with planted effects and with their opposites.
 
 Every effect is also computed from the members and metrics of the run.
 """
@@ -15,10 +15,9 @@ from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects,
 from helpers.made_up import made_up, student
 
 from placecode import experiments
-from placecode.experiments.claims import Claim, Finding
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.models.member import Member
 
-YES, NO, OPEN = "holds", "fails", "undecided"
 SEEDS, EPOCHS = 5, 8
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -53,24 +52,24 @@ def placement(m: Member, sign: int) -> float:
 
 
 def divided(m: Member) -> bool:
-    """Whether the step size is divided by the gain, as it is, in its way, with a gain of 1."""
+    """Return whether the learning rate is divided by the gain; with a gain of 1 it makes no difference."""
     return m.gain == 1 or m.learning_rate != RATE
 
 
 def gain(m: Member, sign: int) -> float:
-    """With the step size divided by the gain; with one for all a gain of 0.1 does not do what a small sigma does."""
+    """With one learning rate for all gains, a gain of 0.1 does not do what a small sigma does."""
     cells = {0.1: ((0.9, 0.8), (0.3, 0.4)), 1.0: ((0.85, 0.3), (0.5, 0.45)), 10.0: ((0.4, 0.2), (0.6, 0.7))}
     same = {0.1: ((0.5, 0.35), (0.4, 0.3)), 10.0: ((0.45, 0.25), (0.95, 0.8))}
     return 0.5 if m.sigma == 1.0 else (cells if divided(m) else same)[m.gain][sign < 0][m.sigma == 2.0]
 
 
 def movement(m: Member, sign: int) -> float:
-    """How far weights go; the other way round where the step size is not divided."""
+    """Return how far weights move; the opposite where the learning rate is not divided."""
     return 2 + 0.1 * (m.sigma or 0) - (sign if divided(m) else -sign) * 0.3 * float(np.log10(m.gain))
 
 
 def decay(m: Member, sign: int) -> float:
-    """By sigma, decay of the rest and of the PE; decays of 1 are no claim's."""
+    """By sigma, decay of the other weights and decay of the PE; no claim is about decays of 1."""
     at = (m.sigma, m.weight_decay, m.pe_weight_decay)
     cells = {
         **{(0.2, 0.0, 0.0): (0.7, 0.8), (2.0, 0.0, 0.0): (0.3, 0.5), (0.2, 3.0, 3.0): (1.05, 0.5)},
@@ -109,16 +108,10 @@ TRUTH: dict[str, Callable[[Member, int], float]] = {
     **{"lst-heads": heads, "lst-depth": depth, "lst-width": width, "lst-placement": placement, "lst-gain": gain},
     **{"lst-decay": decay, "lst-data": data, "lst-size": size, "lst-optimizer": optimizer},
 }
-"""Accuracy of a member: all that the claims say with a sign of 1, the opposite of it all with -1."""
-
-
+"""Accuracy of a member: all claims hold with a sign of 1, and all fail with -1."""
 EVERYWHERE = {"lst-heads": "heads", "lst-depth": "layers", "lst-width": "width", "lst-placement": "placement"}
 EVERYWHERE |= {"lst-data": "data"}
-
-
-def by_hand(run: Any, name: str) -> dict[str, np.ndarray]:
-    """The effects of all claims but those on every value of a setting."""
-    return knob_effects(run, name, 2 * EPOCHS, 2 * 2)
+"""Studies with a claim on every value of a setting, and the column of that setting."""
 
 
 def study_of(name: str) -> Any:
@@ -131,209 +124,173 @@ def study_of(name: str) -> Any:
 
 
 def noisy(value: float, member: Member, salt: str = "") -> float:
-    """With a share of the member's own, and a larger one of its seed: differences must be taken seed by seed."""
-    own = np.random.default_rng(zlib.crc32(f"{salt}{member}".encode())).normal() * 0.004
-    return value + 0.1 * member.seed + float(own)
+    """Add a residual of the member, and a larger one of its seed: differences must be taken seed by seed."""
+    residual = np.random.default_rng(zlib.crc32(f"{salt}{member}".encode())).normal() * 0.004
+    return value + 0.1 * member.seed + float(residual)
 
 
-def run_of(name: str, sign: int = 1, lost: Callable[[Member], bool] = lambda m: False) -> Any:
+def run_of(name: str, sign: int = 1, diverged: Callable[[Member], bool] = lambda m: False) -> Any:
     truth = TRUTH[name]
     early = (lambda m: noisy(truth(m, sign), m, "early")) if name == "lst-size" else None
-    further = (lambda m: 9.0, lambda m: noisy(movement(m, sign), m, "moved"))
-    analyses = {("weights_moved", "start"): further} if name == "lst-gain" else None
+    analyses = {("weights_moved", "start"): (lambda m: 9.0, lambda m: noisy(movement(m, sign), m, "moved"))}
     return made_up(
-        *(study_of(name), lambda m: noisy(truth(m, sign), m)), early=early, epoch=2, diverged=lost, analyses=analyses
+        study_of(name),
+        lambda m: noisy(truth(m, sign), m),
+        early=early,
+        epoch=2,
+        diverged=diverged,
+        analyses=analyses if name == "lst-gain" else None,
     )
 
 
 def findings(run: Any, name: str) -> dict[str, Finding]:
-    claims: Sequence[Claim] = experiments.STUDIES[name].claims
-    return {claim.id: claim.check(run) for claim in claims}
+    return {claim.id: claim.check(run) for claim in experiments.STUDIES[name].claims}
 
 
 @pytest.mark.parametrize("name", TRUTH)
-def test_every_claim_is_borne_out_where_it_is_planted_and_fails_where_its_opposite_is(name: str) -> None:
-    for sign, verdict in ((1, YES), (-1, NO)):
-        found = findings(run_of(name, sign), name)
-        assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, verdict)
+def test_every_claim_fails_where_its_opposite_is_planted(name: str) -> None:
+    found = findings(run_of(name, -1), name)
+    assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, FAILS)
 
 
+@pytest.mark.parametrize("diverged", [False, True], ids=["all finished", "a seed diverged"])
 @pytest.mark.parametrize("name", TRUTH)
-def test_effects_and_intervals_are_those_computed_by_hand(name: str) -> None:
-    run = run_of(name)
+def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(name: str, diverged: bool) -> None:
+    """A seed of which a member diverged is left out of both sides."""
+    run = run_of(name, diverged=lambda m: diverged and m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
     found = findings(run, name)
-    values = by_hand(run, name)
-    assert set(found) == {*values, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
-    for id, own in values.items():
-        assert len(own) == SEEDS
-        np.testing.assert_allclose(found[id].found, student(own), atol=1e-9, err_msg=id)
+    assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, HOLDS)
+    effects = knob_effects(run, name, 2 * EPOCHS, 2 * 2)  # all but those on every value of a setting
+    assert set(found) == {*effects, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
+    for id, values in effects.items():
+        assert SEEDS - diverged <= len(values) <= SEEDS
+        np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
 
 # Every value of a setting
 
 
 def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
-    """What sigma 0.2 is worth at that value at which its interval reaches lowest."""
-    each = [student(knob_effect(run, worth({column: value}), 2 * EPOCHS)) for value in values]
-    return min(each, key=lambda found: found[1])
+    """Return the gain of sigma 0.2 over 2.0 at the value of a setting at which its interval reaches lowest."""
+    gains = [student(knob_effect(run, worth({column: value}), 2 * EPOCHS)) for value in values]
+    return min(gains, key=lambda gain: gain[1])
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_everywhere_is_judged_where_a_small_sigma_is_least_surely_worth_something(name: str) -> None:
+def test_a_claim_on_every_value_is_judged_where_the_gain_is_least_sure(name: str) -> None:
     for sign in (1, -1):
         run, column = run_of(name, sign), EVERYWHERE[name]
         values = list(dict.fromkeys(run.members[column]))
         assert len(values) >= 2
-        found = findings(run, name)[f"small-sigma-at-every-{column}"].found
-        np.testing.assert_allclose(found, least(run, column, values), atol=1e-9)
+        effect = findings(run, name)[f"small-sigma-at-every-{column}"].found
+        np.testing.assert_allclose(effect, least(run, column, values), atol=1e-9)
 
 
-def at_every_head(value: Callable[[Member], float], train: Callable[[Member], float] = lambda m: 1.0) -> Any:
-    """A run of lst-heads in which a small sigma is worth this, and what it says of every number of heads."""
-    run = made_up(study_of("lst-heads"), lambda m: noisy(value(m) * (m.sigma == 0.2), m), train=train)
+def at_every_head(gain: Callable[[Member], float], train: Callable[[Member], float] = lambda m: 1.0) -> Any:
+    """Return a run of lst-heads with this gain at sigma 0.2, and its finding on every number of heads."""
+    run = made_up(study_of("lst-heads"), lambda m: noisy(gain(m) * (m.sigma == 0.2), m), train=train)
     return run, findings(run, "lst-heads")["small-sigma-at-every-heads"]
 
 
 def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
-    """With two heads it is worth most in the mean, and differs from seed to seed."""
-    run, found = at_every_head(lambda m: (0.0, 0.9)[m.seed % 2] if m.heads == 2 else 0.2)
-    each = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
-    assert each[2][0] > max(each[1][0], each[4][0])
-    assert found.direction == OPEN
-    np.testing.assert_allclose(found.found, each[2], atol=1e-9)
+    """With two heads the gain is largest in the mean, and differs from seed to seed."""
+    run, finding = at_every_head(lambda m: (0.0, 0.9)[m.seed % 2] if m.heads == 2 else 0.2)
+    gains = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
+    assert gains[2][0] > max(gains[1][0], gains[4][0])
+    assert finding.direction == UNDECIDED
+    np.testing.assert_allclose(finding.found, gains[2], atol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("train", "kept"),
     [
-        (lambda m: 0.9 if m.heads == 2 else 1.0, (1, 4)),
         (lambda m: 0.9 if m.heads == 2 and m.sigma == 0.2 else 1.0, (1, 4)),
         (lambda m: 0.7 if m.heads == 2 and m.seed == 1 else 1.0, (1, 4)),  # 0.94 in the mean
         (lambda m: 0.8 if m.heads == 2 and m.seed == 1 else 1.0, (1, 2, 4)),  # 0.96
         (lambda m: 0.9 if m.heads == 2 and m.sigma != 0.2 else 1.0, (1, 2, 4)),
-        (lambda m: 0.0 if m.heads == 1 else 1.0, (2, 4)),
         (lambda m: 1.0 if m.heads == 4 else 0.0, (4,)),
     ],
 )
 def test_a_value_at_which_training_puzzles_are_not_fitted_is_left_out(
     train: Callable[[Member], float], kept: tuple[int, ...]
 ) -> None:
-    run, found = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
-    np.testing.assert_allclose(found.found, least(run, "heads", kept), atol=1e-9)
-    assert found.direction == (NO if 2 in kept else YES)
+    run, finding = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
+    np.testing.assert_allclose(finding.found, least(run, "heads", kept), atol=1e-9)
+    assert finding.direction == (FAILS if 2 in kept else HOLDS)
 
 
-@pytest.mark.parametrize("fitted", [0.95, 0.3])
-def test_where_no_training_puzzles_are_fitted_nothing_is_said(fitted: float) -> None:
-    _, found = at_every_head(lambda m: 0.3, lambda m: fitted if m.sigma == 0.2 else 1.0)
-    assert found.direction == OPEN and np.isnan(found.found.mean)
-    assert found.note == "the run has no models that fit their training puzzles at sigma 0.2"
+def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
+    _, finding = at_every_head(lambda m: 0.3, lambda m: 0.95 if m.sigma == 0.2 else 1.0)
+    assert finding.direction == UNDECIDED and np.isnan(finding.found.mean)
+    assert finding.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
 # Single claims
 
 
-def shut(with_decay: Callable[[Member], float]) -> Any:
-    """A run of lst-decay in which 2d-fixed is 0.1 ahead without decay, and so much ahead with it."""
-
-    def ahead(m: Member) -> float:
-        return 0.0 if m.encoding != "sinusoid" else 0.1 if m.weight_decay == 0 else with_decay(m)
-
-    return made_up(study_of("lst-decay"), lambda m: noisy(0.5 + ahead(m), m))
-
-
 @pytest.mark.parametrize(
-    ("with_decay", "verdict"),
+    ("lead", "verdict"),
     [
-        (lambda m: 0.02, YES),
-        (lambda m: -0.02, YES),
-        (lambda m: -0.3, NO),  # the learned PE is ahead by more than it was behind
-        (lambda m: 0.2 * (-1) ** m.seed, NO),  # no gap in the mean, and a wider one of every seed
+        (lambda m: 0.02, HOLDS),
+        (lambda m: -0.3, FAILS),  # the learned PE leads by more than it was behind
+        (lambda m: 0.2 * (-1) ** m.seed, FAILS),  # no gap in the mean, and a wider one in every seed
     ],
 )
-def test_a_gap_is_closed_where_both_lie_closer_together_seed_by_seed(
-    with_decay: Callable[[Member], float], verdict: str
+def test_a_gap_is_closed_where_both_are_closer_together_seed_by_seed(
+    lead: Callable[[Member], float], verdict: str
 ) -> None:
-    run = shut(with_decay)
-    found = findings(run, "lst-decay")["decay-closes-the-gap"]
-    assert found.direction == verdict
+    """2d-fixed leads by 0.1 without decay, and by `lead` with it."""
+
+    def accuracy(m: Member) -> float:
+        return 0.5 if m.encoding != "sinusoid" else 0.6 if m.weight_decay == 0 else 0.5 + lead(m)
+
+    run = made_up(study_of("lst-decay"), lambda m: noisy(accuracy(m), m))
+    finding = findings(run, "lst-decay")["decay-closes-the-gap"]
+    assert finding.direction == verdict
     values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
     assert len(values) == SEEDS
-    np.testing.assert_allclose(found.found, student(values), atol=1e-9)
+    np.testing.assert_allclose(finding.found, student(values), atol=1e-9)
 
 
-@pytest.mark.parametrize(("more", "verdict"), [(0.07, YES), (-0.07, YES), (0.13, NO), (-0.13, NO)])
-def test_width_may_change_what_sigma_is_worth_by_up_to_a_tenth(more: float, verdict: str) -> None:
+@pytest.mark.parametrize(("more", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
+def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(more: float, verdict: str) -> None:
     run = made_up(study_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
-def test_each_step_size_of_gains_is_asked_about_by_itself() -> None:
-    """All with a divided step size are lost, but gain 1: what is asked about one step size is answered all the same."""
-    found = findings(run_of("lst-gain", lost=lambda m: m.learning_rate != RATE), "lst-gain")
-    answered = [id for id, finding in found.items() if not np.isnan(finding.found.mean)]
-    assert answered == ["small-gain-generalizes-at-one-step-size"]
-    found = findings(run_of("lst-gain", lost=lambda m: m.learning_rate == RATE and m.gain != 1), "lst-gain")
-    missing = [id for id, finding in found.items() if np.isnan(finding.found.mean)]
-    assert missing == ["small-gain-generalizes-at-one-step-size"]
-
-
 # What is missing
-
-
-@pytest.mark.parametrize("name", TRUTH)
-def test_a_seed_that_diverged_anywhere_is_left_out_of_both_sides(name: str) -> None:
-    run = run_of(name, lost=lambda m: m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
-    found = findings(run, name)
-    for id, values in by_hand(run, name).items():
-        assert len(values) >= SEEDS - 1
-        np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
-
-
-def note(name: str, id: str, lost: Callable[[Member], bool]) -> str:
-    found = findings(run_of(name, lost=lost), name)[id]
-    assert found.direction == OPEN and np.isnan(found.found.mean)
-    return found.note
-
 
 NONE = "the run has no finished members with"
 NO_PAIR = "the run has no seed that finished at both settings"
 NO_FIXED = "the run has no finished 2d-fixed members with weight decay 3"
-USUAL, RESIZED = "learning rate 0.0001", "data order=5, start resized"
-ADAM = f"{USUAL}, pe learning rate not set, epsilon 1e-08"
+RESIZED, ADAM = "data order=5, start resized", "learning rate 0.0001, pe learning rate not set, epsilon 1e-08"
 
 
 @pytest.mark.parametrize(
-    ("name", "id", "lost", "said"),
+    ("name", "id", "diverged", "note"),
     [
-        ("lst-heads", "4-heads-hurt", lambda m: m.heads == 4, f"{NONE} sigma 0.2 and heads 4"),
         ("lst-heads", "4-heads-hurt", lambda m: m.heads == 4 and m.sigma == 1, f"{NONE} sigma 1 and heads 4"),
         ("lst-heads", "small-sigma-at-every-heads", lambda m: m.heads == 2, f"{NONE} sigma 0.2 and heads 2"),
         ("lst-heads", "4-heads-hurt-at-0.2", lambda m: (m.heads == 4) == (m.seed > 1), NO_PAIR),
-        ("lst-width", "width-leaves-sigma-alone", lambda m: m.sigma == 1, f"{NONE} sigma 1 and width 320"),
-        ("lst-data", "small-sigma-at-every-data", lambda m: m.sigma == 2, f"{NONE} sigma 2 and data puzzles=1000"),
         ("lst-size", "resized-start-helps", lambda m: m.sigma == 0.5, f"{NONE} sigma 0.5 and {RESIZED}"),
         ("lst-decay", "decay-closes-the-gap", lambda m: m.sigma is None and m.weight_decay == 3, NO_FIXED),
-        ("lst-gain", "large-gain-spoils-small-sigma", lambda m: m.gain == 1, f"{NONE} sigma 0.2 and gain 1.0, {USUAL}"),
         ("lst-optimizer", "adam-dips", lambda m: m.optimizer == "adam", f"{NONE} sigma 0.2 and optimizer adam, {ADAM}"),
     ],
 )
-def test_what_is_missing_is_said(name: str, id: str, lost: Callable[[Member], bool], said: str) -> None:
-    assert note(name, id, lost) == said
+def test_a_missing_setting_is_named(name: str, id: str, diverged: Callable[[Member], bool], note: str) -> None:
+    finding = findings(run_of(name, diverged=diverged), name)[id]
+    assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.found.mean)
 
 
-def test_a_part_of_a_study_is_not_taken_for_the_whole() -> None:
-    """One head at all sigmas, two heads at the first alone: their means are over different sigmas."""
+def test_a_part_of_a_study_decides_nothing() -> None:
+    """One head has all sigmas and two heads only the first: their means are over different sigmas."""
     run = run_of("lst-heads")
     run.members = run.members.iloc[: 4 * SEEDS]
-    found = findings(run, "lst-heads")
-    assert {finding.direction for finding in found.values()} == {OPEN}
-    assert found["2-heads-hurt"].note == f"{NONE} sigma 1 and heads 2"
-    assert found["small-sigma-at-every-heads"].note == f"{NONE} sigma 2 and heads 2"
+    assert {finding.direction for finding in findings(run, "lst-heads").values()} == {UNDECIDED}
 
 
-def test_a_small_run_is_asked_about_the_sigmas_it_has() -> None:
-    """The quick scale of lst-optimizer goes through one of the tiny sigmas."""
+def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
+    """The quick scale of lst-optimizer has one of the tiny sigmas."""
     study = experiments.STUDIES["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
     run = made_up(study, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = turned(learning_rate=2.3e-3)
@@ -342,7 +299,7 @@ def test_a_small_run_is_asked_about_the_sigmas_it_has() -> None:
 
 
 @pytest.mark.parametrize("name", TRUTH)
-def test_the_paper_scale_has_all_that_claims_are_about(name: str) -> None:
+def test_the_paper_scale_has_all_that_claims_need(name: str) -> None:
     analyses = {("weights_moved", "start"): (None, lambda m: noisy(1.0, m))}
     study = experiments.STUDIES[name].at("paper")
     run = made_up(study, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
@@ -350,13 +307,11 @@ def test_the_paper_scale_has_all_that_claims_are_about(name: str) -> None:
         assert finding.note == "" and np.isfinite(finding.found).all()
 
 
-OWN_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "masters-learned": 0.4}
+OTHER_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "masters-learned": 0.4}
 
 
 @pytest.mark.parametrize("name", [*TRUTH, "lst-causal"])
 def test_margins_follow_the_rules(name: str) -> None:
     for claim in experiments.STUDIES[name].claims:
         usual = {0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2}
-        assert abs(claim.margin) in ({OWN_MARGINS[claim.id]} if claim.id in OWN_MARGINS else usual)
-        if claim.id in OWN_MARGINS:
-            assert f"{OWN_MARGINS[claim.id]:g}" in claim.statement
+        assert abs(claim.margin) in ({OTHER_MARGINS[claim.id]} if claim.id in OTHER_MARGINS else usual)

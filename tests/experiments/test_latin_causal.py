@@ -71,7 +71,7 @@ def size(pe: np.ndarray) -> float:
 # Members
 
 
-def test_members_are_donors_kinds_controls_twins_and_what_was_asked_later(table: pd.DataFrame) -> None:
+def test_members_are_those_planned_in_their_order(table: pd.DataFrame) -> None:
     every = list(itertools.product(SIGMAS, SEEDS))
     wanted: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
     wanted += [(kind, *pair) for kind in KINDS for pair in every]
@@ -91,12 +91,11 @@ def test_members_are_donors_kinds_controls_twins_and_what_was_asked_later(table:
 TWIN_AGAIN = "twin's own untrained one, transplanted"
 
 
-def test_roles_say_what_members_are_for(table: pd.DataFrame) -> None:
+def test_roles_of_members(table: pd.DataFrame) -> None:
     roles = {kind: set(rows["role"]) for kind, rows in table.groupby("kind")}
-    assert roles["donor"] == roles["master"] == {"donor"}
-    assert all(roles[kind] == {"swept"} for kind in (*KINDS, *LATER_KINDS))
-    controls = ("2d-fixed", "no PE", "frozen by its step size", "2d-fixed as a start", "twin, frozen", TWIN_AGAIN)
-    assert all(roles[kind] == {"control"} for kind in controls)
+    for kind, role in roles.items():
+        swept = kind in (*KINDS, *LATER_KINDS)
+        assert role == {"donor" if kind in ("donor", "master") else "swept" if swept else "control"}
 
 
 def test_a_run_without_labels_gets_them_from_its_study(run: Run, tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
 # What the PE is
 
 
-def test_the_pe_of_every_kind_starts_as_its_name_says(run: Run, table: pd.DataFrame, task: Task) -> None:
+def test_the_start_of_the_pe_of_every_kind(run: Run, table: pd.DataFrame, task: Task) -> None:
     assert task.positions is not None
     truth = np.broadcast_to(sinusoid(task.positions, 8), (2, 16, 8))
 
@@ -183,7 +182,7 @@ def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: 
     ("one", "other"),
     [("frozen by its step size", "random, frozen"), ("2d-fixed as a start", "2d-fixed"), (TWIN_AGAIN, "twin, frozen")],
 )
-def test_two_ways_of_the_same_are_trained_alike(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
+def test_two_ways_to_the_same_pe_have_the_same_losses(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
     losses = run.metrics.query("metric == 'loss' and condition == 'all'").set_index(["member", "step", "split"])[
         "value"
     ]
@@ -192,7 +191,7 @@ def test_two_ways_of_the_same_are_trained_alike(run: Run, table: pd.DataFrame, o
         np.testing.assert_allclose(losses[a["member"]], losses[b["member"]], rtol=1e-4)
 
 
-# What an exchange costs
+# Accuracy with another PE
 
 
 def with_exchange(run: Run, number: int) -> dict[str, float]:
@@ -202,19 +201,17 @@ def with_exchange(run: Run, number: int) -> dict[str, float]:
     return dict(zip(rows["target"], rows["value"], strict=True))
 
 
-def test_controls_change_nothing_at_all(run: Run, table: pd.DataFrame) -> None:
+def test_controls_change_nothing_and_only_learned_pes_are_swapped(run: Run, table: pd.DataFrame) -> None:
+    swaps = {"that of the other sigma", "that of the other sigma, own size", "another seed's"}
     for row in table.to_dict("records"):
-        found = with_exchange(run, row["member"])
-        still = [
-            *CONTROLS,
-            *(["its start"] if row["kind"] not in FREE else []),
-            *["nothing"] * (row["kind"] == "no PE"),
-        ]
-        assert {name: found[name] for name in still} == dict.fromkeys(still, row["accuracy"]), row["kind"]
+        kind, accuracies = row["kind"], with_exchange(run, row["member"])
+        unchanged = [*CONTROLS, *["its start"] * (kind not in FREE), *["nothing"] * (kind == "no PE")]
+        assert {name: accuracies[name] for name in unchanged} == dict.fromkeys(unchanged, row["accuracy"]), kind
+        assert set(accuracies) & swaps == (swaps if kind == "learned" else set())
 
 
-def test_only_controls_change_nothing_of_a_model_that_looks_at_places(study: LstCausal, task: Task) -> None:
-    """After a few steps no model does; one of large random weights does."""
+def test_all_exchanges_but_controls_change_a_model_that_uses_positions(study: LstCausal, task: Task) -> None:
+    """A model of large random weights depends on positions; one after a few steps does not."""
     stack = stack_for([study.spec(sigma=2.0, seed=seed) for seed in range(5)], task)
     stack.flat *= 3
     vectors = stack.encoding.vectors()
@@ -228,15 +225,8 @@ def test_only_controls_change_nothing_of_a_model_that_looks_at_places(study: Lst
     assert set(same.index[same]) == set(CONTROLS) and len(same) == 12
 
 
-def test_who_is_swapped_with_whom(run: Run, table: pd.DataFrame) -> None:
-    swaps = {"that of the other sigma", "that of the other sigma, own size", "another seed's"}
-    for row in table.to_dict("records"):
-        found = set(with_exchange(run, row["member"])) & swaps
-        assert found == (swaps if row["kind"] == "learned" else set())
-
-
 def by_hand(model: Stack, task: Task, pe: np.ndarray, order: list[int] | None = None) -> float:
-    """Accuracy on held-out puzzles with another PE in place, outside of all that measures it."""
+    """Return the OOD accuracy with another PE, without the functions under test."""
     vectors = model.encoding.vectors()
     assert vectors is not None
     own = vectors.detach().clone()
@@ -248,7 +238,7 @@ def by_hand(model: Stack, task: Task, pe: np.ndarray, order: list[int] | None = 
     return float((answers.reshape(len(held_out), -1).argmax(1) == held_out.targets).float().mean())
 
 
-def test_accuracies_with_another_pe_are_those_counted_by_hand(run: Run, table: pd.DataFrame, task: Task) -> None:
+def test_accuracies_with_another_pe_are_those_computed_by_hand(run: Run, table: pd.DataFrame, task: Task) -> None:
     learned = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
     order = [*np.random.default_rng(0).permutation(15).tolist(), 15]
     assert task.positions is not None
@@ -280,24 +270,18 @@ def test_accuracies_with_another_pe_are_those_counted_by_hand(run: Run, table: p
             assert found[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
 
 
-def test_exchanges_leave_the_stack_untouched(study: LstCausal, task: Task) -> None:
-    members = [study.spec(sigma=sigma, seed=3) for sigma in SIGMAS]
-    stack = stack_for(members, task)
-    before = stack.flat.detach().clone()
-    pes = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
+def test_exchanges_change_neither_the_stack_nor_the_puzzles(study: LstCausal, task: Task) -> None:
+    stack = stack_for([study.spec(sigma=sigma, seed=3) for sigma in SIGMAS], task)
+    weights, inputs = stack.flat.detach().clone(), task.splits["ood"].inputs.clone()
+    one, other = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
     order = interventions.order_of(16)
-    rows = interventions.accuracies(stack, task, [{"a": pes[0], "b": pes[1]}, {"b": pes[1]}], order)
-    assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "b"), (1, "b")]
-    torch.testing.assert_close(stack.flat, before, rtol=0, atol=0)
-    inputs = task.splits["ood"].inputs.clone()
-    interventions.accuracies(
-        stack, task, [interventions.within_member(pe, pe, task.positions, order) for pe in pes], order
-    )  # type: ignore[arg-type]
-    assert torch.equal(task.splits["ood"].inputs, inputs)  # nor the puzzles
+    rows = interventions.accuracies(stack, task, [{"a": one, "shuffled with its cells": other}, {"b": other}], order)
+    assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "shuffled with its cells"), (1, "b")]
+    assert torch.equal(stack.flat, weights) and torch.equal(task.splits["ood"].inputs, inputs)
 
 
-def test_a_partner_that_is_not_there_or_diverged_is_not_swapped(study: LstCausal, run: Run, task: Task) -> None:
-    """Pieces of a study know their own members alone."""
+def test_a_partner_that_is_missing_or_diverged_is_not_swapped(study: LstCausal, run: Run, task: Task) -> None:
+    """A piece of a study has only some of the members."""
     (number,) = run.members.query("seed == 0 and sigma == 0.2 and start == 'normal' and learn")["member"][:1]
     arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
 

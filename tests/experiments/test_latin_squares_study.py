@@ -1,19 +1,17 @@
-"""lst-sigma and lst-encodings: settings, members, sentences and figures."""
+"""lst-sigma and lst-encodings: settings, members and figures."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
+from helpers.made_up import made_up
 
 from placecode import cli
-from placecode.analysis.alignment import similarity
 from placecode.encodings import sinusoid
 from placecode.errors import BadInput
 from placecode.execution import local
@@ -22,10 +20,8 @@ from placecode.experiments.measures import arrangement
 from placecode.experiments.reading import dials, final_accuracy, swept
 from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
-from placecode.reports import figures
-from placecode.reports.pages.latin_words import kind_of, of_sigmas
+from placecode.reports.pages.latin_words import kind_of
 from placecode.reports.pages.registry import page_of
-from placecode.runs.read import End, member_table
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import stack_for
 
@@ -64,15 +60,14 @@ def test_paper_is_the_published_protocol() -> None:
     assert study == LstSigma(rest=100, block_noise=(0.2,))  # else the defaults of the fields
 
 
-def test_what_is_given_wins_over_the_scale() -> None:
-    assert LstSigma.at("quick", epochs=7).epochs == 7
-    assert LstSigma.at("quick", epochs=7).width == LstSigma.at("quick").width
+def test_fields_win_over_the_scale() -> None:
+    assert LstSigma.at("quick", epochs=7) == dataclasses.replace(LstSigma.at("quick"), epochs=7)
     with pytest.raises(BadInput) as error:
         LstSigma.at("huge")
-    assert str(error.value) == "scale must be one of quick, paper; got 'huge'."
+    assert (error.value.name, error.value.given) == ("scale", "huge")
 
 
-def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> None:
+def test_every_field_that_study_and_member_share_reaches_the_members() -> None:
     given: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
     given |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
     given |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
@@ -88,44 +83,50 @@ def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "rule"),
+    ("study", "fields", "name", "rule"),
     [
-        ({"sigmas": ()}, "sigmas", "at least one"),
-        ({"encoding": "rotary", "sigmas": (0.1, 0.2)}, "sigmas", "a single one for the encoding rotary"),
-        ({"start": "zero", "sigmas": (0.1, 0.2)}, "sigmas", "a single one for the start zero"),
-        ({"output_gain": 0.0}, "output_gain", "a number above 0"),
-        ({"output_gain": float("inf")}, "output_gain", "a number above 0"),
-        ({"seeds": ()}, "seeds", "at least one"),
-        ({"epochs": 0}, "epochs", "a whole number of at least 1"),
-        ({"evaluations": 0}, "evaluations", "a whole number of at least 1"),
-        ({"data_seed": -1}, "data_seed", "a whole number of at least 0"),
-        ({"noise": (0.5, 0.0)}, "noise", "positive numbers"),
-        ({"noise": (float("inf"),)}, "noise", "positive numbers"),
-        ({"noise": (float("nan"),)}, "noise", "positive numbers"),
+        (LstSigma, {"sigmas": ()}, "sigmas", "at least one"),
+        (LstSigma, {"encoding": "rotary", "sigmas": (0.1, 0.2)}, "sigmas", "a single one for the encoding rotary"),
+        (LstSigma, {"start": "zero", "sigmas": (0.1, 0.2)}, "sigmas", "a single one for the start zero"),
+        (LstSigma, {"output_gain": 0.0}, "output_gain", "a number above 0"),
+        (LstSigma, {"output_gain": float("inf")}, "output_gain", "a number above 0"),
+        (LstSigma, {"seeds": ()}, "seeds", "at least one"),
+        (LstSigma, {"epochs": 0}, "epochs", "a whole number of at least 1"),
+        (LstSigma, {"evaluations": 0}, "evaluations", "a whole number of at least 1"),
+        (LstSigma, {"data_seed": -1}, "data_seed", "a whole number of at least 0"),
+        (LstSigma, {"noise": (0.5, 0.0)}, "noise", "positive numbers"),
+        (LstSigma, {"noise": (float("nan"),)}, "noise", "positive numbers"),
+        (LstEncodings, {"encodings": ()}, "encodings", "at least one"),
+        (LstEncodings, {"encodings": ("learned", "learned:sigma=0.2")}, "encodings", "all different"),
+        (LstEncodings, {"encodings": ("none:sigma=1",)}, "sigma", "left out for the encoding none"),
+        (LstEncodings, {"encodings": ("learned:0.2",)}, "options", "NAME=VALUE"),
+        (LstEncodings, {"encodings": ("lerned",)}, "encoding", "one of"),
+        (LstEncodings, {"dropouts": ()}, "dropouts", "at least one"),
     ],
 )
-def test_bad_settings_are_refused(given: dict[str, Any], name: str, rule: str) -> None:
+def test_bad_settings_are_refused(study: Any, fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
-        LstSigma.at("quick", **given)
+        study.at("quick", **fields)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 5, 70, 4000])
-@pytest.mark.parametrize("evaluations", [1, 2, 8, 40, 100])
-def test_evaluations_fall_on_whole_epochs_within_the_run(task: LatinSquares, epochs: int, evaluations: int) -> None:
-    study = LstSigma.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
-    steps = study.evaluate_at(task)
-    assert steps == sorted(set(steps))
-    assert steps[-1] == study.training_steps(task) == epochs * 4
-    assert all(0 < step <= study.training_steps(task) and step % 4 == 0 for step in steps)
-    early = epochs > 200  # epoch 200 is evaluated besides
-    assert 1 <= len(steps) <= evaluations + early
-    assert (200 * 4 in steps) or not early
+@pytest.mark.parametrize("study", [LstSigma, LstEncodings])
+@pytest.mark.parametrize("epochs", [1, 5, 199, 200, 201, 4000])
+@pytest.mark.parametrize("evaluations", [1, 8, 100])
+def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
+    task: LatinSquares, study: Any, epochs: int, evaluations: int
+) -> None:
+    small = study.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
+    steps = small.evaluate_at(task)
+    assert steps == sorted(set(steps)) and all(step > 0 and step % 4 == 0 for step in steps)
+    assert steps[-1] == small.training_steps(task) == epochs * 4
+    assert len(steps) <= evaluations + (epochs > 200)
+    assert (200 * 4 in steps) or epochs < 200
     gaps = np.diff([0, *steps])
-    assert gaps[0] <= gaps[-1] or epochs < evaluations  # closer together at the start
+    assert gaps[0] <= gaps[-1] or epochs < evaluations or epochs == 201  # closer together at the start
 
 
-def test_references_are_2d_fixed_models_behind_the_sweep_with_its_other_settings() -> None:
+def test_references_are_2d_fixed_models_with_the_other_settings_of_the_sweep() -> None:
     given: dict[str, Any] = {"start": "uniform", "learn": False, "options": (), "clip": 1.0, "optimizer": "adamw"}
     study = LstSigma.at("quick", **TINY, **given, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1))
     *sweep, a, b, c, d = study.members()
@@ -138,19 +139,11 @@ def test_references_are_2d_fixed_models_behind_the_sweep_with_its_other_settings
     assert study.members()[:4] == dataclasses.replace(study, references=()).members()
 
 
-def test_nothing_given_on_the_command_line_means_no_references() -> None:
+def test_an_empty_option_means_no_references() -> None:
     words = ["run", "lst-sigma", "--scale", "paper", "--references", ""]
     given = cli.flags.settings(cli._parser(words).parse_args(words), LstSigma)
     assert given == {"references": ()}
     assert len(LstSigma.at("paper", **given).members()) == 300
-
-
-def test_epoch_200_is_always_evaluated(task: LatinSquares) -> None:
-    for kind in (LstSigma, LstEncodings):
-        for epochs, there in ((4000, True), (201, True), (200, True), (199, False)):
-            study = kind.at("quick", **TINY, epochs=epochs, evaluations=1)
-            assert (200 * 4 in study.evaluate_at(task)) == there
-            assert study.evaluate_at(task)[-1] == epochs * 4
 
 
 # lst-encodings
@@ -184,84 +177,19 @@ def test_dropout_at_training_alone_reaches_the_members() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("given", "name", "rule"),
-    [
-        ({"encodings": ()}, "encodings", "at least one"),
-        ({"encodings": ("learned", "learned:sigma=0.2")}, "encodings", "all different"),
-        ({"encodings": ("none:sigma=1",)}, "sigma", "left out for the encoding none"),
-        ({"encodings": ("learned:0.2",)}, "options", "NAME=VALUE"),
-        ({"encodings": ("lerned",)}, "encoding", "one of"),
-        ({"dropouts": ()}, "dropouts", "at least one"),
-    ],
-)
-def test_bad_encodings_are_refused(given: dict[str, Any], name: str, rule: str) -> None:
-    with pytest.raises(BadInput) as error:
-        LstEncodings.at("quick", **given)
-    assert error.value.name == name and error.value.rule.startswith(rule)
-
-
-def test_a_run_of_encodings_has_its_words_figures_and_claims(tmp_path: Path) -> None:
+def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     texts = ("learned:sigma=0.2", "sinusoid:axes=2", "rotary", "relative:causal=1", "causal-none:temperature=0.01")
     study = LstEncodings.at("quick", **TINY, encodings=texts, seeds=(0, 1), epochs=1, evaluations=1, noise=(0.5,))
     run = local.execute(study, tmp_path / "run")
     assert len(run.members) == 20
-    assert [each.name for each in page_of(study, run).figures()] == ["dropout", "encodings", "curves"]
-    words = page_of(study, run).words()
-    names = ["learned, \N{GREEK SMALL LETTER SIGMA} 0.2", "2d-fixed", "rotary", "relative, causal"]
-    names += ["NoPE with a causal mask, temperature 0.01"]
-    for start in ("Without dropout, these ", "With dropout 0.1, these "):
-        told = " ".join(line for line in words if line.startswith(start))
-        assert all(told.count(f" {name} (0.") == 1 for name in names)
-    assert words[-1] == "In brackets: OOD accuracy, mean of 2 seeds."
+    assert [shown.name for shown in page_of(study, run).figures()] == ["dropout", "encodings", "curves"]
     found = {claim.id: claim.check(run) for claim in study.claims}
-    assert np.isfinite(found["near-2d-fixed"].found.mean)
-    assert found["beats-none"].note.endswith("members none with dropout 0")
+    assert np.isfinite(found["near-2d-fixed"].found.mean) and found["beats-none"].note
     cost = run.analysis[run.analysis["analysis"] == "accuracy_without_dropout"]
     assert set(cost["member"]) == set(run.members.loc[run.members["dropout"] > 0, "member"])
 
 
-# Analyses and arrays
-
-
-def test_the_sinusoid_of_the_grid_is_the_target_itself(task: LatinSquares) -> None:
-    member = Member("sinusoid", width=8, layers=2, heads=2, options={"axes": 2})
-    table = pd.DataFrame(arrangement(stack_for([member], task), task))
-    rows = table[table["target"] == "2d-fixed"].set_index(["block", "analysis"])["value"]
-    for block in (-1, -2, 0, 1):
-        assert rows[block, "procrustes"] == pytest.approx(0, abs=1e-6)
-        assert rows[block, "procrustes_raw"] == pytest.approx(0, abs=1e-5)
-        assert rows[block, "rsa"] == pytest.approx(1)
-        assert rows[block, "cka"] == pytest.approx(1)
-    assert rows[-1, "procrustes_p"] == 1 / 200
-
-
-# Words
-
-
-class FakeRun(SimpleNamespace):
-    """A run with the accuracies that are given: {sigma: [(train, test, ood) or None for diverged, per seed]}."""
-
-    def __init__(self, accuracies: dict[float, list[tuple[float, float, float] | None]]) -> None:
-        members, values = [], []
-        for sigma, seeds in accuracies.items():
-            for seed, found in enumerate(seeds):
-                members.append(Member(sigma=sigma, seed=seed))
-                values.append(found)
-        table = member_table(range(len(members)), members, [End(-1 if found else 5) for found in values])
-        rows = []
-        for number, found in enumerate(values):
-            for split, value in zip(("train", "test", "ood"), found or (0.9, 0.9, 0.9), strict=True):
-                row = {"member": number, "step": 10, "split": split, "condition": "all", "metric": "accuracy"}
-                rows += [
-                    {**row, "value": value},
-                    {**row, "step": 0, "value": 0.3},
-                    {**row, "metric": "loss", "value": 7.0},
-                ]
-                rows += [{**row, "condition": "Binary", "value": 0.123}]
-        config = {"shape": {"outputs": 4}, "fields": {"encoding": "learned"}}
-        super().__init__(members=table, metrics=pd.DataFrame(rows), config=config)
-
+# Kinds of models, and accuracies
 
 NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorizes", "partly"
 
@@ -271,90 +199,32 @@ NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorize
     [
         (0.94, 0.30, NOT_YET),
         (0.94, 0.94, NOT_YET),  # good on ood too, and yet not learned to the end
-        (0.25, 0.25, NOT_YET),
         (0.95, 0.85, GENERALIZES),
-        (1.00, 0.99, GENERALIZES),
         (0.95, 0.84, PARTLY),
-        (0.99, 0.63, PARTLY),
         (0.99, 0.50, MEMORIZES),
-        (1.00, 0.25, MEMORIZES),
         (1.00, 0.00, MEMORIZES),
     ],
 )
-def test_only_a_model_that_has_fitted_can_memorize(train: float, ood: float, kind: str) -> None:
+def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, ood: float, kind: str) -> None:
     assert kind_of(train, ood) == kind
 
 
-def test_findings_tell_both_ends_and_the_difference() -> None:
-    run = FakeRun(
-        {
-            0.1: [(0.5, 0.5, 0.5)] * 3,
-            0.2: [(1.0, 0.98, 0.9), (0.99, 0.98, 0.95), (1.0, 0.97, 0.94)],
-            2.0: [(1.0, 0.6, 0.4), (0.98, 0.6, 0.45), (0.99, 0.5, 0.35)],
-        }
+def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members() -> None:
+    study = LstSigma.at("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
+    run = made_up(
+        study,
+        lambda m: 0.5 + 0.1 * m.sigma,
+        train=lambda m: 0.5 if m.sigma == 0.1 else 0.99,
+        diverged=lambda m: m.seed == 1,
     )
-    assert dials(run) == (0.2, 2.0)
-    small, large, difference = of_sigmas(run)
-    assert small.startswith("sigma = 0.2: train 0.997, test 0.977, ood 0.930 (mean of 3 seeds).")
-    assert large.startswith("sigma = 2: train 0.990, test 0.567, ood 0.400 (mean of 3 seeds).")
-    assert GENERALIZES in small and MEMORIZES in large
-    assert difference.endswith(" is 0.53 (95% interval over seeds 0.40 to 0.66).")
-
-
-def test_findings_do_not_say_what_did_not_happen() -> None:
-    """The small sigma behind the large one, and neither fitted."""
-    *settings, difference = of_sigmas(FakeRun({0.5: [(0.5, 0.5, 0.3)], 1.0: [(0.6, 0.5, 0.5)]}))
-    assert all("has not fitted" in sentence for sentence in settings)
-    assert difference.endswith(" is -0.20.")
-
-
-def test_findings_leave_out_members_that_diverged_and_say_so() -> None:
-    small, large, lost = of_sigmas(FakeRun({0.2: [(1.0, 1.0, 1.0), None], 2.0: [None, (1.0, 0.5, 0.3)]}))
-    assert "ood 1.000 (mean of 1 seed)" in small and "ood 0.300 (mean of 1 seed)" in large
-    assert lost.startswith("2 of 4 members diverged")  # and no seed is there at both sigmas to compare
-    alone, lost = of_sigmas(FakeRun({0.2: [None]}))
-    assert alone.startswith("sigma = 0.2: no member finished") and lost.startswith("1 of 1 members diverged")
-
-
-def test_one_sigma_is_told_once() -> None:
-    assert len(of_sigmas(FakeRun({0.7: [(1.0, 1.0, 1.0)] * 2}))) == 1
-
-
-def test_final_accuracy_is_of_the_last_step_and_all_puzzles() -> None:
-    run = FakeRun({0.2: [(1.0, 0.9, 0.8), None], 2.0: [(0.7, 0.6, 0.5)]})
-    table = final_accuracy(run, swept(run))
-    assert table[["sigma", "seed", "split", "value"]].to_dict("list") == {
-        "sigma": [0.2] * 3 + [2.0] * 3,
-        "seed": [0] * 6,
-        "split": ["train", "test", "ood"] * 2,
-        "value": [1.0, 0.9, 0.8, 0.7, 0.6, 0.5],
-    }
+    table = final_accuracy(run, swept(run)).set_index(["split", "sigma"])
+    assert (table["seed"] == 0).all()
+    assert table.loc["ood", "value"].to_dict() == pytest.approx({0.1: 0.51, 0.2: 0.52, 2.0: 0.7})
+    assert table.loc["train", "value"].to_dict() == {0.1: 0.5, 0.2: 0.99, 2.0: 0.99}
+    assert dials(run) == (0.2, 2.0)  # 0.2 if the run has it, and the largest
 
 
 # Figures
-
-
-def test_figures_show_the_sigmas_that_they_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2, 1.0, 2.0), seeds=(0, 1))
-    run = local.execute(study, tmp_path / "run")
-    # as if the first seed of 0.2 and every seed of 2.0 had diverged
-    run.members.loc[run.members["member"].isin([0, 4, 5]), "state"] = "diverged"
-    asked: list[Any] = []
-    draw = figures.similarity_maps
-    monkeypatch.setattr(figures, "similarity_maps", lambda *given, **more: asked.append(given) or draw(*given, **more))
-    assert "similarity" in [each.name for each in page_of(study, run).figures()]
-    true, small, large, names, name, titles = asked[0]
-    assert np.array_equal(small[0], similarity(run.array("pe_start/1")))
-    assert np.array_equal(small[1], similarity(run.array("pe_end/1")))
-    assert np.array_equal(large[1], similarity(run.array("pe_end/4")))  # of that sigma, whatever has become of it
-    assert titles == (f"{figures.SIGMA} = 0.2", f"{figures.SIGMA} = 2, diverged", "true arrangement")
-    assert names[0] == "r1c1"
-    assert names[-1] == "r4c4"
-    assert name == "run (lst-sigma, quick scale)"
-    assert true.shape == (16, 16)
-    row, column, other = true[0, 1], true[0, 4], true[0, 10]
-    assert row > other  # neighbours are more alike than cells apart
-    assert column > other
 
 
 PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors"]
@@ -365,24 +235,20 @@ PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "class
     [
         ({"sigmas": (0.2, 1.0, 2.0), "noise": ()}, ["accuracy", "curves", "relations", *PICTURES]),
         ({"sigmas": (0.2,), "encoding": "rotary"}, ["accuracy", "curves", *PICTURES[3:]]),
-        ({"sigmas": (0.2,), "encoding": "sinusoid", "references": (0.0, 0.1)}, ["accuracy", "curves", *PICTURES]),
     ],
 )
-def test_all_figures_are_drawn_and_say_what_to_look_at(tmp_path: Path, given: dict[str, Any], names: list[str]) -> None:
+def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, given: dict[str, Any], names: list[str]) -> None:
     study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **given)
     run = local.execute(study, tmp_path / "run")
-    shown = page_of(study, run).figures()
-    assert [each.name for each in shown] == [name for name in names if name != "noise" or study.noise]
-    assert all(each.title and each.caption and each.figure.axes for each in shown)
-    assert page_of(study, run).words()[0].startswith("sigma = 0.2: ")  # whatever the references are
+    drawn = [shown.name for shown in page_of(study, run).figures()]
+    assert drawn == [name for name in names if name != "noise" or study.noise]
 
 
-def test_a_piece_with_the_references_alone_is_told_as_such(tmp_path: Path) -> None:
+def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
     study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
     run = local.execute(study, tmp_path / "run", chosen="2:4")
-    assert [each.name for each in page_of(study, run).figures()] == ["accuracy", "curves"]
-    (sentence,) = page_of(study, run).words()
-    assert "only references" in sentence
+    assert [shown.name for shown in page_of(study, run).figures()] == ["accuracy", "curves"]
+    assert len(page_of(study, run).words()) == 1
     assert {claim.check(run).direction for claim in study.claims} == {"undecided"}
 
 
@@ -392,11 +258,12 @@ def test_options_of_the_encoding_reach_the_members() -> None:
     assert {(member.options["axes"], member.options["base"]) for member in study.members()} == {(2, 100.5)}
     study = LstSigma.at("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
     assert study.members()[0].options["distance"] == "manhattan"
-    with pytest.raises(BadInput, match=r"^options must be NAME=VALUE, such as axes=2; got 'axes'\.$"):
+    with pytest.raises(BadInput) as error:
         LstSigma.at("quick", options=("axes",)).members()
+    assert (error.value.name, error.value.given) == ("options", "axes")
 
 
-def test_blocks_that_are_turned_each_in_its_own_way_are_all_aligned() -> None:
+def test_blocks_that_are_rotated_differently_are_all_aligned() -> None:
     """Averaged over blocks first, their distance would be far from zero."""
     task = LatinSquares(per_class=20, heldout=9, distance=0.5)
     truth = sinusoid(task.positions, 8)
@@ -411,7 +278,7 @@ def test_blocks_that_are_turned_each_in_its_own_way_are_all_aligned() -> None:
     assert np.linalg.norm(table.mean(0)) < 0.9 * np.linalg.norm(truth)
 
 
-def test_the_page_describes_the_quick_scale_as_it_is() -> None:
+def test_the_documentation_describes_the_quick_scale() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs/latin-squares.md").read_text().split())
     quick = LstSigma.at("quick")
     assert f"{quick.layers} blocks of width {quick.width} with {quick.heads} heads" in page

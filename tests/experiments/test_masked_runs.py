@@ -5,6 +5,7 @@ Resuming a run, or merging its pieces, must change nothing.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
@@ -37,7 +38,7 @@ RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", *runs.TENSO
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked of a study and what must come of it; PLACES stands for files that describe the regions."""
+    """The options of a study and what its run must have; PLACES stands for files that describe the regions."""
 
     words: list[str]
     members: int
@@ -107,7 +108,7 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_draws() -> Iterator[None]:
-    """Nulls take longer than training here."""
+    """Use few draws of nulls, which take longer than training here."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (name for name in vars(structure) if name.endswith("DRAWS")):
             patch.setattr(structure, name, 19)
@@ -116,7 +117,7 @@ def _few_draws() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Options of the studies on brains: people from the simulator as files, and more or less that is known of them."""
+    """Return the options of each study on brains: files of simulated people, and of what is known of their regions."""
     folder = tmp_path_factory.mktemp("brains")
     labels = np.tile(np.repeat([0, 1], 3), 2)
     wiring, *driving = (np.random.default_rng(seed) for seed in np.random.SeedSequence(0).spawn(1 + PEOPLE))
@@ -130,48 +131,50 @@ def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     whose = ["--people", str(folder / "people"), "--orientation", "time-region"]
     names = [*whose, "--names", str(folder / "names.txt")]
     all_known = [*names, "--networks", str(folder / "networks.txt"), "--coordinates", str(folder / "places.csv")]
-    return {
-        "brain-sigma": all_known,
-        "brain-encodings": whose,
-        "brain-mask": names,
-        "brain-transfer": names,
-        "brain-preprocessing": names,
-    }
+    known = {"brain-sigma": all_known, "brain-encodings": whose}
+    return {**dict.fromkeys(("brain-mask", "brain-transfer", "brain-preprocessing"), names), **known}
+
+
+REPORTED = ("network-sigma", "network-encodings", "synergy-size", "pixels-sigma", "brain-sigma", "brain-preprocessing")
+"""Studies whose reports are made: all kinds of figures, since drawing takes longer than training here."""
+MERGED = ("network-sigma", "synergy-size", "brain-mask", "brain-transfer")
+"""Studies that are run in pieces: with one data set, with several, with several fractions, and with donors."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A study that was run by the command line."""
+    """A study that was run from the command line."""
 
     name: str
     case: Case
     command: list[str]
     run: Run
-    page: str
 
 
-def asked(name: str, words: list[str]) -> list[str]:
-    """Options without those that the study goes through several values of, in other ones."""
+def settable(name: str, words: list[str]) -> list[str]:
+    """Return the options without those of fields that the study sweeps."""
     pairs = zip(words[::2], words[1::2], strict=True)
-    gone = experiments.lookup(name).swept_by
-    return [word for pair in pairs if pair[0][2:].replace("-", "_") not in gone for word in pair]
+    swept = experiments.lookup(name).swept_by
+    return [word for pair in pairs if pair[0][2:].replace("-", "_") not in swept for word in pair]
+
+
+@contextlib.contextmanager
+def without_reports() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
+        yield
 
 
 @pytest.fixture(scope="module", params=CASES)
 def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Each study once, report and all; no test changes it."""
+    """Run each study once; no test changes its folder."""
     name, case = request.param, CASES[request.param]
-    words = [each for word in case.words for each in (brains[name] if word == "PLACES" else [word])]
-    command = ["run", name, "--scale", "quick", *asked(name, [*MODEL, *words]), "--against", case.against]
+    words = [option for word in case.words for option in (brains[name] if word == "PLACES" else [word])]
+    command = ["run", name, "--scale", "quick", *settable(name, [*MODEL, *words]), "--against", case.against]
     out = tmp_path_factory.mktemp("runs") / name
-    assert cli.main([*command, "--out", str(out)]) == 0
-    return Ran(name, case, command, Run(out), html.unescape((out / "report.html").read_text()))
-
-
-@pytest.fixture
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+    with contextlib.nullcontext() if name in REPORTED else without_reports():
+        assert cli.main([*command, "--out", str(out)]) == 0
+    return Ran(name, case, command, Run(out))
 
 
 def by_world(run: Run) -> pd.DataFrame:
@@ -183,21 +186,22 @@ def test_every_study_of_masked_prediction_is_here() -> None:
     assert set(CASES) == {name for name, study in experiments.STUDIES.items() if issubclass(study, MaskedStudy)}
 
 
-def test_it_leaves_a_whole_folder(ran: Ran) -> None:
-    folder = ran.run.path
-    assert {path.name for path in folder.iterdir()} == {*runs.FILES, "figures"} - {
-        "fit.json",
-        "fit.safetensors",
-        "map.csv",
-    }
-    assert {path.stem for path in (folder / "figures").iterdir()} == ran.case.figures
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (folder / "figures").iterdir())
-    summary = json.loads((folder / "summary.json").read_text())
+def test_every_kind_of_figure_is_drawn_in_a_report() -> None:
+    assert set().union(*(case.figures for case in CASES.values())) == set().union(
+        *(CASES[name].figures for name in REPORTED)
+    )
+
+
+def test_a_run_leaves_all_its_files(ran: Ran) -> None:
+    files = {*runs.FILES} - {"fit.json", "fit.safetensors", "map.csv"}
+    drawn = {"report.html", "figures"}
+    assert {path.name for path in ran.run.path.iterdir()} == (files | drawn if ran.name in REPORTED else files - drawn)
+    summary = json.loads((ran.run.path / "summary.json").read_text())
     assert (summary["study"], summary["step"]) == (ran.name, 3)
     assert (ran.run.members["state"] == "done").all()
 
 
-def test_it_has_the_members_that_were_asked_for(ran: Ran) -> None:
+def test_a_run_has_the_members_of_its_options(ran: Ran) -> None:
     members = ran.run.members
     assert members["member"].tolist() == list(range(ran.case.members)) and ran.run.config["total"] == ran.case.members
     assert set(members["seed"]) == {0, 1} and (members["width"] == 8).all()
@@ -207,14 +211,13 @@ def test_it_has_the_members_that_were_asked_for(ran: Ran) -> None:
     assert (members.groupby([name for name in specs if name != "seed"], dropna=False)["seed"].nunique() == 2).all()
 
 
-def test_every_member_is_asked_at_its_own_share_and_at_another(ran: Ran) -> None:
+def test_every_member_is_evaluated_at_its_own_fraction_and_at_another(ran: Ran) -> None:
     metrics = ran.run.metrics
     assert np.isfinite(metrics["value"]).all() and set(metrics["metric"]) == {"mse"}
-    asked = metrics.groupby(["member", "step", "split"])["condition"].agg(list)
-    assert len(asked) == ran.case.members * 2 * 2  # before and after training, training and test
-    assert all(sorted(conditions) == list(ran.case.shares) for conditions in asked)
-    for share in ran.run.members["hidden"]:
-        assert f"hidden {share:g}" in ran.case.shares and len(ran.case.shares) == 2
+    conditions = metrics.groupby(["member", "step", "split"])["condition"].agg(sorted)
+    assert len(conditions) == ran.case.members * 2 * 2  # before and after training, training and test
+    assert all(names == list(ran.case.shares) for names in conditions)
+    assert {f"hidden {fraction:g}" for fraction in ran.run.members["hidden"]} <= set(ran.case.shares)
 
 
 def test_every_member_has_the_tokens_of_its_data(ran: Ran) -> None:
@@ -229,19 +232,16 @@ def test_every_member_has_the_tokens_of_its_data(ran: Ran) -> None:
         assert out.shape == (2, tokens, 1) and bool(torch.isfinite(out).all())
 
 
-def test_baselines_are_there_for_every_world(ran: Ran) -> None:
-    table, wanted = ran.run.baselines, ran.case.against.split(",")
-    worlds = set(ran.case.worlds)
+def test_every_world_has_its_baselines(ran: Ran) -> None:
+    table, worlds = ran.run.baselines, set(ran.case.worlds)
     for data in ran.case.tokens:
         for world in worlds:
             here = table[(table["data"] == data) & (table["world"] == world)]
-            late = (
-                baselines.SLOW if world > 0 else ()
-            )  # those that take long are fitted in the first world alone, at this scale
-            found = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
-            assert found == [name for name in wanted if name not in late]
+            late = baselines.SLOW if world > 0 else ()  # slow ones are fitted in the first world alone, at this scale
+            names = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
+            assert names == [name for name in ran.case.against.split(",") if name not in late]
             errors = here.loc[here["metric"] == "mse", "baseline"].unique()
-            if ran.name == "brain-mask":  # what is fitted as members are is fitted at each of their shares
+            if ran.name == "brain-mask":  # ridge is fitted at each fraction of the members
                 assert {"ridge, trained with 0.25 hidden", "ridge, trained with 0.75 hidden"} < set(errors)
             for name in errors:
                 rows = here[(here["baseline"] == name) & (here["split"] == "test") & (here["metric"] == "mse")]
@@ -252,52 +252,34 @@ def test_baselines_are_there_for_every_world(ran: Ran) -> None:
         assert (linear.groupby("data")["value"].nunique() == 2).all()
 
 
-def test_the_report_tells_of_baselines_and_of_every_condition(ran: Ran) -> None:
-    page = re.sub(r"<svg.*?</svg>", "", ran.page, flags=re.DOTALL)
-    drawn = re.findall(r'<div class="wide[^>]*><svg', ran.page)
-    assert len(drawn) == len(ran.case.figures)
-    for name in {"linear", "pca", "ridge", "trees"} & set(ran.case.against.split(",")):
-        assert f"baseline:{name}" in page
-    assert page.count("best linear predictor has a held-out error of") == len(ran.case.tokens)
-    for share in ran.case.shares:
-        assert f">{share}</th>" in page and f"({share})" in page  # in a table, and in words
-    for data in ran.case.tokens:
-        assert data in page
-    assert f"placecode run {ran.name} --scale quick" in page
+@pytest.mark.parametrize("ran", REPORTED, indirect=True)
+def test_a_report_has_every_figure_baseline_and_condition(ran: Ran) -> None:
+    page = html.unescape((ran.run.path / "report.html").read_text())
+    assert len(re.findall(r'<div class="wide[^>]*><svg', page)) == len(ran.case.figures)
+    assert {path.stem for path in (ran.run.path / "figures").glob("*.png")} == ran.case.figures
+    text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    predictors = {"linear", "pca", "ridge", "trees"} & set(ran.case.against.split(","))
+    assert all(f"baseline:{name}" in text for name in predictors)
+    assert all(f">{condition}</th>" in text for condition in ran.case.shares)
+    assert all(data in text for data in ran.case.tokens)
 
 
-def test_a_finished_run_is_resumed_without_work(ran: Ran, no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_resumed_without_work(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in ran.run.path.rglob("*")}
-    assert cli.main([*ran.command, "--out", str(ran.run.path), "--resume"]) == 0
-    printed = capsys.readouterr().out
-    assert "MSE, mean" in printed and "baseline:linear" in printed and "step 3/3" not in printed
+    with without_reports():
+        assert cli.main([*ran.command, "--out", str(ran.run.path), "--resume"]) == 0
+    assert "step 3/3" not in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in ran.run.path.rglob("*")} == before
 
 
-MERGED = ("network-sigma", "synergy-size", "brain-mask", "brain-transfer")
-"""Studies that are run in pieces: with one data set, with several, with several fractions, and with donors."""
-
-
-@pytest.fixture(scope="module")
-def pieces(ran: Ran, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The study in two pieces."""
-    if ran.name not in MERGED:
-        pytest.skip("merging is tested with four studies")
-    folder, cut = tmp_path_factory.mktemp("pieces"), ran.case.cut
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
-        for name, part in (("first", f"0:{cut}"), ("second", f"{cut}:{ran.case.members}")):
-            assert cli.main([*ran.command, "--members", part, "--out", str(folder / name)]) == 0
-    return [str(folder / "first"), str(folder / "second")]
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["in order", "the later piece first"])
-def test_pieces_that_are_merged_are_the_whole(
-    ran: Ran, pieces: list[str], order: int, tmp_path: Path, no_report: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["merge", *pieces[::order], "--out", str(tmp_path / "merged")]) == 0
-    told = f"{ran.case.members} of {ran.case.members} members of {ran.name} are in {tmp_path / 'merged'}."
-    assert "".join(told.split()) in "".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize("ran", MERGED, indirect=True)
+def test_merged_pieces_are_the_whole_run_bit_for_bit(ran: Ran, tmp_path: Path) -> None:
+    cut, count = ran.case.cut, ran.case.members
+    pieces = {str(tmp_path / "second"): f"{cut}:{count}", str(tmp_path / "first"): f"0:{cut}"}
+    with without_reports():
+        for folder, numbers in pieces.items():
+            assert cli.main([*ran.command, "--members", numbers, "--out", folder]) == 0
+        assert cli.main(["merge", *pieces, "--out", str(tmp_path / "merged")]) == 0
     merged = Run(tmp_path / "merged")
     assert merged.config == ran.run.config
     for file in RESULTS:

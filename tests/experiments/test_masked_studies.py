@@ -15,7 +15,6 @@ from placecode.experiments import study_of
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
 from placecode.reports.pages.masked_words import with_settings
-from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
@@ -32,7 +31,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
     assert study.task().describe()["gain"] == 1.1
 
 
-def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> None:
+def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> None:
     few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
     one, both = (
         local.execute(
@@ -59,14 +58,14 @@ def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> 
         ({"hidden": 0.15}, "ratios", "at least two, with the fraction hidden in training (0.15) among them"),
     ],
 )
-def test_bad_settings(given: dict[str, Any], name: str, rule: str) -> None:
+def test_bad_settings_are_refused(given: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
         NetworkSigma.at("quick", **given)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
-def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
-    """Of half of six channels; over all of the four steps, fewer than that in the first ones."""
+def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
+    """The number of hidden channels rises to half of six over all four steps."""
     words = ["--seeds", "2", "--many", "2,", "--samples", "300,", "--test", "30", "--steps", "4", "--layers", "1"]
     words += ["--widths", "8,", "--batches", "8,", "--shares", "0.5,", "--against", "linear,", "--device", "cpu"]
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
@@ -75,20 +74,17 @@ def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
     study = study_of(run)
     assert study.fields()["ramps"] == [0, 4]
     assert set(with_settings(run)["setting"]) == {"ramp 0", "ramp 4"}
-    assert "ramp 4" in " ".join(page_of(study, run).words()) and "ramp 4" in (tmp_path / "run/report.html").read_text()
     for seed in (0, 1):
         plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))
         assert np.array_equal(run.array(f"pe_start/{seed}"), run.array(f"pe_start/{2 + seed}"))
         assert not np.array_equal(plain, ramped)
-    with pytest.raises(BadInput, match=r"^ramps must be all different; got \[5, 5\]\.$"):
-        SynergySize.at("quick", ramps=(5, 5))
-    for wrong in (-5, 3001):
-        told = rf"^ramps must be whole numbers from 0 to the 3000 steps of training; got {wrong}\.$"
-        with pytest.raises(BadInput, match=told):
-            SynergySize.at("quick", ramps=(0, wrong))
+    for ramps in ((5, 5), (0, -5), (0, 3001)):  # equal, negative, longer than the training
+        with pytest.raises(BadInput) as error:
+            SynergySize.at("quick", ramps=ramps)
+        assert error.value.name == "ramps"
 
 
-def test_every_optimizer_is_another() -> None:
+def test_optimizers_have_their_learning_rate_and_weight_decay() -> None:
     members = SynergyOptimizer.at("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
     found = {(each.optimizer, each.learning_rate, each.weight_decay) for each in members}
     assert found == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
@@ -96,13 +92,13 @@ def test_every_optimizer_is_another() -> None:
     assert {each.weight_decay for each in decayed} == {0.1}
 
 
-def test_seeds_have_worlds_of_their_own_and_few_of_them() -> None:
+def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
     assert NetworkSigma.at("quick", seeds=(3, 7)).worlds == 8  # a seed's world is the same whoever is beside it
     far = NetworkSigma.at("quick", seeds=(2024, 2026, 2028))
     assert far.worlds == 3 and len({seed % far.worlds for seed in far.seeds}) == 3
 
 
-def test_baselines_that_take_long_are_fitted_in_the_first_worlds_that_there_are(tmp_path: Path) -> None:
+def test_slow_baselines_are_fitted_in_the_first_worlds_alone(tmp_path: Path) -> None:
     given = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
     run = local.execute(NetworkSigma.at("quick", **given), tmp_path / "run")
     found = run.baselines.groupby("baseline")["world"].unique()

@@ -39,16 +39,16 @@ def members(count: int = 3, **given: Any) -> list[Member]:
 
 @pytest.fixture(scope="module", params=[{}, DROPPING], ids=["whole", "dropping"])
 def trained(request: pytest.FixtureRequest, task: LatinSquares) -> Stack:
-    """Three members that have learned something, so that what disturbs them shows; no test changes them."""
+    """Return three members that have learned something, so that noise matters; no test changes them."""
     stack = stack_for(members(learning_rate=0.01, cooldown=0.3, **request.param), task)
-    for _ in Trainer(stack, task, steps=400).run():
+    for _ in Trainer(stack, task, steps=200).run():
         pass
     return stack
 
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a forward pass could hold a single example."""
+    """Let a forward pass hold a single example."""
     monkeypatch.setattr(training, "EVALUATION_VALUES", 1)
 
 
@@ -64,7 +64,7 @@ def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquare
 
 @pytest.fixture
 def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """Every noise that a stack is given, in turn."""
+    """Return the list of all noise that stacks get, in order."""
     seen: list[Tensor] = []
     plain = Stack.with_noise
 
@@ -76,32 +76,23 @@ def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return seen
 
 
-def test_noisy_accuracy_does_not_depend_on_neighbours(task: LatinSquares, trained: Stack) -> None:
+def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
+    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     levels = (0.0, 0.3, 2.0)
     together = measures.noisy_accuracy(trained, task, "train", levels)
+    assert together[0.0] == evaluate(trained, task, "train")["all", "accuracy"]
+    means = [np.mean(together[level]) for level in levels]
+    assert means[0] > means[1] > means[2]
     for place in range(3):
         alone = measures.noisy_accuracy(trained.member(place), task, "train", levels)
         assert alone == {level: [together[level][place]] for level in levels}
-    means = [np.mean(together[level]) for level in levels]
-    assert means[0] > means[1] > means[2]
+    for examples in (1, 53):
+        in_portions(monkeypatch, trained, task, examples)
+        assert measures.noisy_accuracy(trained, task, "train", levels) == together
 
 
-@pytest.mark.parametrize("examples", [1, 4, 53])
-def test_noisy_accuracy_does_not_depend_on_portions(
-    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch, examples: int
-) -> None:
-    whole = measures.noisy_accuracy(trained, task, "train", (0.0, 0.3))
-    in_portions(monkeypatch, trained, task, examples)
-    assert measures.noisy_accuracy(trained, task, "train", (0.0, 0.3)) == whole
-
-
-@pytest.mark.parametrize("split", ["train", "ood"])
-def test_without_noise_it_is_the_accuracy(task: LatinSquares, trained: Stack, split: str) -> None:
-    found = measures.noisy_accuracy(trained, task, split, (0.0,))
-    assert found == {0.0: evaluate(trained, task, split)["all", "accuracy"]}
-
-
-def test_only_the_first_examples_are_asked(
+def test_only_the_first_examples_get_noise(
     task: LatinSquares, trained: Stack, noises: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = measures.noisy_accuracy(trained, task, "train", (0.3,))
@@ -112,7 +103,7 @@ def test_only_the_first_examples_are_asked(
     assert torch.equal(noises[0][:, :7], noises[1])
 
 
-def test_members_of_a_seed_meet_the_same_noise_in_every_example_another(
+def test_noise_is_the_same_for_members_of_a_seed_and_differs_by_example(
     task: LatinSquares, noises: list[Tensor]
 ) -> None:
     stack = stack_for([*members(2), dataclasses.replace(members(1)[0], sigma=2.0)], task)  # seeds 0, 1, 0
@@ -131,20 +122,17 @@ def test_members_of_a_seed_meet_the_same_noise_in_every_example_another(
 
 
 def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: Stack) -> None:
-    everything = measures.robustness(trained, task, (2.0, 0.5))  # in any order
-    rows = [row for row in everything if row["analysis"] == "noise_accuracy"]
-    assert {row["target"] for row in rows} == {
-        f"{split} {level}" for split in ("train", "ood") for level in ("0", "0.5", "2")
-    }
-    assert len(rows) == 3 * 2 * 3
-    values = {(row["member"], row["target"]): row["value"] for row in rows}
+    rows = measures.robustness(trained, task, (2.0, 0.5))  # in any order
+    values = {(row["member"], row["analysis"], row["target"]): row["value"] for row in rows}
+    assert len(values) == len(rows) == 3 * 2 * (3 + 1)
     for split in ("train", "ood"):
-        direct = measures.noisy_accuracy(trained, task, split, (2.0,))[2.0]
-        assert [values[i, f"{split} 2"] for i in range(3)] == direct
-        borne = [row["value"] for row in everything if (row["analysis"], row["target"]) == ("noise_tolerance", split)]
-        accuracy = [[values[i, f"{split} {level}"] for level in ("0", "0.5", "2")] for i in range(3)]
-        expected = tolerance(accuracy, [0, 0.5, 2], chance=0.25)
-        np.testing.assert_allclose(borne, np.where(np.isinf(expected), np.nan, expected))
+        direct = measures.noisy_accuracy(trained, task, split, (0.0, 0.5, 2.0))
+        for member in range(3):
+            accuracy = [values[member, "noise_accuracy", f"{split} {level:g}"] for level in (0, 0.5, 2)]
+            assert accuracy == [direct[level][member] for level in (0.0, 0.5, 2.0)]
+            expected = tolerance([accuracy], [0, 0.5, 2], chance=0.25)[0]
+            found = values[member, "noise_tolerance", split]
+            assert found == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
 
 
 # Probabilities and attention
@@ -166,7 +154,7 @@ def test_probabilities_sum_to_one_and_answer_as_evaluated(
     assert (measures.probabilities(trained, task) - shares).abs().max() < 1e-6
 
 
-def test_behaviour_is_how_sure_a_member_is_and_where_it_errs(task: LatinSquares, trained: Stack) -> None:
+def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares, trained: Stack) -> None:
     data = task.splits["ood"]
     asked = data.inputs[:, :, -1].argmax(1).tolist()
     table = pd.DataFrame(measures.behaviour(trained, task, asked))
@@ -185,7 +173,7 @@ def test_behaviour_is_how_sure_a_member_is_and_where_it_errs(task: LatinSquares,
             assert rate == pytest.approx(wrong[there].mean()) if there.any() else np.isnan(rate)
 
 
-def test_attention_maps_are_those_that_are_captured(task: LatinSquares, trained: Stack) -> None:
+def test_attention_maps_are_means_of_captured_ones(task: LatinSquares, trained: Stack) -> None:
     mean, each = measures.attention_maps(trained, task)
     assert mean.shape == (3, 2, 2, 16, 16)  # (e, l, h, n, n)
     assert each.shape == (3, 9, 2, 16, 16)  # (e, b, l, n, n)
@@ -214,7 +202,9 @@ def test_attention_maps_do_not_depend_on_portions(
     assert (few - mean).abs().max() > 1e-4
 
 
-def test_under_autocast_they_are_the_same_to_rounding(task: LatinSquares, one_at_a_time: None) -> None:
+def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
+    task: LatinSquares, one_at_a_time: None
+) -> None:
     stack = stack_for(members(), task)
     (mean, each), shares = measures.attention_maps(stack, task), measures.probabilities(stack, task)
     with torch.autocast("cpu", torch.bfloat16):
@@ -225,7 +215,7 @@ def test_under_autocast_they_are_the_same_to_rounding(task: LatinSquares, one_at
     assert (rough_shares.sum(-1) - 1).abs().max() < 1e-6
 
 
-# What dropping costs
+# Accuracy without dropout
 
 
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
@@ -241,14 +231,16 @@ def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares,
 
 
 @pytest.mark.parametrize("drops", [{}, {"dropout": 0.5}, {"dropout_at_evaluation": True}])
-def test_without_dropout_has_nothing_to_say_where_nothing_is_dropped(task: LatinSquares, drops: dict[str, Any]) -> None:
+def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(
+    task: LatinSquares, drops: dict[str, Any]
+) -> None:
     assert measures.without_dropout(stack_for(members(**drops), task), task) == []
 
 
 # The arrangement of the PEs
 
 
-def test_arrangement_is_what_the_analyses_say_of_the_vectors(task: LatinSquares) -> None:
+def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
     rows = measures.arrangement(stack, task)
     found = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
@@ -283,19 +275,13 @@ def test_arrangement_is_what_the_analyses_say_of_the_vectors(task: LatinSquares)
         assert found[member, -1, "mds_stress", ""] == pytest.approx(float(geometry.mds(own).stress))
 
 
-@pytest.mark.parametrize("encoding", ["rotary", "alibi", "relative", "causal-none"])
-def test_encodings_without_vectors_have_no_arrangement(task: LatinSquares, encoding: str) -> None:
-    stack = stack_for(members(encoding=encoding), task)
-    assert stack.encoding.vectors() is None
-    assert measures.arrangement(stack, task) == []
-
-
-def test_tokens_without_places_have_a_size_and_no_alignment(make_task: Any) -> None:
-    task = make_task()
-    task.positions = None
-    table = pd.DataFrame(measures.arrangement(stack_for(members(), task), task))
+def test_without_vectors_or_positions_there_is_no_alignment(task: LatinSquares, make_task: Any) -> None:
+    for encoding in ("rotary", "alibi", "relative", "causal-none"):
+        assert measures.arrangement(stack_for(members(encoding=encoding), task), task) == []
+    nowhere = make_task()
+    nowhere.positions = None
+    table = pd.DataFrame(measures.arrangement(stack_for(members(), nowhere), nowhere))
     assert set(table["analysis"]) == {"norm", "effective_dimension", "mds_stress"}
-    assert not table.duplicated(KEYS).any()
 
 
 def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
@@ -384,36 +370,21 @@ def test_references_leave_out_the_member_itself(moment: str, step: int) -> None:
         assert value(rows, number, step, -1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines.mean())
 
 
-def test_the_ideal_map_is_held_against_every_member() -> None:
+def test_attention_is_compared_with_the_ideal_and_the_even_map() -> None:
     table, arrays = with_arrays([Member(), FIXED])
     rows = across(table, arrays)
     ideal = attention.ideal_map(PLACES)
     for number in (0, 1):
-        own = heads_averaged(arrays, f"attention_end/{number}")
-        assert value(rows, number, 9, 1, "attention_cosine", "ideal") == pytest.approx(
-            float(attention.cosine(own[1], ideal))
-        )
-        each = attention.cosine(arrays[f"attention_each_end/{number}"].double().numpy(), ideal)
-        assert value(rows, number, 9, -1, "attention_cosine_each", "ideal") == pytest.approx(each.mean())
-
-
-def test_attention_is_held_against_an_even_map_too() -> None:
-    table, arrays = with_arrays([Member(), FIXED])
-    rows = across(table, arrays)
-    even = rows[rows["target"] == "even"]
-    assert set(even["analysis"]) == {"attention_cosine"}  # a correlation with what is the same everywhere is none
-    maps = arrays["attention_end/0"].double().mean(1).numpy()
-    by_hand = maps[1].mean() * maps[1].size / np.linalg.norm(maps[1]) / maps[1].shape[0]
-    assert value(rows, 0, 9, 1, "attention_cosine", "even") == pytest.approx(by_hand)
-
-
-def test_one_reference_alone_is_beside_none() -> None:
-    table, arrays = with_arrays([Member(), FIXED])
-    rows = across(table, arrays)
-    named = rows[rows["target"] == "2d-fixed"]
-    assert set(named["member"]) == {0}
-    assert set(named["analysis"]) == {"attention_cosine", "attention_correlation", "attention_cosine_each"}
-    assert not rows["value"].isna().any() or set(rows.loc[rows["value"].isna(), "analysis"]) == {"agreement"}
+        maps = heads_averaged(arrays, f"attention_end/{number}")
+        cosine = float(attention.cosine(maps[1], ideal))
+        assert value(rows, number, 9, 1, "attention_cosine", "ideal") == pytest.approx(cosine)
+        by_example = attention.cosine(arrays[f"attention_each_end/{number}"].double().numpy(), ideal)
+        assert value(rows, number, 9, -1, "attention_cosine_each", "ideal") == pytest.approx(by_example.mean())
+        even = maps[1].mean() * maps[1].size / np.linalg.norm(maps[1]) / maps[1].shape[0]
+        assert value(rows, number, 9, 1, "attention_cosine", "even") == pytest.approx(even)
+    constant = rows[rows["target"] == "even"]
+    assert set(constant["analysis"]) == {"attention_cosine"}  # a correlation with a constant is undefined
+    assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == {0}  # the reference has no other reference
 
 
 def test_kinds_of_references_are_kept_apart() -> None:
@@ -427,8 +398,8 @@ def test_kinds_of_references_are_kept_apart() -> None:
     assert found == pytest.approx(float(attention.cosine(own[0], wanted[0])))
 
 
-def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
-    """Even where the data are of one shape; and one data set among others is as one alone."""
+def test_members_on_different_data_are_not_compared() -> None:
+    """Even if the data have one shape. Results on a data set do not depend on other data sets."""
     specs = [
         dataclasses.replace(member, seed=seed, data=data)
         for member in (Member(), FIXED)
@@ -437,8 +408,7 @@ def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
     ]
     table, arrays = with_arrays(specs)
     rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
-    told = set(rows.loc[rows["target"] == "2d-fixed", "member"])
-    assert told == set(range(8))
+    assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == set(range(8))
     for data, places in (("a", PLACES), ("b", PLACES[::-1])):
         own = table[table["data"] == data]
         alone = pd.DataFrame(measures.across(own, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
@@ -450,19 +420,15 @@ def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
 def test_members_that_diverged_are_no_references() -> None:
     specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
     table, arrays = with_arrays(specs, diverged=(2,))
-    arrays["attention_end/2"] = torch.full_like(arrays["attention_end/2"], torch.nan)
-    arrays["attention_each_end/2"] = torch.full_like(arrays["attention_each_end/2"], torch.nan)
+    for name in ("attention_end/2", "attention_each_end/2"):
+        arrays[name] = torch.full_like(arrays[name], torch.nan)
     assert measures.reference_members(table) == {"2d-fixed": [1, 3]}
     rows = across(table, arrays)
     named = rows[(rows["target"] == "2d-fixed") & (rows["step"] == 9)]
-    assert named.loc[named["member"] != 2, "value"].notna().all()
-    assert named.loc[named["member"] == 2, "value"].isna().all()  # it is measured all the same
-    mean = np.mean([heads_averaged(arrays, f"attention_end/{number}") for number in (1, 3)], axis=0)
-    found = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed")
-    assert found == pytest.approx(float(attention.cosine(heads_averaged(arrays, "attention_end/0")[0], mean[0])))
+    assert (named["value"].isna() == (named["member"] == 2)).all()  # it is measured, but no reference
 
 
-def test_a_pe_that_was_not_touched_has_not_moved() -> None:
+def test_movement_is_the_distance_from_the_start() -> None:
     table, arrays = with_arrays([Member(), Member(sigma=1.0), Member("rotary", sigma=None)])
     arrays["pe_end/0"] = arrays["pe_start/0"].clone()
     for moment in ("start", "end"):
@@ -495,8 +461,8 @@ def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
     assert rows["value"].to_dict() == pytest.approx(wanted, nan_ok=True)
 
 
-def test_without_the_maps_of_single_examples_all_else_is_told() -> None:
-    """They are not kept: merged pieces are compared without them."""
+def test_without_maps_of_single_examples_all_else_is_measured() -> None:
+    """They are not stored, so merged pieces are compared without them."""
     specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(2))]
     whole, less = (across(*with_arrays(specs)), across(*with_arrays(specs, each=False)))
     assert set(whole["analysis"]) - set(less["analysis"]) == {"attention_cosine_each"}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from placecode.analysis import connectivity, modules
+from placecode.analysis import connectivity
 from placecode.analysis.baselines import Linear
 from placecode.analysis.places import procrustes_r2
 from placecode.experiments.channels import baselines, structure
@@ -54,22 +54,11 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
     assert set(chance.index.get_level_values("block")) == {-1}
 
 
-def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
-    stack = stack_for(members(0, 1), task)
-    for world in (0, 1):
-        fc = np.corrcoef(structure.training_values(task, world).T)
-        values, vectors = np.linalg.eigh(fc)
-        similar = vectors * np.sqrt(values.clip(0))  # inner products are the correlations
-        own = modules.matrix_correlation(similar @ similar.T, structure._connectivity(stack, task))
-        assert own[world] == pytest.approx(1, abs=1e-6)
-        assert own[1 - world] < 0.99
-
-
 def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
     assert structure.of_pes(stack_for([Member(encoding="rotary", width=8, layers=1)], task), task) == []
 
 
-def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
+def test_baselines_are_evaluated_on_the_batches_of_members(task: Network) -> None:
     (pupil,) = members(1)
     rows = pd.DataFrame(baselines.of_data(task, [pupil], ("linear",), [0]))
     assert set(rows["world"]) == {1}
@@ -84,24 +73,20 @@ def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
         assert value == pytest.approx(mse.reshape(2, -1)[number].mean(), abs=1e-6)
 
 
-def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
+def test_structure_of_data_is_measured_like_that_of_pes(task: Network) -> None:
     rows = pd.DataFrame(baselines.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
-    assert set(rows["world"]) == {0, 1}
     fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
-    assert fc["value"].tolist() == [
-        pytest.approx(
-            structure.measured(np.corrcoef(structure.training_values(task, world).T)[None], task, null=False)[
-                "neighbor_agreement", "labels"
-            ][0]
-        )
-        for world in (0, 1)
-    ]
+    assert fc["world"].tolist() == [0, 1]
+    for world, agreement in zip(fc["world"], fc["value"], strict=True):
+        similar = np.corrcoef(structure.training_values(task, world).T)[None]
+        direct = structure.measured(similar, task, null=False)["neighbor_agreement", "labels"][0]
+        assert agreement == pytest.approx(direct)
     assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
 
 
 class Mirrored(Masked):
-    """Channels that are like those of their group, more so like their mirror, and lie near both; in another order than
-    the one that is known, none of it."""
+    """Channels that resemble their group and, more so, their mirror, and lie near both. With another order of the
+    recordings they do not."""
 
     name = "mirrored"
 
@@ -120,7 +105,7 @@ SCRAMBLED = np.random.default_rng(8).permutation(N)
 
 
 @pytest.mark.parametrize("baseline", ["fc", "mds of fc"])
-def test_baselines_are_held_against_chance_as_pes_are(baseline: str) -> None:
+def test_baselines_are_compared_with_chance_like_pes(baseline: str) -> None:
     targets = {f"{name}_p": "labels" for name in ("modularity", "segregation", "neighbor_agreement", "silhouette")}
     targets |= {"ari_p": "labels", "ami_p": "labels"}
     targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
@@ -135,7 +120,7 @@ def test_baselines_are_held_against_chance_as_pes_are(baseline: str) -> None:
     assert found["scrambled"].min() > 0.05
 
 
-def test_pes_are_held_against_chance_by_mirror_and_place() -> None:
+def test_pes_are_compared_with_chance_by_mirror_and_position() -> None:
     task = Mirrored(np.arange(N))
     stack = stack_for(members(0, 1), task)
     with torch.no_grad():
@@ -147,8 +132,8 @@ def test_pes_are_held_against_chance_by_mirror_and_place() -> None:
 
 
 class Placed(Masked):
-    """Channels on a grid of 3 x 4 that are the more alike the nearer they lie; in another order than the one that is
-    known, not so. There are no sides that could mirror each other."""
+    """Channels on a grid of 3 x 4, the more alike the nearer they are, unless the recordings have another order. None
+    mirrors another."""
 
     name = "placed"
 
@@ -162,7 +147,7 @@ class Placed(Masked):
 
 
 @pytest.mark.parametrize("baseline", ["fc", "partial correlation", "mds of fc", "pca of channels"])
-def test_baselines_are_held_against_places(baseline: str) -> None:
+def test_baselines_are_compared_with_positions(baseline: str) -> None:
     found = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
         table = pd.DataFrame(baselines.of_data(Placed(order), members(0), (baseline,), []))
@@ -177,7 +162,7 @@ def test_baselines_are_held_against_places(baseline: str) -> None:
     assert found["known"]["procrustes_r2"] > (0.3 if baseline == "pca of channels" else 0.8)
 
 
-def test_methods_that_place_channels_are_judged_by_their_own_places() -> None:
+def test_embeddings_of_channels_are_compared_by_their_own_coordinates() -> None:
     task = Placed(np.arange(N))
     rows = pd.DataFrame(baselines.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
     found = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
@@ -188,7 +173,7 @@ def test_methods_that_place_channels_are_judged_by_their_own_places() -> None:
         assert found[name] == pytest.approx(procrustes_r2(placed[:, :2], task.positions))
 
 
-def test_pes_are_held_against_places() -> None:
+def test_pes_are_compared_with_positions() -> None:
     task = Placed(np.arange(N))
     stack = stack_for(members(0, 1), task)
     bumps = np.exp(-np.square(task.positions[:, None] - task.positions).sum(-1) / 4)[:, ::2]
@@ -203,7 +188,7 @@ def test_pes_are_held_against_places() -> None:
     assert ("procrustes_r2", "positions", 0, 0) not in found.index
 
 
-def test_brains_are_not_asked_for_neighbours_in_space() -> None:
+def test_brains_have_no_agreement_of_neighbours_in_space() -> None:
     """Their nearest region is the mirror, which lies far away."""
     task = Mirrored(np.arange(N))
     found = structure.measured(np.eye(N)[None], task)
@@ -211,48 +196,37 @@ def test_brains_are_not_asked_for_neighbours_in_space() -> None:
     assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(found)
 
 
-def test_what_is_no_matrix_of_cosines_has_no_map() -> None:
+def test_a_matrix_that_is_not_of_cosines_has_no_map() -> None:
     values = np.random.default_rng(0).normal(size=(50, N))
     assert np.isnan(structure.flat_map(connectivity.mutual_information(values))).all()
     assert np.isnan(structure.flat_map(np.full((N, N), np.nan))).all()
     assert structure.flat_map(np.corrcoef(values.T)).shape == (N, 2)
 
 
-def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
-    rows = pd.DataFrame(baselines.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
-    assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
-
-
-def test_attention_is_held_against_the_connectivity_of_the_own_world(
+def test_attention_is_compared_with_the_connectivity_of_its_world_and_with_shuffled_channels(
     task: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = stack_for(members(0, 1), task)
     fc = np.stack([np.corrcoef(structure.training_values(task, world).T) for world in (0, 1)])
-    maps = torch.from_numpy(
-        np.stack([fc, -fc], 1)[:, :, None]
-    )  # (e, l, h, n, n): like it in one block, unlike in the other
-    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
-    found = table(structure.of_attention(stack, task))
-    assert [found["attention_correlation", "fc", 0, member] for member in (0, 1)] == pytest.approx([1, 1])
-    assert [found["attention_correlation", "fc", 1, member] for member in (0, 1)] == pytest.approx([-1, -1])
-    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps.flip(0))
-    assert table(structure.of_attention(stack, task))["attention_correlation", "fc", 0, 0] < 0.99
+
+    def measured(maps: torch.Tensor, **options: bool) -> pd.Series:
+        """Return the rows for these attention maps (e, l, h, n, n)."""
+        monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
+        return table(structure.of_attention(stack, task, **options))
+
+    maps = torch.from_numpy(np.stack([fc, -fc], 1)[:, :, None])  # like fc in one block, unlike it in the other
+    found = measured(maps)["attention_correlation", "fc"]
+    assert found[0].tolist() == pytest.approx([1, 1]) and found[1].tolist() == pytest.approx([-1, -1])
+    assert measured(maps.flip(0))["attention_correlation", "fc", 0, 0] < 0.99  # of the other world
+    noise = np.random.default_rng(0).normal(size=(N, N))
+    maps = torch.from_numpy(np.stack([fc[0], noise]))[:, None, None].expand(2, 2, 1, N, N)
+    p_values = measured(maps)["attention_correlation_p", "fc"]
+    assert p_values[-1, 0] == 1 / 200 and 0.05 < p_values[-1, 1] <= 1
+    assert set(p_values.index.get_level_values("block")) == {-1}
+    assert "attention_correlation_p" not in measured(maps, null=False).index
 
 
-def test_attention_is_held_against_channels_in_random_order(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = stack_for(members(0, 1), task)
-    fc = torch.from_numpy(np.corrcoef(structure.training_values(task, 0).T))
-    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(N, N)))
-    maps = torch.stack([fc, noise])[:, None, None].expand(2, 2, 1, N, N)  # as connected in the first member alone
-    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
-    found = table(structure.of_attention(stack, task))
-    assert found["attention_correlation_p", "fc", -1, 0] == 1 / 200
-    assert 0.05 < found["attention_correlation_p", "fc", -1, 1] <= 1
-    assert set(found["attention_correlation_p"].index.get_level_values("block")) == {-1}
-    assert "attention_correlation_p" not in table(structure.of_attention(stack, task, null=False)).index
-
-
-def test_members_of_other_settings_are_not_held_against_each_other() -> None:
+def test_members_of_different_settings_are_not_compared() -> None:
     specs = [(0.1, 0), (0.1, 1), (2.0, 0)]
     frame = pd.DataFrame({"member": range(3), "sigma": [s for s, _ in specs], "seed": [k for _, k in specs]})
     frame = frame.assign(state="done", diverged_at=-1, data="")
@@ -266,8 +240,8 @@ def test_members_of_other_settings_are_not_held_against_each_other() -> None:
     assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
 
 
-def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the_same_seed() -> None:
-    """Seeds 0 and 2 live in the first of two worlds, 1 and 3 in the second; a seed has the same start on all data."""
+def test_data_sets_are_compared_within_a_world_and_between_different_seeds() -> None:
+    """Seeds 0 and 2 are in the first of two worlds, 1 and 3 in the second. Members of a seed share their start."""
     kinds = [(data, seed) for data in ("first", "second") for seed in range(4)]
     frame = pd.DataFrame({"member": range(8), "data": [d for d, _ in kinds], "seed": [s for _, s in kinds]})
     frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
@@ -288,7 +262,7 @@ def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the
     assert found["value"]["stability", "other seeds", 9].isna().all()
 
 
-def test_baselines_see_no_window_that_crosses_from_one_recording_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
 
     class Watching(Linear):
@@ -312,7 +286,8 @@ def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch:
     torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), whole)
 
 
-def test_halves_are_never_held_against_those_of_another_world() -> None:
+def test_data_sets_are_never_compared_between_worlds() -> None:
+    """Seeds on one's own data are, if the world has no other seed."""
     frame = pd.DataFrame({"member": range(4), "data": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]})
     frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
     pe = torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))

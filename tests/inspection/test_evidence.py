@@ -21,7 +21,7 @@ script = load(ROOT / "docs" / "pages" / "evidence.py")
 
 
 def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: float = 0.0) -> Curve:
-    """A curve with these means, and intervals of this half width."""
+    """Return a curve with these means, and intervals of this half width."""
     best = max(sign * value for value in means.values())
     points = [
         Point(
@@ -77,7 +77,7 @@ def test_seeds_of_one_world_are_averaged_first() -> None:
     assert script.over(values, {}) == interval([1.0, 2.0, 3.0, 4.0])
 
 
-def test_between_sigmas_lies_a_straight_line_over_their_logarithm() -> None:
+def test_values_between_sigmas_are_interpolated_over_their_logarithm() -> None:
     found = curve({0.01: 0.2, 1.0: 0.6, 4.0: 1.0})
     assert found.at(0.1) == pytest.approx(0.4) and found.at(2.0) == pytest.approx(0.8)
     assert found.lacks(0.1) == pytest.approx((0.6, 0.6, 0.6))
@@ -92,7 +92,7 @@ def test_lower_error_is_better() -> None:
     assert lacks is not None and lacks.mean == pytest.approx(0.5)
 
 
-def test_a_good_sigma_lacks_little_or_what_may_be_noise() -> None:
+def test_a_good_sigma_lacks_little_or_no_more_than_noise() -> None:
     sure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8})
     assert [sure.good(sigma) for sigma in (0.1, 0.2, 0.5, 1.0)] == [True, True, False, False]
     unsure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8}, half=0.3)
@@ -107,7 +107,7 @@ def test_a_setting_has_learned_only_beyond_chance() -> None:
 
 
 def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
-    record = json.loads(script.evidence().splitlines()[1].rstrip(","))
+    record = json.loads(evidence.FILE.read_text().splitlines()[1].rstrip(","))
     for point in record["outcome"]["points"]:
         point["found"][1:] = [None, None]
     found = evidence.parsed(record).outcome
