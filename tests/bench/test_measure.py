@@ -70,7 +70,7 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_placecode_is_timed_as_it_runs() -> None:
+def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
     """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
     candidate = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
     assert [len(trainer.stack.members) for trainer in candidate.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
@@ -113,8 +113,7 @@ def test_rows_that_were_disturbed_are_counted() -> None:
     quiet = measure.row_of(job(), {"others": 0.05})
     assert bench.disturbance({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
     loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
-    said = bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]})
-    assert "up to 1.3 of them" in said and "2 of 4 rows" in said
+    assert "2 of 4 rows" in bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]})
     on_a_gpu = [{**row, "device": "cuda"} for row in loud]
     assert bench.disturbance({"rows": on_a_gpu, "ceilings": []}) == ""
 

@@ -112,12 +112,6 @@ def test_the_page_leads_with_the_compiled_vmap_at_the_same_number_of_models(root
     assert "In high, with 128 models at once, compiled-vmap takes 2.26 times as long as placecode." in page
 
 
-def test_a_peer_without_placecode_at_its_number_of_models_does_not_lead(root: Path) -> None:
-    rows = [row("compiled-vmap", 32, 300.0), row("compiled-vmap", 128, None)]
-    change(root, [*rows, row("compiled-vmap", 64, 300.0) | {"call": "another"}])
-    assert "compiled-vmap has not been measured on a GPU yet" in performance.page(root)
-
-
 def test_rows_that_were_disturbed_are_marked_and_not_counted(root: Path) -> None:
     result = json.loads((root / "results" / "bench" / "gpu.json").read_text())
     for each in (*result["rows"], *result["ceilings"]):
@@ -154,15 +148,3 @@ def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
         bounds = f"{difference.mean() - half:+.3f} to {difference.mean() + half:+.3f}"
         assert f"| {sigma:g} | 3 | {cells} | {bounds} |" in section
     assert "3 epochs" in section and section.count("Not measured yet.") == len(performance.OTHERS) - 1
-
-
-def test_the_page_says_where_the_time_goes(root: Path) -> None:
-    about = {"case": "lst-paper", "device": "cuda", "precision": "high", "members": 128}
-    times = [("products", "nvjet_a", 3, 40.0), ("products", "nvjet_b", 1, 20.0), ("norms", "_norm", 7, 30.0)]
-    times += [("the rest", "copy", 0.5, 10.0)]
-    names = ("kind", "kernel", "calls", "us_per_model_step")
-    change(root, kernels=[{**about, **dict(zip(names, row, strict=True))} for row in times])
-    page = performance.page(root)
-    assert "128 models at once, by torch's profiler: 100.0 us per model in 12 kernels." in page
-    lines = ["| products | 4 | 60.0 | 60% |", "| norms | 7 | 30.0 | 30% |", "| the rest | 0 | 10.0 | 10% |"]
-    assert "\n".join(lines) in page
