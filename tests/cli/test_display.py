@@ -17,12 +17,10 @@ from rich.table import Table
 from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
-from placecode.cli.doctor import Finding
 from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
-from placecode.version import VERSION
 
 
 def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None = None) -> Event:
@@ -169,21 +167,6 @@ def test_claims_have_verdicts_interval_and_margin(printed: Printed) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 seconds"), (99, "99 seconds"), (100, "2 minutes"), (5999, "100 minutes"), (6000, "1.7 hours")],
-)
-def test_duration_in_words(seconds: float, text: str) -> None:
-    assert display.duration(seconds) == text
-
-
-def test_install_lines_keep_their_brackets(printed: Printed) -> None:
-    """To the printer, [brain] is a style; to pip, it is what to install."""
-    advice = "missing nilearn; pip install 'placecode[brain]'"
-    findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
-    assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
-
-
 COMMANDS = ["", "studies", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
 
 
@@ -203,9 +186,3 @@ def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]
         assert f"--{field.name.replace('_', '-')}" in printed
         assert field.metadata["help"] in printed
     assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--version"])
-    assert capsys.readouterr().out == f"placecode {VERSION}\n"

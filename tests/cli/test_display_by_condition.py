@@ -62,22 +62,12 @@ def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
     assert f"{STRANGE:.3f}" not in str(rows)  # errors on training data, and before training
 
 
-def test_the_title_names_the_metric_and_the_run() -> None:
-    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)))
-    assert table.title == "MSE, mean ± 95% interval over seeds (network-sigma, paper)"
-
-
 def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", said([0.75, 0.77]), said([0.9, 0.96]), "2", "0"],
         ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
     ]
-
-
-def test_without_baselines_there_are_members_alone(printed: Printed) -> None:
-    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1)), baselines={}))
-    assert [row[0] for row in rows] == ["encoding", "learned", "learned"]
 
 
 def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
@@ -130,8 +120,3 @@ def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printe
     head, row = printed(display.results_table(run, "mse"))
     assert head == ["encoding", "sigma", "train", "test", "seeds", "diverged"]
     assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "2", "0"]
-
-
-def test_a_metric_that_the_run_has_not_gives_an_empty_table() -> None:
-    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)), metric="accuracy")
-    assert table.row_count == 0 and str(table.title).startswith("Accuracy, mean")
