@@ -69,18 +69,6 @@ def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -
     assert "10,000  (x 80)" in words(figure) and "10,000  (x 160)" in words(figure)
 
 
-def test_a_stacked_peer_has_one_bar_and_the_ratio_at_its_number_of_models(result: dict[str, Any]) -> None:
-    rows = [
-        row("placecode", 16, "high", 200.0),
-        row("placecode", 128, "high", 100.0),
-        row("placecode", 512, "high", 80.0),
-    ]
-    rows += [row("compiled-vmap", 16, "high", 500.0), row("compiled-vmap", 128, "high", 250.0)]
-    figure = figures.draw({**result, "rows": rows})["lst-paper-peers"]
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [80, 100, 250]
-    assert "250  (x 2.5)" in words(figure)
-
-
 def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result: dict[str, Any], tmp_path: Path) -> None:
     whole = figures.draw(result)
     assert len(whole) == 3

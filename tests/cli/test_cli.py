@@ -276,17 +276,6 @@ def test_runs_lists_finished_and_unfinished_ones_side_by_side(
     assert re.search(r"runs/damaged +│ lst-sigma │ quick │ 0:4 of 4 │ damaged ", printed)
 
 
-def test_runs_on_channels_show_their_errors_and_not_those_of_baselines(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(__file__).resolve().parents[2] / "results" / "synergy-sigma-512"
-    assert cli.main(["runs", str(folder)]) == 0
-    printed = capsys.readouterr().out
-    rows = [row for row in Run(folder).summary if (row["split"], row["condition"]) == ("test", "hidden 0.3")]
-    own = {row["sigma"]: row["mean"] for row in rows if row["encoding"] == "learned"}
-    assert f"30% hidden: 0.05: {own[0.05]:.2f}" in printed and "baseline" not in printed
-    assert cli.main(["runs", str(folder.with_name("synergy-size"))]) == 0
-    assert "hidden: " not in capsys.readouterr().out  # settings that a sigma does not tell apart
-
-
 def test_merge_joins_pieces_and_counts_members(
     ran: tuple[Path, str], tmp_path: Path, no_report: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,21 +75,6 @@ def test_steps_of_an_earlier_process_do_not_count_as_speed(monkeypatch: pytest.M
     assert shown(events, Clock(monkeypatch))[-1].endswith("  40 seconds left")
 
 
-def test_a_bar_on_a_terminal() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=140)
-    with display.progress(console) as notify:
-        notify(event(0, math.nan, accuracy=0.2))
-        notify(event(30, stack=1, accuracy=0.6))  # side by side
-        notify(event(100))
-        notify(event(60, stack=1))
-    printed = stream.getvalue()
-    assert "2 members, stack 2 of 2" in printed
-    assert "160/200" in printed
-    assert "loss 1.000  accuracy train 0.65" in printed  # the accuracy stays until the next evaluation
-    assert "nan" not in printed
-
-
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
     """A run with the summary of these settings: their fields, and OOD accuracies, None for diverged."""
     rows = []

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from helpers.made_up_masked import STRANGE, made_up
 from rich.table import Table
@@ -96,20 +95,6 @@ def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: A
     for row in rows:
         own = [value(m, "hidden 0.5") for m in study.members() if (f"{m.sigma:g}", cell(m)) == tuple(row[1:3])]
         assert row[3] == said(own)
-
-
-def test_baselines_of_several_data_sets_have_a_row_each(printed: Printed) -> None:
-    study = NetworkSize.at("quick", many=(25, 100), sigmas=(0.01,), seeds=(0, 1))
-    run = made_up(study, {"hidden 0.5": lambda m: value(m, "hidden 0.5")}, NEAR, BASELINES)
-    linear = run.baselines[run.baselines["baseline"] == "linear"].query("condition == 'hidden 0.5'")
-    more = [linear.assign(data=name, value=linear["value"] + i) for i, name in enumerate(("nodes=25", "nodes=100"))]
-    run.baselines = pd.concat(more, ignore_index=True)
-    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
-    rows = [row for row in printed(display.results_table(run, "mse")) if row[0] == "baseline:linear"]
-    assert [row[1:4] for row in rows] == [
-        ["-", "nodes=25", said([0.75, 0.77])],
-        ["-", "nodes=100", said([1.75, 1.77])],
-    ]
 
 
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:

@@ -57,15 +57,6 @@ def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monk
     assert examined()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
 
 
-def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def requires(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", requires)
-    assert "placecode is not installed" in examined()["packages"].found
-    assert torch.__version__.split("+")[0] in examined()["packages"].found
-
-
 def test_a_gpu_is_named_and_its_absence_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert examined()["GPU"].found.startswith("none that torch can use") and examined()["GPU"].fine

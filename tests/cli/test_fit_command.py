@@ -26,7 +26,6 @@ from helpers.table_data import write
 
 from placecode import cli
 from placecode.cli import reporting
-from placecode.data.tables import files as table_files
 from placecode.execution import local
 from placecode.experiments import study_of
 from placecode.experiments.channels.own import OwnData
@@ -303,40 +302,16 @@ def test_files_on_other_channels_are_refused(option: str, refuse: Refuse, tmp_pa
     assert " must have " in refuse("fit", "t.csv", *TINY, option, "short.txt")
 
 
-def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
-    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None
-) -> None:
-    """A quarter of the memory is for the values; a text file goes beside the run for a while, .npz cannot."""
-    values = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
-    pd.DataFrame(values, columns=list("abcdef")).to_csv("t.csv", index=False)
-    np.savez("t.npz", series=values)
-    assert cli.main(["fit", "t.csv", *SHORT, "--out", "roomy"]) == 0
-    monkeypatch.setattr(table_files, "available", lambda: 4 * 1_000)
-    assert cli.main(["fit", "t.csv", *SHORT, "--out", "tight"]) == 0
-    assert Path("roomy/map.csv").read_bytes() == Path("tight/map.csv").read_bytes()
-    assert not list(tmp_path.glob(".placecode-*"))
-    assert "t.npz" in refuse("fit", "t.npz", *TINY)
-
-
 def test_a_folder_that_cannot_be_written_is_refused(
     refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files(tmp_path)
 
-    def made(reason: int) -> Callable[..., str]:
-        def make(*_: object) -> str:
-            raise OSError(reason, os.strerror(reason), "a/.placecode-1")
+    def make(*_: object) -> str:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "a/.placecode-1")
 
-        return make
-
-    for reason, why in ((errno.EACCES, "Permission denied"), (errno.ENOENT, "No such file or directory")):
-        monkeypatch.setattr(tempfile, "mkdtemp", made(reason))
-        sentence = refuse("fit", "t.csv", *TINY, "--out", "a/b")
-        assert sentence == f"the output folder a/b must be writable; it is not ({why})."
-    monkeypatch.setattr(tempfile, "mkdtemp", made(errno.ENOSPC))  # no fault of the folder
-    assert refuse("fit", "t.csv", *TINY, "--out", "a/b").startswith(
-        "the disk must have space for the results; it is full"
-    )
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    assert refuse("fit", "t.csv", *TINY, "--out", "a/b").startswith("the output folder a/b must be writable")
 
 
 def test_another_table_or_other_labels_are_not_resumed(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:

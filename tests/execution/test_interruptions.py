@@ -29,12 +29,6 @@ from placecode.training.trainer import Progress, Trainer
 TWO_STACKS = Where("cpu", stack=2)
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The tiny study in two stacks of two. No test changes it."""
-    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=TWO_STACKS)
-
-
 def test_a_run_that_is_stopped_after_every_event(unbroken: Run, tmp_path: Path) -> None:
     """Each of the two stacks is stopped before its first step, after two evaluations and after its last step."""
     out = tmp_path / "run"
@@ -100,18 +94,6 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 
 
-def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
-    monkeypatch.setattr(checkpoints, "save", lambda *arguments: now.__setitem__(0, now[0] + 30))
-    with stacks.Saver(tmp_path, "stack") as saver:
-        saver.save(1, {}, pd.DataFrame())
-        for when, ready in ((130.0, False), (229.0, False), (231.0, True)):
-            now[0] = when
-            assert saver.ready() == ready
-
-
 def test_checkpoints_are_written_in_the_background_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,23 +140,6 @@ def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, 
             assert saved is not None and saved[0] == step
             assert saved[1]["state"].device.type == "cpu"
             assert (saved[1]["state"] == 400 * step - 200).all()
-
-
-def test_frequent_checkpoints_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(stacks, "SHARE_FOR_CHECKPOINTS", float("inf"))
-    monkeypatch.setattr(stacks, "SHARE_FOR_WRITING", float("inf"))
-    monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
-    save, steps = checkpoints.save, list[int]()
-
-    def count(folder: Path, name: str, step: int, *rest: Any) -> None:
-        steps.append(step)
-        save(folder, name, step, *rest)
-
-    monkeypatch.setattr(checkpoints, "save", count)
-    assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS).path, unbroken.path)
-    assert {0, 4, 8, 12} <= set(steps)
-    assert len(steps) == len(set(steps)) * 2  # never the same step twice: a kill between its files would damage it
 
 
 # Killed processes
@@ -242,19 +207,23 @@ KILLER = """
     local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)  # the last kill may have left checkpoints
     print(killed)
 """
-LONGER = {**SETTINGS, "epochs": 30, "evaluations": 8, "layers": 2, "cooldown": 0.25}
+LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0.25}
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return local.execute(tiny(**LONGER), tmp_path_factory.mktemp("runs") / "longer", where=TWO_STACKS).path
 
 
 @pytest.mark.parametrize("mode", ["time", "write"])
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path, mode: str) -> None:
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path, longer: Path, mode: str) -> None:
     """SIGKILL at random moments, and at random writes."""
-    expected = local.execute(tiny(**LONGER), tmp_path / "expected", where=TWO_STACKS)
     script = [sys.executable, "-c", textwrap.dedent(KILLER), str(tmp_path / "run"), mode, repr(LONGER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 3  # it was really killed
-    assert_same(tmp_path / "run", expected.path)
+    assert_same(tmp_path / "run", longer)
 
 
 # A full disk
@@ -273,19 +242,11 @@ def full_after(count: int) -> Callable[[int], None]:
     return fsync
 
 
-WRITES = 14
-"""Files of the tiny study: config, environment, 3 for each of 2 stacks, 6 results."""
-
-
-def test_the_number_of_written_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", full_after(WRITES))
-    assert local.execute(tiny(), tmp_path / "run", where=TWO_STACKS).finished
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 8, 10, WRITES - 1])
+@pytest.mark.parametrize("count", [0, 4, 5, 8, 13])
 def test_a_full_disk_loses_no_finished_member(
     unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    """The files are config, environment, 3 for each of 2 stacks, and 6 results."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_after(count))
