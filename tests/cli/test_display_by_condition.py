@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from helpers.made_up_masked import STRANGE, made_up
 from rich.table import Table
 from scipy import stats
 
 from placecode.cli import display
-from placecode.experiments.channels.brain import BrainMask
-from placecode.experiments.channels.network import NetworkSigma, NetworkSize
+from placecode.experiments.channels.network import NetworkSigma
 from placecode.models.member import Member
 from placecode.runs.summary import summarize
 
@@ -77,24 +75,6 @@ def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) ->
     alone = next(member for member in study.members() if (member.sigma, member.seed) == (0.5, 0))
     assert rows[1][2:4] == [f"{value(alone, condition):.3f}" for condition in CONDITIONS]
     assert rows[2][2:4] == ["-", "-"]
-
-
-@pytest.mark.parametrize(
-    ("study", "name", "cell"),
-    [
-        (NetworkSize.at("quick", many=(25, 100), seeds=(0, 1)), "data", lambda m: m.data),
-        (BrainMask.at("quick", trained_with=(0.15, 0.9), seeds=(0, 1)), "hidden", lambda m: f"{m.hidden:g}"),
-    ],
-    ids=["data", "hidden"],
-)
-def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: Any, printed: Printed) -> None:
-    head, *rows = printed(table_of(study, baselines={}))
-    assert head == ["encoding", "sigma", name, *PLACES, "seeds", "diverged"]
-    kinds = list(dict.fromkeys((f"{m.sigma:g}", cell(m)) for m in study.members()))
-    assert [tuple(row[1:3]) for row in rows] == kinds and len(kinds) > 1
-    for row in rows:
-        own = [value(m, "hidden 0.5") for m in study.members() if (f"{m.sigma:g}", cell(m)) == tuple(row[1:3])]
-        assert row[3] == said(own)
 
 
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:

@@ -57,16 +57,6 @@ def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monk
     assert examined()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
 
 
-def test_a_gpu_is_named_and_its_absence_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert examined()["GPU"].found.startswith("none that torch can use") and examined()["GPU"].fine
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    properties = SimpleNamespace(name="Some GPU", total_memory=80 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: properties)
-    assert examined()["GPU"].found == "Some GPU, 80 GiB, Some GPU, 80 GiB"
-
-
 def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
     assert examined()["free disk here"].found.startswith("0.5 GiB") and not examined()["free disk here"].fine

@@ -293,15 +293,6 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
 # Bad input
 
 
-@pytest.mark.parametrize("option", ["--positions", "--labels", "--groups", "--names"])
-def test_files_on_other_channels_are_refused(option: str, refuse: Refuse, tmp_path: Path) -> None:
-    files(tmp_path)
-    known = {"--positions": "places.csv", "--labels": "labels.csv"}
-    lines = Path(known[option]).read_text().splitlines()[:4] if option in known else ["a", "b"]
-    Path("short.txt").write_text("\n".join(lines))
-    assert " must have " in refuse("fit", "t.csv", *TINY, option, "short.txt")
-
-
 def test_a_folder_that_cannot_be_written_is_refused(
     refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

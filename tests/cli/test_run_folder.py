@@ -149,21 +149,6 @@ def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, m
 # A disk that fills up
 
 
-def test_a_disk_that_fills_up_is_one_sentence_and_resume_goes_on(
-    tmp_path: Path, made: Path, no_report: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for count in (0, 7):  # nothing fits; full in the second stack
-        out = tmp_path / str(count)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", disk_full_after(count))
-            assert cli.main([*RUN, "--out", str(out)]) == 2
-        assert capsys.readouterr().err.startswith("placecode: the disk must have space for the results; it is full")
-        assert out.exists() == (count > 0)
-        assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
-        assert same_results(out, made / "finished")
-        capsys.readouterr()
-
-
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
     """The checkpoints of single members fit; the weights of all do not. The kernel says so, not a stand-in."""
     pytest.importorskip("resource")

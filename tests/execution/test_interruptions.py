@@ -155,7 +155,7 @@ KILLER = """
     from placecode import experiments
     from placecode.execution import local, stacks
 
-    out, mode, study = Path(sys.argv[1]), sys.argv[2], experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[3]))
+    out, study = Path(sys.argv[1]), experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[2]))
     stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS, stacks.SHARE_FOR_WRITING = 0.05, 1e9, 1e9
     readers = {".json": lambda path: json.loads(path.read_text()), ".parquet": pandas.read_parquet}
     readers[".safetensors"] = load_file
@@ -180,12 +180,12 @@ KILLER = """
     study.task()  # generated once and cached
     killed = 0
     while not (out / "summary.json").exists():
-        seconds = chance.uniform(0, 0.1 + 0.05 * killed)
-        write, before = chance.randint(1, 6 + 2 * killed), chance.random() < 0.5
+        at_a_write, before = chance.random() < 0.5, chance.random() < 0.5
+        seconds, write = chance.uniform(0, 0.1 + 0.05 * killed), chance.randint(1, 6 + 2 * killed)
         child = os.fork()
         if child == 0:
             try:
-                if mode == "write":
+                if at_a_write:
                     die_at_a_write(write, before)
                 local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)
                 os._exit(0)
@@ -193,7 +193,7 @@ KILLER = """
                 traceback.print_exc()
             finally:
                 os._exit(1)
-        if mode == "time":
+        if not at_a_write:
             time.sleep(seconds)
             os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -210,20 +210,15 @@ KILLER = """
 LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0.25}
 
 
-@pytest.fixture(scope="module")
-def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return local.execute(tiny(**LONGER), tmp_path_factory.mktemp("runs") / "longer", where=TWO_STACKS).path
-
-
-@pytest.mark.parametrize("mode", ["time", "write"])
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path, longer: Path, mode: str) -> None:
-    """SIGKILL at random moments, and at random writes."""
-    script = [sys.executable, "-c", textwrap.dedent(KILLER), str(tmp_path / "run"), mode, repr(LONGER)]
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL at random moments and at random writes."""
+    expected = local.execute(tiny(**LONGER), tmp_path / "expected", where=TWO_STACKS)
+    script = [sys.executable, "-c", textwrap.dedent(KILLER), str(tmp_path / "run"), repr(LONGER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 3  # it was really killed
-    assert_same(tmp_path / "run", longer)
+    assert_same(tmp_path / "run", expected.path)
 
 
 # A full disk

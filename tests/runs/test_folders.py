@@ -110,15 +110,6 @@ def test_leftovers_of_a_process_that_was_killed_while_it_started(tmp_path: Path,
         assert (tmp_path / "config.json").is_file()
 
 
-def test_temporary_files_are_deleted_on_resume(unfinished: Path) -> None:
-    temporary = [unfinished / ".metrics.parquet.0123abcd.part", unfinished / "checkpoints" / ".x.json.0123abcd.part"]
-    for path in temporary:
-        path.write_bytes(b"half")
-    with Folder.open(unfinished, CONFIG, resume=True) as folder:
-        assert not any(path.exists() for path in temporary)
-        assert (folder.checkpoints / "stack-000.json").exists()
-
-
 @pytest.fixture
 def holder(unfinished: Path) -> Iterator[None]:
     """Another process that has locked the folder."""

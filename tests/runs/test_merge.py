@@ -20,7 +20,6 @@ from placecode.experiments import Study
 from placecode.runs import write as folders
 from placecode.runs.merge import MOVEMENT, merge, slim
 from placecode.runs.read import Run
-from placecode.tasks.base import Task
 
 TWO_STACKS = local.Where("cpu", stack=2)
 KEYS = ["member", "step", "block", "analysis", "target"]
@@ -46,28 +45,6 @@ def test_merged_pieces_have_the_bytes_of_the_whole_run(run: Run, pieces: list[Pa
     assert set(merged.environment["pieces"]) == {f"{i}, {path.name}" for i, path in enumerate(pieces[::-1])}
     assert torch.equal(merged.load(3).flat, run.load(3).flat)
     assert not (merged.path / "checkpoints").exists()
-
-
-def test_pieces_in_other_stacks_agree_to_rounding(
-    run: Run, study: Study, task: Task, pieces: list[Path], tmp_path: Path
-) -> None:
-    for cut in ("0:1", "1:4"):
-        local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut)
-    merged = merge([tmp_path / "0", tmp_path / "1"], tmp_path / "merged")
-    inputs = task.splits["test"].inputs
-    for number in range(4):
-        assert (merged.load(number)(inputs) - run.load(number)(inputs)).abs().max() < 1e-5
-    assert merged.metrics.drop(columns="value").equals(run.metrics.drop(columns="value"))
-    some = merge([pieces[1], tmp_path / "0"], tmp_path / "some")
-    assert some.config["members"] == "0:1,2:4" and some.members["member"].tolist() == [0, 2, 3]
-
-
-def test_an_older_piece_without_some_columns_can_be_merged(run: Run, pieces: list[Path], tmp_path: Path) -> None:
-    older = Path(shutil.copytree(pieces[0], tmp_path / "older"))
-    Run(older).members.drop(columns=["gain", "pe_weight_decay", "origin"]).to_parquet(older / "members.parquet")
-    merged = merge([older, pieces[1]], tmp_path / "merged")
-    pd.testing.assert_frame_equal(merged.members[list(run.members)], run.members)
-    assert merged.summary == run.summary
 
 
 def analysis_of(**values: float) -> pd.DataFrame:
