@@ -72,3 +72,22 @@ def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
     assert examined()["cache"].fine
     assert not (tmp_path / "new").exists()  # looking changes nothing
+
+
+def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    assert "placecode is not installed" in examined()["packages"].found
+    assert torch.__version__.split("+")[0] in examined()["packages"].found
+
+
+def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PLACECODE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert examined()["cache"].found.startswith("none (no home folder)") and not examined()["cache"].fine

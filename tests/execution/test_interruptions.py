@@ -94,6 +94,18 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 
 
+def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
+    monkeypatch.setattr(checkpoints, "save", lambda *arguments: now.__setitem__(0, now[0] + 30))
+    with stacks.Saver(tmp_path, "stack") as saver:
+        saver.save(1, {}, pd.DataFrame())
+        for when, ready in ((130.0, False), (229.0, False), (231.0, True)):
+            now[0] = when
+            assert saver.ready() == ready
+
+
 def test_checkpoints_are_written_in_the_background_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

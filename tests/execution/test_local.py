@@ -71,6 +71,15 @@ def test_runs_of_every_kind_of_encoding_are_complete(tmp_path: Path, encoding: s
     json.dumps(run.summary, allow_nan=False)
 
 
+def test_the_reference_implementation_gives_the_same_to_rounding(unbroken: Run, tmp_path: Path) -> None:
+    run = local.execute(tiny(), tmp_path / "run", where=dataclasses.replace(TWO_STACKS, plain=True))
+    assert run.config["plain"] and not unbroken.config["plain"]
+    keys = ["member", "step", "split", "condition", "metric"]
+    fast, plain = (table.sort_values(keys)["value"] for table in (unbroken.metrics, run.metrics))
+    np.testing.assert_allclose(fast, plain, atol=1e-4)
+    assert not np.array_equal(fast, plain)  # it was another implementation
+
+
 @pytest.fixture
 def diverging_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """Member 1 of 4 has a learning rate with which nothing stays finite."""

@@ -21,15 +21,18 @@ from placecode.execution.estimate import estimate
 from placecode.execution.local import Where
 from placecode.execution.memory import (
     PROBE_SIZES,
+    PROBE_STEPS,
     RESERVED_BYTES,
     SAFETY_FACTOR,
     PeakMemory,
     largest_stack,
 )
 from placecode.experiments import Study
+from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import numbers_in
+from placecode.training.running import Running
 from placecode.training.trainer import Trainer
 
 MIB = 1 << 20
@@ -149,6 +152,44 @@ class FakeGpu:
 def budget_for(members: int, width: int = 8) -> float:
     """MiB that allow a stack of so many members."""
     return SAFETY_FACTOR * (100 + width * members)
+
+
+def test_a_probe_trains_evaluates_and_analyses_and_holds_a_checkpoint_while_it_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[str, int]] = []
+    copies: WeakSet[torch.Tensor] = WeakSet()
+    state = Trainer.state
+
+    def copied(trainer: Trainer) -> dict[str, torch.Tensor]:
+        result = state(trainer)
+        copies.update(result.values())
+        return result
+
+    monkeypatch.setattr(Trainer, "state", copied)
+    for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "rehearse"), (LstSigma, "arrays")):
+        original = getattr(kind, name)
+
+        def note(*arguments: Any, original: Any = original, name: str = name) -> Any:
+            calls.append((name, len(copies)))
+            return original(*arguments)
+
+        monkeypatch.setattr(kind, name, note)
+
+    class Meter(FakeGpu):
+        def peak(self) -> int:
+            return {0: 10, PROBE_STEPS: 50, PROBE_STEPS + 1: 30}.get(len(calls), 70)
+
+    study, meter = six(), Meter(monkeypatch, 1000)
+    task = study.task()
+    peaks = memory.probe(study, task, study.members()[:2], CPU, meter)
+    arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS))
+    after = [("evaluate", 0), ("rehearse", 0), ("arrays", 0)]
+    assert calls == [("update", arrays)] * PROBE_STEPS + after
+    assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)
+    calls.clear()
+    memory.probe(study, task, study.members()[:2], CPU, meter, updates=0)
+    assert calls == after
 
 
 def split_of(members: list[Member], where: Where) -> memory.Split:

@@ -16,6 +16,7 @@ from placecode.errors import BadInput
 from placecode.execution import local, origins
 from placecode.execution.local import Event, Interrupted, Where
 from placecode.models.member import TAKEN, Member
+from placecode.reports.pages import dials
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
@@ -96,6 +97,13 @@ def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
             found = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
             alike = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
             np.testing.assert_allclose(found, alike)
+
+
+def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
+    members = whole.members
+    for data, order in ((FOUR, 4), (FIVE, 5)):
+        names, rows, row_names = dials.named_channels(whole, members[members["data"] == data])
+        assert len(names) == order**2 and rows is not None and len(row_names) == order
 
 
 def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, tmp_path: Path) -> None:

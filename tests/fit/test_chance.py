@@ -140,6 +140,16 @@ def test_channels_that_only_predict_others_are_found() -> None:
     assert len(predictive_channels(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
 
 
+def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(1_000 + seed)
+        values = np.concatenate([dependent(200, seed), rng.normal(size=(200, 1))], axis=1)
+        stack, task = trained(values, 40, seeds=(seed,))
+        found += len(predictive_channels(stack, task, [6], 1_000, seed))
+    assert found <= 4  # one half is expected, more than four less than once in a thousand times
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: the same predictions, compared with the channel shifted in each block."""
