@@ -26,6 +26,7 @@ from helpers.table_data import write
 
 from placecode import cli
 from placecode.cli import reporting
+from placecode.data.tables import files as table_files
 from placecode.execution import local
 from placecode.experiments import study_of
 from placecode.experiments.channels.own import OwnData
@@ -291,6 +292,21 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
 
 
 # Bad input
+
+
+def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None
+) -> None:
+    """A quarter of the memory is for the values; a text file goes beside the run for a while, .npz cannot."""
+    values = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    pd.DataFrame(values, columns=list("abcdef")).to_csv("t.csv", index=False)
+    np.savez("t.npz", series=values)
+    assert cli.main(["fit", "t.csv", *SHORT, "--out", "roomy"]) == 0
+    monkeypatch.setattr(table_files, "available", lambda: 4 * 1_000)
+    assert cli.main(["fit", "t.csv", *SHORT, "--out", "tight"]) == 0
+    assert Path("roomy/map.csv").read_bytes() == Path("tight/map.csv").read_bytes()
+    assert not list(tmp_path.glob(".placecode-*"))
+    assert "t.npz" in refuse("fit", "t.npz", *TINY)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(
