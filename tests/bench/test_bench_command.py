@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,14 @@ import pytest
 import torch
 
 from placecode import bench, cli
-from placecode.bench import figures
+from placecode.bench import measure
 from placecode.bench.measure import Job
 
 TINY = ["bench", "--device", "cpu", "--case", "lst-quick", "--width", "8", "--layers", "1", "--batch", "4"]
-ROW = {"name", "device", "precision", "width", "tokens", "layers", "batch", "members", "us_per_model_step", "tflops"}
-ROW |= {"peak_bytes", "heads", "expansion", "readout", "models_per_hour", "ceiling_tflops", "share_of_ceiling", "note"}
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -37,57 +35,35 @@ def command(*words: str) -> dict[str, Any]:
     return {"args": [sys.executable, "-m", "placecode.cli", *words], "text": True, "env": environment}
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A small benchmark by the real command line, in JSON and with files; no test changes it."""
-    folder = tmp_path_factory.mktemp("bench")
+def test_result_is_the_same_as_json_on_stdout_and_in_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Really measured, but in this process; the test of Ctrl-C starts processes."""
+    monkeypatch.setattr(measure, "in_fresh_process", measure.measure)
     words = [*TINY, "--members", "1,3", "--peer-members", "3", "--peers", "vmap", "--steps", "1", "--seconds", "0.01"]
-    done = subprocess.run(**command(*words, "--json", "--out", "out"), cwd=folder, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return folder / "out", done
-
-
-def test_json_is_one_object_and_nothing_else(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    result = json.loads(ran[1].stdout)
-    assert result.keys() == {"rows", "ceilings", "kernels", "environment", "calls"} and not result["kernels"]
+    assert cli.main([*words, "--json", "--out", "out"]) == 0
+    stdout, stderr = capsys.readouterr()
+    result = json.loads(stdout)
+    assert json.loads((tmp_path / "out" / "bench.json").read_text()) == result
+    with open(tmp_path / "out" / "bench.csv") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == ["placecode", "placecode", "vmap"]
     assert [(row["name"], row["members"]) for row in result["rows"]] == [
         ("placecode", 1),
         ("placecode", 3),
         ("vmap", 3),
     ]
-    (call,) = result["calls"]
-    assert {row["call"] for row in (*result["rows"], *result["ceilings"])} == {call["call"]}
-    assert call["plan"]["members"] == [1, 3] and call["plan"]["precisions"] == ["high"]
-    assert call["environment"] == result["environment"]
+    assert len(stderr.splitlines()) == 4  # progress: the ceiling and three rows
+    (call,), (ceiling,) = result["calls"], result["ceilings"]
+    assert call["plan"]["members"] == [1, 3] and call["environment"] == result["environment"]
+    assert ceiling["tflops"] > 0 and ceiling["floor_us"] > 0 and ceiling["call"] == call["call"]
     for row in result["rows"]:
-        assert row.keys() >= ROW
         assert (row["device"], row["precision"], row["width"], row["tokens"]) == ("cpu", "high", 8, 16)
-        assert row["us_per_model_step"] > 0 and row["tflops"] > 0 and row["steps"] == 5, row
-        assert row["note"] == ""
-    (ceiling,) = result["ceilings"]
-    assert ceiling["tflops"] > 0 and ceiling["floor_us"] > 0
-    assert {row["ceiling_tflops"] for row in result["rows"]} == {ceiling["tflops"]}
-    about = result["environment"]
-    assert about["device"] == "cpu" and about["threads"] == 1 and about["packages"]["torch"] == torch.__version__
+        assert row["us_per_model_step"] > 0 and row["tflops"] > 0 and row["steps"] == 5 and row["note"] == ""
+        assert (row["call"], row["ceiling_tflops"]) == (call["call"], ceiling["tflops"])
+    assert result["environment"]["packages"]["torch"] == torch.__version__
 
 
-def test_progress_goes_to_stderr(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    lines = ran[1].stderr.splitlines()
-    assert len(lines) == 4
-    assert lines[0].startswith("lst-quick, width 8, layers 1, batch 4, high: ceiling: ")
-    assert lines[2].startswith("lst-quick, width 8, layers 1, batch 4, high: placecode, 3 models: ")
-
-
-def test_files_hold_the_same(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    assert json.loads((ran[0] / "bench.json").read_text()) == json.loads(ran[1].stdout)
-    table = list(csv.DictReader(io.StringIO((ran[0] / "bench.csv").read_text())))
-    assert [row["name"] for row in table] == ["placecode", "placecode", "vmap"]
-    drawn = {f"{name}.png" for name in figures.draw(json.loads(ran[1].stdout))}  # on a busy machine some are missing
-    assert drawn <= {f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")}
-    assert {path.name for path in ran[0].iterdir()} == {"bench.json", "bench.csv", *drawn}
-
-
-# Without processes: what is measured is made up
+# Without measuring: the times are made up
 
 
 @pytest.fixture
@@ -95,18 +71,18 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Every job takes 100 microseconds for placecode, and 1,000 for a peer; returns the jobs."""
     seen: list[Job] = []
 
-    def found(job: Job) -> dict[str, Any]:
+    def result_of(job: Job) -> dict[str, Any]:
         seen.append(job)
         return {"us_per_model_step": 100.0 if job.name == "placecode" else 1000.0, "steps": 5, "peak_bytes": 2**20}
 
-    monkeypatch.setattr(bench, "measured", found)
+    monkeypatch.setattr(bench, "measured", result_of)
     ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
     monkeypatch.setattr(bench, "ceiling_of", lambda job: ceiling)
     monkeypatch.setattr(bench, "why_not", lambda name, device: "jax is not installed" if name == "jax-vmap" else "")
     return seen
 
 
-def test_the_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--device", "cpu", "--case", "lst-quick"]) == 0
     out, _ = capsys.readouterr()
     (line,) = [line for line in out.splitlines() if "loop-eager" in line]
@@ -116,7 +92,7 @@ def test_the_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.Ca
     assert "Written" not in out
 
 
-def test_what_is_usual_for_a_cpu(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_defaults_on_a_cpu(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--device", "cpu"]) == 0
     assert {job.case.name for job in measured} == {"lst-quick", "lst-paper"}
     assert {(job.precision, job.threads) for job in measured} == {("high", torch.get_num_threads())}
@@ -145,7 +121,7 @@ def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
     assert [job.members for job in few.jobs() if job.name == "loop-eager"] == [1]
 
 
-def test_a_peer_is_timed_once_for_the_two_precisions_in_which_it_does_the_same(measured: list[Job]) -> None:
+def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measured: list[Job]) -> None:
     plan = bench.Plan("cpu", (bench.CASES["lst-quick"],), ("high", "tf32", "bf16"), (1,), peers=("vmap", "loop-eager"))
     rows = bench.run(plan)["rows"]
     assert len(rows) == 9 and all(row["us_per_model_step"] for row in rows)
@@ -202,44 +178,34 @@ def test_the_authors_script_is_compared_with_the_first_precision(
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "name"),
     [
-        ("--case lst", "case must be one of lst-paper, lst-quick, tokens-100, tokens-360, all; got 'lst'."),
-        ("--case ,", "case must be at least one; got ','."),
-        ("--peers keras", "peers must be one of loop-eager, "),
-        ("--precision fp8", "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
-        ("--device tpu", "device must be one of auto, cpu, cuda; got 'tpu'."),
-        ("--members 4,-1", "members must be whole numbers of at least 1; got -1."),
-        ("--members many", "members must be a whole number; got 'many'."),
-        ("--members 4,8 --peer-members 2", "peer-members must be among the numbers of --members; got 2."),
-        ("--peer-members 8", "peer-members must be among the numbers of --members; got 8."),
-        ("--width 0", "width must be a whole number of at least 1; got 0."),
-        ("--case lst-quick --width 12", "heads must be a divisor of the width 12; got 8."),
-        ("--tokens 0", "tokens must be a whole number of at least 1; got 0."),
-        ("--batch 1.5", "batch must be a whole number; got '1.5'."),
-        ("--seconds 0", "seconds must be a number above 0; got 0.0."),
-        ("--seconds nan", "seconds must be a number above 0; got nan."),
-        ("--seconds inf", "seconds must be a number above 0; got inf."),
-        ("--steps 0", "steps must be a whole number of at least 1; got 0."),
-        ("--authors python3", "authors must be a command "),  # without {steps} or {epochs}
-        ("--authors nobody-has-this-{steps}", "authors must be a command "),
-        ("--authors python3'{steps}", "authors must be a command "),  # the quote is never closed
-        ("--authors=", "authors must be a command "),
-        (f"--case lst-quick --authors {sys.executable}\xa0{{steps}}", "authors must go with the case lst-paper"),
-        ("--out file", "out must be a folder; got 'file'."),
-        ("--out full", "full has a bench.json already"),
-        ("--member 1", "unrecognized arguments: --member 1"),
+        ("--case lst", "case"),
+        ("--case ,", "case"),
+        ("--peers keras", "peers"),
+        ("--precision fp8", "precision"),
+        ("--device tpu", "device"),
+        ("--members 4,-1", "members"),
+        ("--members many", "members"),
+        ("--members 4,8 --peer-members 2", "peer-members"),
+        ("--peer-members 8", "peer-members"),
+        ("--width 0", "width"),
+        ("--case lst-quick --width 12", "heads"),
+        ("--seconds nan", "seconds"),
+        ("--steps 0", "steps"),
+        ("--authors python3", "authors"),  # without {steps} or {epochs}
+        ("--authors nobody-has-this-{steps}", "authors"),
+        ("--authors python3'{steps}", "authors"),  # the quote is never closed
+        ("--authors=", "authors"),
+        (f"--case lst-quick --authors {sys.executable}\xa0{{steps}}", "authors"),
+        ("--out file", "out"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, sentence: str
-) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "bench.json").touch()
+def test_bad_input_is_refused_by_name(capsys: pytest.CaptureFixture[str], words: str, name: str) -> None:
+    Path("file").touch()
     assert cli.main(["bench", "--device", "cpu", *(word.replace("\xa0", " ") for word in words.split(" "))]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"placecode: {sentence}") and err.count("\n") == 1 and err.endswith(".\n")
+    assert out == "" and err.startswith(f"placecode: {name} must ") and err.count("\n") == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -248,31 +214,30 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "torch sees no CUDA device here" in capsys.readouterr().err
 
 
-def test_force_overwrites(tmp_path: Path, measured: list[Job]) -> None:
-    (tmp_path / "bench.json").write_text("old")
-    assert cli.main([*TINY, "--peers", "none", "--members", "1", "--out", ".", "--force"]) == 0
-    assert json.loads((tmp_path / "bench.json").read_text())["rows"]
-
-
-def test_what_is_written_can_be_drawn(tmp_path: Path, measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*TINY, "--peers", "vmap", "--members", "1,2", "--out", "new/folder"]) == 0
+def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path: Path, measured: list[Job]) -> None:
+    words = [*TINY, "--peers", "vmap", "--members", "1,2", "--out", "new/folder"]
+    assert cli.main(words) == 0
     names = [f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")]
     assert {path.name for path in (tmp_path / "new/folder").iterdir()} == {"bench.json", "bench.csv", *names}
-    said = capsys.readouterr().out.splitlines()[-1]
-    assert said == f"Written to new/folder: bench.json, bench.csv, {', '.join(names)}"
+    (tmp_path / "new/folder/bench.json").write_text("old")
+    assert cli.main(words) == 2
+    assert cli.main([*words, "--force"]) == 0
+    assert json.loads((tmp_path / "new/folder/bench.json").read_text())["rows"]
 
 
-def test_ctrl_c_ends_all_processes_in_one_sentence(tmp_path: Path) -> None:
-    many = ",".join(map(str, range(1, 50)))
-    words = [*TINY, "--members", many, "--peers", "none", "--seconds", "0.5", "--out", "out"]
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path: Path) -> None:
+    words = [*TINY, "--members", "1", "--peers", "none", "--seconds", "100", "--out", "out"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:
         process = subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert process.stderr is not None
-    assert "ceiling" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)  # while the first row is measured
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(children.read_text().split()) < 2:  # one that tracks resources, and one that measures
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)  # comes when the last process has let go of the pipes
     assert process.returncode == 130
     assert (out, err.splitlines()[-1]) == ("", "Stopped immediately.")

@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from placecode.bench.cases import CASES, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import Encoder, Plain, built, plain_attention, start_of
-from placecode.errors import BadInput
 from placecode.experiments.latin.squares import LstSigma
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import stack_for, steps_per_epoch
@@ -62,13 +61,6 @@ def test_latin_squares_have_the_sizes_of_the_study(scale: str) -> None:
     epochs = 200 if scale == "paper" else study.epochs
     assert case.steps_per_model == epochs * steps_per_epoch(3 * round(0.9 * study.per_class), study.batch)
     assert CASES["lst-paper"].steps_per_model == 12_800
-
-
-def test_other_sizes_have_another_name() -> None:
-    assert TINY.resized(width=16) == TINY
-    assert TINY.resized(width=8, batch=4).name == "tiny, width 8, batch 4"
-    with pytest.raises(BadInput, match="width must be a whole number of at least 1; got 0"):
-        TINY.resized(width=0).members(1)
 
 
 @pytest.mark.parametrize("case", [TINY, TOKEN], ids=["last", "token"])

@@ -54,20 +54,10 @@ def test_time_is_drawn_as_measured_with_its_floor(result: dict[str, Any]) -> Non
         assert list(line.get_ydata()) == [r["us_per_model_step"] for r in ours]
     floors = [line for line in axes.lines if set(np.asarray(line.get_ydata())) == {60.0}]
     assert len(floors) == 1  # that of bf16 is not known
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     points = [tuple(np.ravel(line.get_xydata())) for line in axes.lines if len(line.get_xdata()) == 1]
     assert sorted(points) == [(1, 10_000), (1, 10_000), (1, 18_900), (32, 1300), (32, 1300)]
     assert "jax-vmap" not in words(figure)
     assert {"loop-eager", "vmap", "authors"} < set(words(figure).split("\n"))
-    assert "lst-paper on one a $GPU$" in words(figure)
-
-
-def test_memory_is_drawn_as_measured(result: dict[str, Any]) -> None:
-    (axes,) = figures.draw(result)["lst-paper-memory"].axes
-    (line,) = [line for line in axes.lines if line.get_label() == "placecode, high"]
-    assert list(line.get_ydata()) == [1, 2, 4, 8, 16, 32]
-    result["rows"][0]["peak_bytes"] = None
-    assert "lst-paper-memory" not in figures.draw(result)
 
 
 def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -> None:
@@ -76,23 +66,7 @@ def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -
     widths = sorted(bar.get_width() for bar in axes.patches)
     # placecode at its fastest and at the number of models of vmap; its other rows are not bars
     assert widths == [62.5, 62.5, 125, 125, 1300, 1300, 10_000, 10_000, 18_900]
-    said = words(figure)
-    assert "placecode, 8 at once, high" in said
-    assert "loop-eager, one at a time, bf16" in said
-    assert "placecode, 32 at once, high" in said
-    assert "10,000  (x 80)" in said and "10,000  (x 160)" in said
-
-
-def test_a_stacked_peer_has_one_bar_and_the_ratio_at_its_number_of_models(result: dict[str, Any]) -> None:
-    rows = [
-        row("placecode", 16, "high", 200.0),
-        row("placecode", 128, "high", 100.0),
-        row("placecode", 512, "high", 80.0),
-    ]
-    rows += [row("compiled-vmap", 16, "high", 500.0), row("compiled-vmap", 128, "high", 250.0)]
-    figure = figures.draw({**result, "rows": rows})["lst-paper-peers"]
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [80, 100, 250]
-    assert "250  (x 2.5)" in words(figure)
+    assert "10,000  (x 80)" in words(figure) and "10,000  (x 160)" in words(figure)
 
 
 def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result: dict[str, Any], tmp_path: Path) -> None:
@@ -118,7 +92,3 @@ def test_rows_that_were_disturbed_are_not_drawn(result: dict[str, Any]) -> None:
         each |= {"device": "cpu", "others": 1.0 if each["name"] == "vmap" else 0.0}
     assert "vmap" not in words(figures.draw(result)["lst-paper-peers"])
     assert "vmap" not in words(figures.draw(result)["lst-paper-time"])
-
-
-def test_file_names_have_no_spaces() -> None:
-    assert figures.file_name("lst-quick, width 8, batch 4", "time") == "lst-quick-width-8-batch-4-time"

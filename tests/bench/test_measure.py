@@ -70,7 +70,7 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_placecode_is_timed_as_it_runs() -> None:
+def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
     """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
     candidate = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
     assert [len(trainer.stack.members) for trainer in candidate.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
@@ -93,12 +93,6 @@ def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
     candidate.run(1)
 
 
-@pytest.mark.parametrize("name", ["placecode", "ceiling", "loop-eager", "vmap"])
-def test_every_kind_can_be_measured(name: str) -> None:
-    found = measure.measure(job(name, steps=1))
-    assert found["us_per_model_step"] > 0 and found["steps"] == ROUNDS and found["peak_bytes"] >= 0
-
-
 def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
     monkeypatch.setattr(Path, "read_text", lambda path: told)
@@ -113,8 +107,7 @@ def test_rows_that_were_disturbed_are_counted() -> None:
     quiet = measure.row_of(job(), {"others": 0.05})
     assert bench.disturbance({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
     loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
-    said = bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]})
-    assert "up to 1.3 of them" in said and "2 of 4 rows" in said
+    assert "2 of 4 rows" in bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]})
     on_a_gpu = [{**row, "device": "cuda"} for row in loud]
     assert bench.disturbance({"rows": on_a_gpu, "ceilings": []}) == ""
 

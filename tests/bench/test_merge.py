@@ -54,12 +54,6 @@ def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
     assert result["environment"]["git"] == "a" and result["environment"]["precision"] == "high, bf16, tf32"
 
 
-def test_a_call_that_is_replaced_altogether_is_forgotten() -> None:
-    result = merge.merged(table("a", 1.0, ("lst-paper", "high")), table("b", 2.0, ("lst-paper", "high")))
-    assert [call["call"] for call in result["calls"]] == ["b"]
-    assert {row["us_per_model_step"] for row in result["rows"]} == {2.0}
-
-
 def test_a_table_merged_with_itself_is_the_same() -> None:
     one = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
     again = merge.merged(one, one)

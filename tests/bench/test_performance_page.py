@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,51 +84,6 @@ def test_the_page_says_what_is_in_the_table(root: Path) -> None:
     assert "### bf16 against TF32\n\nNot measured yet.\n" in page
 
 
-def change(root: Path, more: Sequence[dict[str, Any]] = (), **values: Any) -> None:
-    """Add rows to the table of the project, and replace other values."""
-    path = root / "results" / "bench" / "gpu.json"
-    result = {**json.loads(path.read_text()), **values}
-    path.write_text(json.dumps({**result, "rows": [*result["rows"], *more]}))
-
-
-def test_the_page_leads_with_the_compiled_vmap_at_the_same_number_of_models(root: Path) -> None:
-    assert "compiled-vmap has not been measured on a GPU yet" in performance.page(root)
-    rows = [row("compiled-vmap", 64, 300.0, 2**31), row("compiled-vmap", 128, 226.0, 3 * 2**31)]
-    rows += [{**row("placecode", 128, 80.0, 2**30), "precision": "bf16"}]
-    rows += [{**row("compiled-vmap", 128, 120.0, 2**31), "precision": "bf16", "note": "Without a graph."}]
-    change(root, rows)
-    page = performance.page(root)
-    lead = page[: page.index("## ")]
-    assert "divided by placecode's: 2.26 in high and 1.50 in bf16." in lead  # time
-    assert "divided by placecode's: 3.00 in high and 2.00 in bf16." in lead  # peak memory
-    lines = [
-        "| high | 128 | 100 | 226 | 2.26 | 2,048 | 6,144 | 3.00 |",
-        "| bf16 | 128 | 80 | 120 | 1.50 | 1,024 | 2,048 | 2.00 |",
-    ]
-    assert "\n".join([*lines, "| high | 64 | 100 | 300 | 3.00 | 1,024 | 2,048 | 2.00 |"]) in lead
-    assert "compiled-vmap: Without a graph." in lead
-    assert "loop" not in lead
-    assert "In high, with 128 models at once, compiled-vmap takes 2.26 times as long as placecode." in page
-
-
-def test_a_peer_without_placecode_at_its_number_of_models_does_not_lead(root: Path) -> None:
-    rows = [row("compiled-vmap", 32, 300.0), row("compiled-vmap", 128, None)]
-    change(root, [*rows, row("compiled-vmap", 64, 300.0) | {"call": "another"}])
-    assert "compiled-vmap has not been measured on a GPU yet" in performance.page(root)
-
-
-def test_rows_that_were_disturbed_are_marked_and_not_counted(root: Path) -> None:
-    result = json.loads((root / "results" / "bench" / "gpu.json").read_text())
-    for each in (*result["rows"], *result["ceilings"]):
-        each["device"] = "cpu"
-    result["rows"][-2]["others"] = 1.0  # loop-eager
-    change(root, **result)
-    page = performance.page(root)
-    assert "| loop-eager \\* | high | 1 | 12,000 |" in page
-    assert "64 models at once is 25 times as fast as loop-compiled; with a single" in page
-    assert "while 1 of 8 rows, marked with *, were measured" in page
-
-
 def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
     """Two real runs of the same seeds; one seed more in one of them is left out."""
     small = {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
@@ -154,15 +108,3 @@ def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
         bounds = f"{difference.mean() - half:+.3f} to {difference.mean() + half:+.3f}"
         assert f"| {sigma:g} | 3 | {cells} | {bounds} |" in section
     assert "3 epochs" in section and section.count("Not measured yet.") == len(performance.OTHERS) - 1
-
-
-def test_the_page_says_where_the_time_goes(root: Path) -> None:
-    about = {"case": "lst-paper", "device": "cuda", "precision": "high", "members": 128}
-    times = [("products", "nvjet_a", 3, 40.0), ("products", "nvjet_b", 1, 20.0), ("norms", "_norm", 7, 30.0)]
-    times += [("the rest", "copy", 0.5, 10.0)]
-    names = ("kind", "kernel", "calls", "us_per_model_step")
-    change(root, kernels=[{**about, **dict(zip(names, row, strict=True))} for row in times])
-    page = performance.page(root)
-    assert "128 models at once, by torch's profiler: 100.0 us per model in 12 kernels." in page
-    lines = ["| products | 4 | 60.0 | 60% |", "| norms | 7 | 30.0 | 30% |", "| the rest | 0 | 10.0 | 10% |"]
-    assert "\n".join(lines) in page

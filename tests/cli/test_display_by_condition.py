@@ -6,15 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pytest
 from helpers.made_up_masked import STRANGE, made_up
 from rich.table import Table
 from scipy import stats
 
 from placecode.cli import display
-from placecode.experiments.channels.brain import BrainMask
-from placecode.experiments.channels.network import NetworkSigma, NetworkSize
+from placecode.experiments.channels.network import NetworkSigma
 from placecode.models.member import Member
 from placecode.runs.summary import summarize
 
@@ -62,22 +59,12 @@ def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
     assert f"{STRANGE:.3f}" not in str(rows)  # errors on training data, and before training
 
 
-def test_the_title_names_the_metric_and_the_run() -> None:
-    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)))
-    assert table.title == "MSE, mean ± 95% interval over seeds (network-sigma, paper)"
-
-
 def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", said([0.75, 0.77]), said([0.9, 0.96]), "2", "0"],
         ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
     ]
-
-
-def test_without_baselines_there_are_members_alone(printed: Printed) -> None:
-    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1)), baselines={}))
-    assert [row[0] for row in rows] == ["encoding", "learned", "learned"]
 
 
 def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
@@ -90,38 +77,6 @@ def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) ->
     assert rows[2][2:4] == ["-", "-"]
 
 
-@pytest.mark.parametrize(
-    ("study", "name", "cell"),
-    [
-        (NetworkSize.at("quick", many=(25, 100), seeds=(0, 1)), "data", lambda m: m.data),
-        (BrainMask.at("quick", trained_with=(0.15, 0.9), seeds=(0, 1)), "hidden", lambda m: f"{m.hidden:g}"),
-    ],
-    ids=["data", "hidden"],
-)
-def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: Any, printed: Printed) -> None:
-    head, *rows = printed(table_of(study, baselines={}))
-    assert head == ["encoding", "sigma", name, *PLACES, "seeds", "diverged"]
-    kinds = list(dict.fromkeys((f"{m.sigma:g}", cell(m)) for m in study.members()))
-    assert [tuple(row[1:3]) for row in rows] == kinds and len(kinds) > 1
-    for row in rows:
-        own = [value(m, "hidden 0.5") for m in study.members() if (f"{m.sigma:g}", cell(m)) == tuple(row[1:3])]
-        assert row[3] == said(own)
-
-
-def test_baselines_of_several_data_sets_have_a_row_each(printed: Printed) -> None:
-    study = NetworkSize.at("quick", many=(25, 100), sigmas=(0.01,), seeds=(0, 1))
-    run = made_up(study, {"hidden 0.5": lambda m: value(m, "hidden 0.5")}, NEAR, BASELINES)
-    linear = run.baselines[run.baselines["baseline"] == "linear"].query("condition == 'hidden 0.5'")
-    more = [linear.assign(data=name, value=linear["value"] + i) for i, name in enumerate(("nodes=25", "nodes=100"))]
-    run.baselines = pd.concat(more, ignore_index=True)
-    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
-    rows = [row for row in printed(display.results_table(run, "mse")) if row[0] == "baseline:linear"]
-    assert [row[1:4] for row in rows] == [
-        ["-", "nodes=25", said([0.75, 0.77])],
-        ["-", "nodes=100", said([1.75, 1.77])],
-    ]
-
-
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
     """The negative twin: one row of "all" and the splits are columns again, with two digits."""
     study = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
@@ -130,8 +85,3 @@ def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printe
     head, row = printed(display.results_table(run, "mse"))
     assert head == ["encoding", "sigma", "train", "test", "seeds", "diverged"]
     assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "2", "0"]
-
-
-def test_a_metric_that_the_run_has_not_gives_an_empty_table() -> None:
-    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)), metric="accuracy")
-    assert table.row_count == 0 and str(table.title).startswith("Accuracy, mean")

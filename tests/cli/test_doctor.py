@@ -32,12 +32,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", version)
 
 
-def found() -> dict[str, doctor.Finding]:
+def examined() -> dict[str, doctor.Finding]:
     return {finding.name: finding for finding in doctor.examine()}
 
 
 def test_it_looks_at_versions_device_threads_memory_disk_cache_and_extras(installed: None) -> None:
-    findings = found()
+    findings = examined()
     names = ["placecode", "Python", "packages", "GPU", "CPU", "CPU kernels", "memory", "free disk here", "cache"]
     assert list(findings) == [*names, "extra brain", "extra test", "extra dev"]
     assert findings["placecode"].found == VERSION
@@ -48,13 +48,30 @@ def test_it_looks_at_versions_device_threads_memory_disk_cache_and_extras(instal
 
 
 def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    findings = found()
+    findings = examined()
     assert findings["extra test"] == doctor.Finding("extra test", "complete")
     advice = "missing nilearn; pip install -e '.[brain]' in the project's folder"
     assert findings["extra brain"] == doctor.Finding("extra brain", advice, False)
     assert findings["extra dev"].found.startswith("missing no-such-linter, no-such-tool; ")
     monkeypatch.delitem(VERSIONS, "numpy")
-    assert found()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
+    assert examined()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
+
+
+def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
+    assert examined()["free disk here"].found.startswith("0.5 GiB") and not examined()["free disk here"].fine
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])
+    assert examined()["memory"] == doctor.Finding("memory", "1.0 GiB", False)
+
+
+def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "cache"))
+    assert examined()["cache"].found.startswith(f"{tmp_path / 'file' / 'cache'}; not writable")
+    assert not examined()["cache"].fine
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
+    assert examined()["cache"].fine
+    assert not (tmp_path / "new").exists()  # looking changes nothing
 
 
 def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,35 +79,8 @@ def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "requires", requires)
-    assert "placecode is not installed" in found()["packages"].found
-    assert torch.__version__.split("+")[0] in found()["packages"].found
-
-
-def test_a_gpu_is_named_and_its_absence_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert found()["GPU"].found.startswith("none that torch can use") and found()["GPU"].fine
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    properties = SimpleNamespace(name="Some GPU", total_memory=80 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: properties)
-    assert found()["GPU"].found == "Some GPU, 80 GiB, Some GPU, 80 GiB"
-
-
-def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
-    assert found()["free disk here"].found.startswith("0.5 GiB") and not found()["free disk here"].fine
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])
-    assert found()["memory"] == doctor.Finding("memory", "1.0 GiB", False)
-
-
-def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "cache"))
-    assert found()["cache"].found.startswith(f"{tmp_path / 'file' / 'cache'}; not writable")
-    assert not found()["cache"].fine
-    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
-    assert found()["cache"].fine
-    assert not (tmp_path / "new").exists()  # looking changes nothing
+    assert "placecode is not installed" in examined()["packages"].found
+    assert torch.__version__.split("+")[0] in examined()["packages"].found
 
 
 def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,4 +90,4 @@ def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("PLACECODE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert found()["cache"].found.startswith("none (no home folder)") and not found()["cache"].fine
+    assert examined()["cache"].found.startswith("none (no home folder)") and not examined()["cache"].fine

@@ -77,7 +77,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
         "import sys; from placecode.fit.fitting import others; others.find_spec = lambda name: None; "
         "from placecode.cli import main; sys.exit(main())"
     )
-    words = ["fit", "t.csv", *known, *TINY, "--steps", "300", "--learning-rate", "0.005", "--out", "first"]
+    words = ["fit", "t.csv", *known, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -87,7 +87,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
 # What it leaves and says
 
 
-def test_it_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
+def test_fit_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
     names = {path.name for path in fitted[0].iterdir()}
     assert names == {*runs.FILES, "figures"} - {"baselines.parquet"} and names >= PRODUCTS
     assert {path.stem for path in (fitted[0] / "figures").iterdir()} == {"map", "methods", "sigma"}
@@ -96,7 +96,7 @@ def test_it_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
     assert {"x", "y", "module", "confidence", "neighbor_1", "neighbor_1_confidence"} <= set(table.columns)
 
 
-def test_the_summary_holds_what_was_promised(fitted: tuple[Path, str]) -> None:
+def test_summary_has_verdict_errors_and_baselines(fitted: tuple[Path, str]) -> None:
     summary, wanted = summary_of(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
     assert {*wanted, "rows", "study"} <= set(summary)
     assert summary["verdict"] == "structure found" and summary["p_value"] == 0.05 and summary["sigma"] in (0.05, 0.2)
@@ -112,7 +112,7 @@ def findings(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if not line.startswith("stack ") and not line.endswith(" ...")]
 
 
-def test_the_first_sentence_is_the_verdict_here_and_in_the_report(fitted: tuple[Path, str]) -> None:
+def test_verdict_is_first_and_names_are_escaped_in_the_report(fitted: tuple[Path, str]) -> None:
     summary, said = summary_of(fitted[0]), findings(fitted[1])
     assert said[0].startswith("Structure found") and f"p = {summary['p_value']:.3g}" in said[0]
     assert f"held-out error {summary['heldout_mse']:.3f}" in said[0]
@@ -123,7 +123,7 @@ def test_the_first_sentence_is_the_verdict_here_and_in_the_report(fitted: tuple[
     assert re.search(r"&lt;b&gt;a|\\u003cb\\u003ea|\\u003cb>a", page)
 
 
-def test_report_runs_and_claims_know_a_fit(fitted: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_work_on_a_fit(fitted: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     before = (fitted[0] / "report.html").read_bytes()
     assert cli.main(["report", str(fitted[0])]) == 0
     assert (fitted[0] / "report.html").read_bytes() == before
@@ -147,7 +147,7 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
     assert same_files(tmp_path / "again", fitted[0], "weights.safetensors")
 
 
-def test_the_pe_learns_three_times_as_fast_by_default(fitted: tuple[Path, str]) -> None:
+def test_learning_rate_of_the_pe_is_three_times_the_other_by_default(fitted: tuple[Path, str]) -> None:
     run = Run(fitted[0])
     study = study_of(run)
     assert isinstance(study, OwnData) and (study.learning_rate, study.pe_learning_rate) == (0.005, 0.015)
@@ -166,16 +166,13 @@ def plain_error(tmp_path_factory: pytest.TempPathFactory) -> float:
     return float(summary_of(folder / "run")["heldout_mse"])
 
 
-@pytest.mark.parametrize(
-    "name", ["t.csv", "t.tsv", "semicolons.csv", "bare.csv", "t.parquet", "t.npz", "t.mat", "v73.mat", "t.h5"]
-)
-def test_every_format_is_fitted_alike(name: str, tmp_path: Path, plain_error: float, no_report: None) -> None:
+@pytest.mark.parametrize("name", ["semicolons.csv", "t.parquet", "t.h5"])
+def test_every_format_gives_the_same_fit(name: str, tmp_path: Path, plain_error: float, no_report: None) -> None:
     write(tmp_path / name, frame(100).astype(np.float32).set_axis(list("abcdef"), axis=1))
-    key = ["--key", "rest/series"] if name in ("v73.mat", "t.h5") else []
+    key = ["--key", "rest/series"] if name == "t.h5" else []
     assert cli.main(["fit", name, *SHORT, *key]) == 0
     out = Path("runs") / f"fit-{Path(name).stem}"
-    named = name in ("t.csv", "t.tsv", "semicolons.csv", "t.parquet")
-    expected = list("abcdef") if named else [f"channel {i}" for i in range(1, 7)]
+    expected = [f"channel {i}" for i in range(1, 7)] if name == "t.h5" else list("abcdef")
     assert pd.read_csv(out / "map.csv")["name"].tolist() == expected
     assert summary_of(out)["heldout_mse"] == pytest.approx(plain_error, rel=1e-4)  # rounding of texts aside
     assert not list(tmp_path.glob(".placecode-*"))
@@ -197,24 +194,6 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
     assert "categories" in summary_of("a")["left_out"]["graphical lasso"]
 
 
-def test_a_single_model_has_no_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files(tmp_path)
-    assert cli.main(["fit", "t.csv", *TINY, "--sigma", "0.1", "--seeds", "1", "--halves", "0", "--out", "a"]) == 0
-    assert "Only one model was trained" in capsys.readouterr().out
-    assert summary_of("a")["confidence"] is None and summary_of("a")["sigma"] == 0.1 and Path("a/report.html").is_file()
-    assert np.isnan(pd.read_csv("a/map.csv")["confidence"]).all()
-
-
-def test_constant_channels_are_left_out_with_a_sentence(
-    tmp_path: Path, no_report: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame().assign(still=3.0).to_csv("t.csv", index=False)
-    assert cli.main(["fit", "t.csv", *SHORT, "--out", "a"]) == 0
-    out, err = capsys.readouterr()
-    assert err.startswith("placecode: a channel is left out") and "'still'" in err and err.count("\n") == 1
-    assert "; 1 constant channel was left out." in out
-
-
 # Stopped, resumed, forced
 
 
@@ -234,10 +213,10 @@ def copied(fitted: tuple[Path, str], tmp_path: Path) -> tuple[Path, list[str]]:
     out = Path(shutil.copytree(fitted[0], tmp_path / "first"))
     fields = Run(out).config["fields"]
     words = ["fit", "t.csv", "--positions", fields["positions"], "--labels", fields["labels"], *TINY]
-    return out, [*words, "--steps", "300", "--learning-rate", "0.005", "--out", "first"]
+    return out, [*words, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
 
 
-def test_a_finished_fit_is_shown_again_and_not_overwritten(
+def test_finished_fit_is_not_changed(
     copied: tuple[Path, list[str]], fitted: tuple[Path, str], no_report: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, words = copied
@@ -250,8 +229,8 @@ def test_a_finished_fit_is_shown_again_and_not_overwritten(
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
 
 
-@pytest.mark.parametrize("lost", [PRODUCTS, {"fit.json"}, {"map.csv"}, set()])
-def test_a_fit_that_was_killed_before_its_verdict_is_concluded_again(
+@pytest.mark.parametrize("lost", [PRODUCTS, {"map.csv"}])
+def test_fit_killed_before_its_verdict_resumes_to_the_same_bytes(
     lost: set[str], copied: tuple[Path, list[str]], fitted: tuple[Path, str], no_report: None
 ) -> None:
     """Training is over, and what was found is not written, or in part, or not yet in the summary."""
@@ -277,7 +256,7 @@ def test_force_fits_again(copied: tuple[Path, list[str]], no_report: None) -> No
     assert json.loads((out / "fit.json").read_text())["heldout_mse"] == summary_of(out)["heldout_mse"]
 
 
-def test_ctrl_c_saves_and_the_printed_command_goes_on(
+def test_ctrl_c_saves_and_the_printed_command_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files(tmp_path)
@@ -315,15 +294,6 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(
 # Bad input
 
 
-@pytest.mark.parametrize("option", ["--positions", "--labels", "--groups", "--names"])
-def test_what_is_known_of_other_channels_is_refused(option: str, refuse: Refuse, tmp_path: Path) -> None:
-    files(tmp_path)
-    known = {"--positions": "places.csv", "--labels": "labels.csv"}
-    lines = Path(known[option]).read_text().splitlines()[:4] if option in known else ["a", "b"]
-    Path("short.txt").write_text("\n".join(lines))
-    assert " must have " in refuse("fit", "t.csv", *TINY, option, "short.txt")
-
-
 def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
     refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None
 ) -> None:
@@ -344,20 +314,11 @@ def test_a_folder_that_cannot_be_written_is_refused(
 ) -> None:
     files(tmp_path)
 
-    def made(reason: int) -> Callable[..., str]:
-        def make(*_: object) -> str:
-            raise OSError(reason, os.strerror(reason), "a/.placecode-1")
+    def make(*_: object) -> str:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "a/.placecode-1")
 
-        return make
-
-    for reason, why in ((errno.EACCES, "Permission denied"), (errno.ENOENT, "No such file or directory")):
-        monkeypatch.setattr(tempfile, "mkdtemp", made(reason))
-        sentence = refuse("fit", "t.csv", *TINY, "--out", "a/b")
-        assert sentence == f"the output folder a/b must be writable; it is not ({why})."
-    monkeypatch.setattr(tempfile, "mkdtemp", made(errno.ENOSPC))  # no fault of the folder
-    assert refuse("fit", "t.csv", *TINY, "--out", "a/b").startswith(
-        "the disk must have space for the results; it is full"
-    )
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    assert refuse("fit", "t.csv", *TINY, "--out", "a/b").startswith("the output folder a/b must be writable")
 
 
 def test_another_table_or_other_labels_are_not_resumed(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:

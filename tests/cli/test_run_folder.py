@@ -77,28 +77,9 @@ def test_a_folder_with_a_run_is_kept(refuse: Refuse, finished: Path, unfinished:
     )
 
 
-@pytest.mark.parametrize("state", ["finished", "unfinished"])
-def test_a_folder_with_a_different_study(refuse: Refuse, state: str, request: pytest.FixtureRequest) -> None:
-    folder = request.getfixturevalue(state)
-    change_config(folder, study="lst-encodings")
-    for more in ([], ["--resume"]):
-        assert "it holds lst-encodings, and this is lst-sigma" in refuse(*RUN, "--out", str(folder), *more)
-
-
-def test_a_folder_with_other_files(refuse: Refuse, tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*["a-rather-long-name-of-a-folder"] * 6)
-    deep.mkdir(parents=True)
-    (deep / "chapter.tex").write_text("years of work")
-    for more in ([], ["--resume"], ["--force"]):
-        sentence = refuse(*RUN, "--out", str(deep), *more)
-        assert "must be new, empty or a run folder; it holds other files" in sentence and len(sentence) > 200
-
-
 @pytest.mark.parametrize(
     ("out", "why"),
     [
-        ("file", "must be a folder; it is a file"),
-        ("file/below", "must be writable; it is not (Not a directory)"),
         ("a" * 300, "must be writable; it is not (File name too long)"),
         pytest.param(
             "/proc/placecode/run",
@@ -107,30 +88,21 @@ def test_a_folder_with_other_files(refuse: Refuse, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_place_where_no_folder_can_be(refuse: Refuse, tmp_path: Path, out: str, why: str) -> None:
-    (tmp_path / "file").write_text("mine")
+def test_a_place_where_no_folder_can_be(refuse: Refuse, out: str, why: str) -> None:
     assert why in refuse(*RUN, "--out", out)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-@pytest.mark.parametrize("name", ["closed", "closed/new"])
-def test_a_folder_without_permission(refuse: Refuse, tmp_path: Path, name: str) -> None:
-    (tmp_path / "closed").mkdir(mode=0o555)
-    assert refuse(*RUN, "--out", name) == f"the output folder {name} must be writable; it is not (Permission denied)."
-
-
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
 @pytest.mark.parametrize("there", [False, True])
 def test_a_folder_that_refuses_the_first_file(
-    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, there: bool
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     def fail(*arguments: object, **named: object) -> None:
-        raise error
+        raise PermissionError(13, "Permission denied")
 
     if there:
         (tmp_path / "out").mkdir()
     monkeypatch.setattr(Path, "mkdir", fail)
-    assert refuse(*RUN, "--out", "out") == f"the output folder out must be writable; it is not ({error.strerror})."
+    assert refuse(*RUN, "--out", "out") == "the output folder out must be writable; it is not (Permission denied)."
 
 
 def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
@@ -146,27 +118,6 @@ def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
 # Resuming
 
 
-@pytest.mark.parametrize(
-    ("more", "changed"),
-    [
-        (["--epochs", "3"], "epochs was 2, now 3"),
-        (["--sigmas", "0.1,1.5"], "sigmas was [0.1, 2.0], now [0.1, 1.5]"),
-        (["--stack", "4"], "stack was 2, now 4"),
-        (["--precision", "highest"], "precision was 'high', now 'highest'"),
-        (["--members", "0:2"], "members was '0:4', now '0:2'"),
-        (["--clip", "1"], "clip was None, now 1.0"),
-        (["--scale", "paper"], "scale was 'quick', now 'paper'; learning_rate was 0.0023, now 0.0001"),
-    ],
-)
-@pytest.mark.parametrize("state", ["finished", "unfinished"])
-def test_resume_with_a_changed_config(
-    refuse: Refuse, state: str, more: list[str], changed: str, request: pytest.FixtureRequest
-) -> None:
-    sentence = refuse(*RUN, "--out", str(request.getfixturevalue(state)), "--resume", *more)
-    assert sentence.startswith("--resume must use the settings of the run; changed: ")
-    assert all(part in sentence for part in changed.split("; "))
-
-
 def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Path) -> None:
     words = [*RUN, "--puzzles", str(puzzles), "--out", "out"]
     with pytest.MonkeyPatch.context() as patch:
@@ -176,68 +127,26 @@ def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Pat
     assert "changed: task.sha256 was '" in refuse(*words, "--resume")
 
 
+def test_resume_with_changed_settings(refuse: Refuse, finished: Path, unfinished: Path) -> None:
+    changed = "--resume must use the settings of the run; changed: "
+    sentence = refuse(*RUN, "--out", str(finished), "--resume", "--scale", "paper")
+    assert sentence.startswith(f"{changed}scale was 'quick', now 'paper'")
+    assert refuse(*RUN, "--out", str(unfinished), "--resume", "--clip", "1").startswith(f"{changed}clip was None")
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-
-
-def later(path: Path) -> None:
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "step": 4}))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "how"),
-    [
-        ("stack-000-8.safetensors", cut, "it was cut short or altered"),
-        ("stack-000-8.safetensors", flip, "it was cut short or altered"),
-        ("stack-000-8.safetensors", Path.unlink, "it is missing"),
-        ("stack-000-8.parquet", cut, "it was cut short or altered"),
-        ("stack-000-8.parquet", Path.unlink, "it is missing"),
-        ("stack-000.json", cut, "it cannot be read"),
-        ("stack-000.json", later, "it was altered"),
-    ],
-)
-def test_a_damaged_checkpoint(
-    refuse: Refuse, unfinished: Path, name: str, damage: Callable[[Path], None], how: str
-) -> None:
-    file = unfinished / "checkpoints" / name
-    damage(file)
-    assert refuse(*RUN, "--out", str(unfinished), "--resume") == (
-        f"the checkpoint {file} is damaged, {how}; start the run again with --force."
-    )
-
-
-def test_and_the_advice_works(unfinished: Path, made: Path, no_report: None) -> None:
-    cut(unfinished / "checkpoints" / "stack-000-8.safetensors")
+def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, made: Path, no_report: None) -> None:
+    file = unfinished / "checkpoints" / "stack-000-8.safetensors"
+    cut(file)
+    assert refuse(*RUN, "--out", str(unfinished), "--resume").startswith(f"the checkpoint {file} is damaged")
     assert cli.main([*RUN, "--out", str(unfinished), "--force"]) == 0
     assert same_results(unfinished, made / "finished")
 
 
 # A disk that fills up
-
-
-def test_a_disk_that_fills_up_is_one_sentence_and_resume_goes_on(
-    tmp_path: Path, made: Path, no_report: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for count in (0, 1, 3, 7, 10):  # 0: nothing fits; 7: in the second stack; 10: among the results
-        out = tmp_path / str(count)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", disk_full_after(count))
-            assert cli.main([*RUN, "--out", str(out)]) == 2
-        assert capsys.readouterr().err == (
-            "placecode: the disk must have space for the results; it is full (No space left on device); finished "
-            "members and the last checkpoint are kept: free some space and continue with --resume.\n"
-        )
-        assert out.exists() == (count > 0)
-        assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
-        assert same_results(out, made / "finished")
-        capsys.readouterr()
 
 
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
@@ -250,10 +159,7 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, envi
     script += f"import sys; from placecode import cli; sys.exit(cli.main({[*words, str(out)]!r}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == 2, done.stderr
-    assert done.stderr == (
-        "placecode: the disk must have space for the results; it is full (File too large); finished members and the "
-        "last checkpoint are kept: free some space and continue with --resume.\n"
-    )
+    assert "it is full (File too large)" in done.stderr and done.stderr.count("\n") == 1
     assert not Run(out).finished
     assert len(list(out.glob("checkpoints/*.json"))) == 4
     assert cli.main([*words, str(out), "--resume"]) == 0
@@ -263,17 +169,8 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, envi
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (
-            OSError(errno.ENOSPC, "No space left on device"),
-            2,
-            "the disk must have space for the results; it is full (No space left on device); free some space and try "
-            "again.",
-        ),
-        (
-            PermissionError(errno.EACCES, "Permission denied", "report.html"),
-            1,
-            "[Errno 13] Permission denied: 'report.html'",
-        ),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "the disk must have space for the results"),
+        (PermissionError(errno.EACCES, "Permission denied", "report.html"), 1, "[Errno 13] Permission denied"),
     ],
     ids=["full disk", "another error"],
 )
@@ -290,17 +187,10 @@ def test_errors_of_the_system_elsewhere_than_in_a_run(
 
     monkeypatch.setattr(cli, "publish", fail)
     assert cli.main(["report", str(finished)]) == code
-    assert capsys.readouterr().err == f"placecode: {sentence}\n"
+    assert capsys.readouterr().err.startswith(f"placecode: {sentence}")
 
 
 # Merging and reporting
-
-
-def test_merging_what_does_not_belong_together(refuse: Refuse, finished: Path, unfinished: Path) -> None:
-    one = str(finished)
-    assert refuse("merge", one, "--out", "out") == "merge must be given at least 2 runs; got 1."
-    assert refuse("merge", one, one, "--out", "out").startswith("merged runs must hold different members")
-    assert "the run is not finished" in refuse("merge", one, str(unfinished), "--out", "out")
 
 
 def test_a_report_of_what_is_not_finished_not_known_or_damaged(

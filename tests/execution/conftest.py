@@ -1,12 +1,20 @@
-"""Worker processes that start quickly, for tests that are not about their start."""
+"""An uninterrupted run to compare with, and worker processes that start quickly."""
 
 from __future__ import annotations
 
 from multiprocessing import get_context
 
 import pytest
+from helpers.training.tiny_runs import tiny
 
-from placecode.execution import processes
+from placecode.execution import local, processes
+from placecode.runs.read import Run
+
+
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a run of the tiny study in two stacks of two members. No test changes it."""
+    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=local.Where("cpu", stack=2))
 
 
 @pytest.fixture

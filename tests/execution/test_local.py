@@ -19,8 +19,7 @@ import torch
 from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
 from placecode.errors import BadInput
-from placecode.execution import environment, local, stacks
-from placecode.execution.estimate import estimate
+from placecode.execution import environment, local
 from placecode.execution.local import Event, Where
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
@@ -30,15 +29,8 @@ from placecode.training.trainer import Trainer, stack_for
 TWO_STACKS, ONE_STACK = Where("cpu", stack=2), Where("cpu", stack=4)
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The tiny study in two stacks of two. No test changes it."""
-    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=TWO_STACKS)
-
-
-@pytest.mark.parametrize("stack", [1, 3])
-def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path, stack: int) -> None:
-    other = local.execute(tiny(), tmp_path / "other", where=Where("cpu", stack=stack))
+def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path) -> None:
+    other = local.execute(tiny(), tmp_path / "other", where=Where("cpu", stack=3))
     inputs = tiny().task().splits["ood"].inputs
     for number in range(4):
         assert (other.load(number)(inputs) - unbroken.load(number)(inputs)).abs().max() < 1e-5
@@ -65,9 +57,7 @@ def test_chosen_members_are_trained_as_in_the_whole_run(unbroken: Run, tmp_path:
         run.load(0)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "has_vectors"), [("rotary", False), ("sinusoid", True), ("none", True), ("alibi", False)]
-)
+@pytest.mark.parametrize(("encoding", "has_vectors"), [("rotary", False), ("none", True)])
 def test_runs_of_every_kind_of_encoding_are_complete(tmp_path: Path, encoding: str, has_vectors: bool) -> None:
     run = local.execute(tiny(encoding=encoding, epochs=1, sigmas=(0.2,)), tmp_path / "run")
     assert bool(run.arrays("pe_end")) == has_vectors
@@ -122,31 +112,12 @@ def test_a_diverging_member_is_marked_and_counted_and_changes_no_other(
     assert without.members["state"].tolist() == ["done"] * 4
     for number in (0, 2, 3):  # bit for bit
         assert torch.equal(run.load(number).flat, without.load(number).flat)
-        rows = [each.metrics[each.metrics["member"] == number].reset_index(drop=True) for each in (run, without)]
+        rows = [other.metrics[other.metrics["member"] == number].reset_index(drop=True) for other in (run, without)]
         pd.testing.assert_frame_equal(*rows, check_exact=True)
     summary = [row for row in run.summary if row["split"] == "train" and row["condition"] == "all"]
     diverged = [row for row in summary if row["learning_rate"] == 1e30]
     assert [(row["n"], row["diverged"], row["mean"], row["std"]) for row in diverged] == [(0, 1, None, None)] * 2
     assert all(row["n"] in (1, 2) and row["diverged"] == 0 for row in summary if row["learning_rate"] != 1e30)
-
-
-def test_a_diverged_seed_is_left_out_of_the_mean_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The diverged member has the same settings as another, so that only its state excludes it."""
-    original = stacks.stack_for
-
-    def poisoned(members: list[Member], *rest: Any, **named: Any) -> Any:
-        stack = original(members, *rest, **named)
-        stack.flat[1, 3] = float("nan")
-        return stack
-
-    monkeypatch.setattr(stacks, "stack_for", poisoned)
-    run = local.execute(tiny(), tmp_path / "run", where=ONE_STACK)
-    assert run.members["diverged_at"].tolist() == [-1, 1, -1, -1]
-    rows = [row for row in run.summary if (row["split"], row["condition"], row["metric"]) == ("test", "all", "loss")]
-    assert [(row["sigma"], row["n"], row["diverged"]) for row in rows] == [(0.1, 1, 1), (2.0, 2, 0)]
-    final = run.metrics.query("step == 12 and split == 'test' and condition == 'all' and metric == 'loss'")
-    assert rows[0]["mean"] == final.set_index("member").loc[0, "value"]
-    json.dumps(run.summary, allow_nan=False)
 
 
 @pytest.mark.usefixtures("diverging_member")
@@ -164,17 +135,6 @@ def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
     assert run.members["settled_epoch"].tolist() == [26, 26]
     assert run.members["rested_epoch"].tolist() == [-1, -1] and run.members["diverged_by"].tolist() == ["", ""]
     assert run.metrics["step"].max() == 60 * 4
-
-
-def test_estimate_counts_members_stacks_and_steps_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = estimate(tiny(), TWO_STACKS)
-    assert (result.members, result.stacks, result.steps) == (4, 2, 12)
-    assert 0 < result.seconds < 60 and result.bytes > 2**20
-    assert estimate(tiny(), TWO_STACKS, "0:1").members == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_study_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -> None:
@@ -224,8 +184,6 @@ def test_concurrent_stacks_give_the_bytes_of_sequential_ones(unbroken: Run, tmp_
     assert len({stack for stack, _ in seen}) == len({thread for _, thread in seen}) == 2
     assert threading.get_ident() not in {thread for _, thread in seen}
     assert torch.get_num_threads() == 2
-    stop_run(tiny(), tmp_path / "stopped", TWO_STACKS, 3)
-    assert_same(local.execute(tiny(), tmp_path / "stopped", where=TWO_STACKS, resume=True).path, unbroken.path)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -234,7 +192,7 @@ def test_a_stack_that_fails_stops_the_other_and_its_error_is_raised(unbroken: Ru
         if event.stack == 1 and event.progress.step:
             raise OSError(errno.ENOSPC, "no room")
 
-    epochs = 5000  # so many that the other stack cannot be finished by then
+    epochs = 2000  # so many that the other stack cannot be finished by then
     with pytest.raises(OSError, match="no room"):
         local.execute(tiny(epochs=epochs), tmp_path / "long", where=TWO_STACKS, notify=fail)
     state = json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())

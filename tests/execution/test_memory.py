@@ -15,7 +15,6 @@ import pytest
 import torch
 from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
-from placecode.cli import display
 from placecode.errors import BadInput
 from placecode.execution import checkpoints, local, memory, stacks
 from placecode.execution.estimate import estimate
@@ -32,8 +31,7 @@ from placecode.experiments import Study
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.merge import merge
-from placecode.runs.read import Run, numbers_in
+from placecode.runs.read import numbers_in
 from placecode.training.running import Running
 from placecode.training.trainer import Trainer
 
@@ -74,12 +72,9 @@ def measured(
     [
         (100, 10, 128, 1e9, 128),
         (100, 10, 128, 100 + 10 * 60, 60),  # the constant part counts once
-        (100, 10, 128, 100 + 10 * 60 + 9, 60),
-        (0, 10, 128, 600, 60),
         (100, 10, 3, 1e9, 3),
         (100, 10, 128, 110, 1),
         (100, 10, 128, 109, 0),
-        (100, 10, 128, -50, 0),
     ],
 )
 def test_the_largest_stack_that_fits(base: float, each: float, most: int, budget: float, size: int) -> None:
@@ -104,10 +99,6 @@ def test_evaluation_is_measured_before_the_stack_is_made_smaller(
     result, cost = largest_stack(measure[0], 128, SAFETY_FACTOR * budget)
     assert measure[1] == [(2, 5), (4, 5), probe]
     assert (result, cost.total(size)) == (size, total)
-
-
-def test_the_final_analyses_count_too() -> None:
-    assert largest_stack(measured(0, 10, closing=20)[0], 128, SAFETY_FACTOR * 1000)[0] == 50
 
 
 @pytest.mark.parametrize(("fits", "budget", "size"), [(1, 110, 1), (3, 110, 1), (1, 109, 0), (0, 110, 0)])
@@ -256,10 +247,10 @@ def test_no_room_for_a_single_member(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 # Runs
 
 
-def test_a_run_that_is_split_records_its_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = local.execute(six(), tmp_path / "whole", where=CPU)
     assert whole.environment["split"] == ["0:6"]
-    assert "memory" not in whole.environment and display.memory_text(whole) is None  # unknown on a CPU
+    assert "memory" not in whole.environment  # unknown on a CPU
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
     run = local.execute(six(), tmp_path / "run", where=CPU)
     assert run.environment["split"] == ["0:3", "3:6"]
@@ -270,13 +261,9 @@ def test_a_run_that_is_split_records_its_memory(monkeypatch: pytest.MonkeyPatch,
         "bytes per member": [8 * MIB] * 2,
     }
     assert run.config == whole.config
-    text = "peak GPU memory 124 MiB, 41 MiB per member"
-    assert text in (display.memory_text(run) or "")
-    log = (tmp_path / "run" / "log.txt").read_text()
-    assert f" stack 1/2: {text}\n" in log and f" stack 2/2: {text}\n" in log
-    inputs = six().task().splits["ood"].inputs
-    for number in range(6):
-        assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-5
+    estimated = estimate(six(), CPU)
+    assert (estimated.members, estimated.stacks, estimated.largest, estimated.steps) == (6, 2, 3, 8)
+    assert (estimated.bytes, estimated.bytes_per_member) == (124 * MIB, 8 * MIB)
 
 
 def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -300,17 +287,6 @@ def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pyte
     assert local.execute(six(), tmp_path / "crowded", where=CPU, resume=True).summary == whole.summary
 
 
-def test_parts_from_machines_with_different_memory_can_be_merged(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    paths = [tmp_path / "a", tmp_path / "b"]
-    for path, chosen, members in ((paths[0], "0:4", 4), (paths[1], "4:6", 1)):
-        FakeGpu(monkeypatch, 1000, free=budget_for(members))
-        local.execute(six(), path, where=CPU, chosen=chosen)
-    assert [Run(path).environment["split"] for path in paths] == [["0:4"], ["4:5", "5:6"]]
-    assert len(merge(paths, tmp_path / "merged").members) == 6
-
-
 def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     where, original = Where("cpu", stack=3), Trainer.update
     whole = local.execute(six(), tmp_path / "whole", where=where)
@@ -328,21 +304,11 @@ def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.M
     assert_same(local.execute(six(), tmp_path / "run", where=where, resume=True).path, whole.path)
 
 
-def test_an_estimate_has_the_stacks_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeGpu(monkeypatch, 1000, free=budget_for(4))
-    result = estimate(six(), CPU)
-    assert (result.members, result.stacks, result.largest, result.processes) == (6, 2, 3, 1)
-    assert (result.bytes, result.bytes_per_member) == (124 * MIB, 8 * MIB)
-    text = display.estimate_text(six(), result, CPU)
-    assert "6 members in 2 stacks, 8 steps each" in text and "needs 8 MiB of GPU memory" in text
-
-
 def test_an_estimate_divides_the_time_by_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(100))
     monkeypatch.setattr("placecode.execution.estimate.time.perf_counter", lambda: next(ticks))  # 3 steps take a second
     one, three = (estimate(six(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
     assert (three.stacks, three.processes, three.bytes_per_member) == (3, 3, None)
-    assert "3 worker processes" in display.estimate_text(six(), three, CPU)
     task = six().task()
     answers = sum(task.rows(name) for name in task.splits) * (len(six().evaluate_at(task)) + 2)
     assert one.answer == 1 / (2 * task.rows("train"))  # a second for all examples and both members
@@ -366,7 +332,6 @@ def test_a_run_that_exceeds_its_share_of_a_real_gpu_is_split(cuda: str, tmp_path
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
     most = whole.environment["memory"]["peak bytes"][0]
     assert all(0 < peak <= most for peak in run.environment["memory"]["peak bytes"])
-    assert "MiB per member" in (display.memory_text(run) or "")
     inputs = task.splits["ood"].inputs
     for number in range(8):
         assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-3

@@ -20,7 +20,6 @@ from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)
-SEEDS, KINDS = 2, 6
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,31 +85,14 @@ def test_initial_pes_are_those_that_the_origins_learned(whole: Run) -> None:
         assert frozen == (not row["learn"])
 
 
-@pytest.mark.parametrize("events", [1, 8])
-def test_a_run_that_is_stopped_and_resumed(people: Path, whole: Run, tmp_path: Path, events: int) -> None:
-    stop_run(study(people), tmp_path / "run", CPU, events)
+def test_resume_gives_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
+    stop_run(study(people), tmp_path / "run", CPU, 8)
     assert_same(local.execute(study(people), tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
 @pytest.mark.usefixtures("quick_workers")
 def test_two_processes_give_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
     assert_same(local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
-
-
-def test_members_whose_origin_diverged_count_as_diverged(
-    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = BrainTransfer.members
-
-    def members(self: BrainTransfer) -> list[Member]:
-        first, second, *others = original(self)
-        return [first, replace(second, learning_rate=1e30, optimizer="sgd"), *others]
-
-    monkeypatch.setattr(BrainTransfer, "members", members)
-    run = local.execute(study(people), tmp_path / "wild", where=CPU)
-    lost = run.members[run.members["state"] == "diverged"]
-    assert lost["member"].tolist() == [1, 5, 7, 9] and lost["diverged_at"].tolist()[1:] == [0, 0, 0]
-    assert (run.members["state"] == "done").sum() == SEEDS * KINDS - 4
 
 
 def test_chosen_members_must_include_their_origins(people: Path, whole: Run, tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ from placecode.models.member import Member
 from placecode.runs.write import Folder
 from placecode.training.trainer import Progress
 
-STUDY = tiny(epochs=150, evaluations=30)
-"""Two stacks of two members, 600 steps, evaluated 30 times: about a second each."""
-FLAGS = {**SETTINGS, "sigmas": "0.1,2.0", "seeds": 2, "references": "", "epochs": 150, "evaluations": 30}
+STUDY = tiny(epochs=100, evaluations=20)
+"""Two stacks of two members, 400 steps, evaluated 20 times: about a second each."""
+FLAGS = {**SETTINGS, "sigmas": "0.1,2.0", "seeds": 2, "references": "", "epochs": 100, "evaluations": 20}
 CHILDREN = "/proc/{pid}/task/{pid}/children"
 ALONE, TWO = Where("cpu", stack=2), Where("cpu", stack=2, workers=2)
 
@@ -250,7 +250,7 @@ def test_a_stop_reaches_every_worker_and_no_other_stack_is_started(
 
     def act(index: int) -> None:
         stop.wait(10)
-        time.sleep(0.5)  # until the parent has polled
+        time.sleep(0.3)  # until the parent has polled
 
     def report(index: int, progress: Progress) -> None:
         if index:
@@ -266,11 +266,7 @@ def test_a_stop_reaches_every_worker_and_no_other_stack_is_started(
 @pytest.mark.parametrize(
     ("raised", "kind", "text"),
     [
-        (
-            ZeroDivisionError("by zero"),
-            WorkerFailed,
-            r"of 2 has failed in stack \d \(ZeroDivisionError: by zero\)",
-        ),
+        (ZeroDivisionError("by zero"), WorkerFailed, r"of 2 has failed in stack \d \(ZeroDivisionError"),
         (SystemExit(), WorkerFailed, r"\(exit code 0\)"),
         (OSError(errno.ENOSPC, "No space left on device"), OSError, "No space left on device"),
         (BadInput("the GPU must have room."), BadInput, "^the GPU must have room.$"),
@@ -316,21 +312,9 @@ def test_a_study_that_a_worker_cannot_import_is_rejected(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("threads")
-def test_an_encoding_that_only_the_parent_knows_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = converse(monkeypatch, tmp_path, {0: [Member(encoding="mine")], 1: [Member()]})
-    assert isinstance(seen.error, BadInput)
-    assert re.search("can import.*got 'mine'.*: move it to a module", str(seen.error))
-
-
-@pytest.mark.usefixtures("threads")
 def test_a_callback_that_fails_stops_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def report(index: int, progress: Progress) -> None:
         raise OSError(errno.EPIPE, "nobody listens")
 
-    seen = converse(monkeypatch, tmp_path, sized(1, 1), lambda index: time.sleep(0.5), report=report)
+    seen = converse(monkeypatch, tmp_path, sized(1, 1), lambda index: time.sleep(0.2), report=report)
     assert isinstance(seen.error, OSError) and seen.error.errno == errno.EPIPE
-
-
-def test_the_error_of_a_script_without_a_guard_says_how_to_fix_it() -> None:
-    worker = processes.Worker("worker 1 of 2", SimpleNamespace(exitcode=1), None)  # type: ignore[arg-type]
-    assert "under if __name__ == '__main__'" in worker.describe_exit()

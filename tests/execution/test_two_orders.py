@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from helpers.training.tiny_runs import assert_same
 from helpers.training.two_orders import FIVE, FOUR, HEIRS, TwoOrders
@@ -18,7 +17,6 @@ from placecode.execution import local, origins
 from placecode.execution.local import Event, Interrupted, Where
 from placecode.models.member import TAKEN, Member
 from placecode.reports.pages import dials
-from placecode.runs.merge import merge
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
@@ -101,19 +99,6 @@ def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
             np.testing.assert_allclose(found, alike)
 
 
-def test_merged_pieces_are_compared_as_the_whole_run_is(whole: Run, tmp_path: Path) -> None:
-    """One piece has the members with an origin, the other those of order 5 without one and the 2d-fixed ones."""
-    study = TwoOrders.at("quick")
-    for name, cut in (("a", "0:2,4:18"), ("b", "2:4,18:22")):
-        local.execute(study, tmp_path / name, where=CPU, chosen=cut)
-    merged = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
-    keys = ["member", "step", "block", "analysis", "target"]
-    wanted, found = (run.analysis.set_index(keys)["value"].sort_index() for run in (whole, merged))
-    lost = wanted.index.difference(found.index)  # maps of single puzzles are not kept
-    assert {(key[3], key[4]) for key in lost} == {("attention_cosine_each", "2d-fixed")}
-    pd.testing.assert_series_equal(found, wanted.drop(lost), rtol=0, atol=1e-5)  # other stacks
-
-
 def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
     members = whole.members
     for data, order in ((FOUR, 4), (FIVE, 5)):
@@ -145,7 +130,8 @@ def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(TwoOrders, "members", members)
     run = local.execute(TwoOrders.at("quick", epochs=1), tmp_path / "run", where=CPU)
-    assert run.members.loc[run.members["state"] == "diverged", "member"].tolist() == [0, 4]
+    diverged = run.members[run.members["state"] == "diverged"]
+    assert diverged["member"].tolist() == [0, 4] and diverged["diverged_at"].tolist()[1] == 0
     for heir, origin in ((3, 0), (5, 1), (6, 2)):
         np.testing.assert_array_equal(run.array(f"pe_start/{heir}"), run.array(f"pe_start/{origin}"))
     assert not run.array("pe_start/6").any() and run.array("pe_end/6").any()
@@ -170,11 +156,3 @@ def test_pes_of_another_shape_are_rejected(task: Task, start: str, monkeypatch: 
             patch.setattr(task.part(data), "positions", None)
             with pytest.raises(BadInput, match=f"the tokens of {owner} are not on one"):
                 check(task, start=start, data=FIVE)
-
-
-def test_a_study_with_a_pe_of_another_shape_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Member(width=8, layers=2, data=FOUR)
-    monkeypatch.setattr(TwoOrders, "members", lambda self: [first, replace(first, start="taken", origin=0, data=FIVE)])
-    with pytest.raises(BadInput, match="number of tokens"):
-        local.execute(TwoOrders.at("quick"), tmp_path / "run", where=CPU)
-    assert not (tmp_path / "run").exists()

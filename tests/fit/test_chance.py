@@ -13,9 +13,13 @@ from placecode.fit.chance import against_chance, channel_p_values, predictive_ch
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.table import Table, tables
-from placecode.training.trainer import Trainer, evaluate, portions, stack_for
+from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "hidden": 0.3, "learning_rate": 1e-2}
+
+
+Questions = list[tuple[torch.Tensor, torch.Tensor]]
+"""Samples (..., n) that models are asked about, with a mark where values are hidden."""
 
 
 def trained(
@@ -36,9 +40,9 @@ def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Samples (..., n) that models are asked about, with a mark where they are hidden."""
-    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
+    """Record the questions."""
+    calls: Questions = []
     plain = Table.ask
 
     def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
@@ -89,7 +93,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
 def test_shifts_stay_within_groups_unless_these_are_short(
-    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[torch.Tensor, torch.Tensor]]
+    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch, questions: Questions
 ) -> None:
     """Values whose whole part is the number of the group, in no order: each stays where its group is."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
@@ -97,7 +101,7 @@ def test_shifts_stay_within_groups_unless_these_are_short(
     who = rng.integers(12, size=300)
     stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
     against_chance(stack, task, 7)
-    raw = torch.cat([samples for samples, _ in asked])
+    raw = torch.cat([samples for samples, _ in questions])
     assert (raw[1:] != raw[0]).float().mean() > 0.5  # something was shifted
     assert torch.equal(raw[1:].floor(), raw[:1].floor().expand_as(raw[1:])) == stays
 
@@ -129,32 +133,11 @@ def test_channels_that_only_predict_others_are_found() -> None:
     """Four numbers and their absolute values: a number predicts its absolute value, but not the reverse."""
     values = np.random.default_rng(0).normal(size=(4_000, 4))
     both = np.concatenate([values, np.abs(values)], axis=1)
-    stack, task = trained(both, 1_500, width=16, layers=2, batch=64, learning_rate=3e-3)
+    stack, task = trained(both, 1_000, width=16, layers=2, batch=64, learning_rate=3e-3)
     p_values = channel_p_values(stack, task, 39)
     assert (p_values[4:] == 1 / 40).all() and (p_values[:4] > 0.05).sum() >= 3
     assert predictive_channels(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
     assert len(predictive_channels(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
-
-
-def test_few_shifts_are_spent_on_many_independent_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 independent channels are tested in three groups; one that predicts others is found among them."""
-    alone = np.random.default_rng(0).normal(size=(1_000, 40))
-    stack, task = trained(np.concatenate([alone, dependent(1_000)[:, :3]], axis=1), 1_000)
-    passes = 0
-
-    def counted(self: Stack, *given: object, **more: object) -> torch.Tensor:
-        nonlocal passes
-        passes += 1
-        return forward(self, *given, **more)
-
-    forward = Stack.forward
-    monkeypatch.setattr(Stack, "forward", counted)
-    found = predictive_channels(stack, task, range(41), most=10_000)
-    assert 40 in found and len(found) <= 4
-    passes = 0
-    assert len(predictive_channels(stack, task, range(40), most=10_000)) <= 3
-    parts = len(portions(stack, task, len(chance._test_rows(task, chance.SAMPLES_OF_TABLE_TEST)[0])))
-    assert passes / parts < 2 * 40  # one by one, each would take two at least: as it is, and shifted once
 
 
 def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
@@ -179,26 +162,26 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
     raw = task.raw("test", rows)
     dice = task.dice("test", rows[None]).view(len(rows), 6)
     inputs, targets = local.ask(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
-    told = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
+    predicted = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
     assert task.pieces is not None
-    own = task.pieces[task.splits["test"].targets]
-    turns = np.random.default_rng(3).random((20, len(np.unique(own)), 6))
+    pieces = task.pieces[task.splits["test"].targets]
+    turns = np.random.default_rng(3).random((20, len(np.unique(pieces)), 6))
     true, _ = task.standard(raw)
     gains = np.zeros((20, 6))
     for draw in range(20):
         for channel in range(6):
             shown, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
-            for place, piece in enumerate(np.unique(own)):
-                here = (own == piece) & known
+            for place, piece in enumerate(np.unique(pieces)):
+                here = (pieces == piece) & known
                 shown[here] = np.roll(shown[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
-            asked = targets[:, channel, -1].bool().numpy()
-            assert known[asked].all()
-            gains[draw, channel] = (shown[asked] ** 2 - (told[:, channel] - shown)[asked] ** 2).sum()
+            hidden = targets[:, channel, -1].bool().numpy()
+            assert known[hidden].all()
+            gains[draw, channel] = (shown[hidden] ** 2 - (predicted[:, channel] - shown)[hidden] ** 2).sum()
     expected = (1 + (gains[1:] >= gains[0]).sum(axis=0)) / 20
     np.testing.assert_allclose(channel_p_values(stack, task, 19, seed=3), expected)
 
 
-def test_a_dependence_that_was_learned_gives_the_least_p() -> None:
+def test_learned_dependence_has_the_smallest_p_value() -> None:
     stack, task = trained(dependent(), 60)
     found = against_chance(stack, task, 39)
     assert found.p == 1 / 40 and found.gain > found.shifted.max() and len(found.shifted) == 39
@@ -215,27 +198,27 @@ def test_the_p_value_counts_the_true_samples_in() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_a_shift_keeps_each_channel_as_it_is(missing: float, asked: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def test_a_shift_keeps_each_channel_as_it_is(missing: float, questions: Questions) -> None:
     """Each channel is shifted circularly in each block. Missing values stay, and the same values are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
     found = against_chance(stack, task, 7)
-    raw, hidden = (torch.cat(parts) for parts in zip(*asked, strict=True))
+    raw, hidden = (torch.cat(parts) for parts in zip(*questions, strict=True))
     many = len(task.splits["test"])
     assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(found.shifted).all()
     true = raw[0].numpy()
     assert task.pieces is not None
-    own = task.pieces[task.splits["test"].targets]
-    assert len(np.unique(own)) == 4
+    pieces = task.pieces[task.splits["test"].targets]
+    assert len(np.unique(pieces)) == 4
     np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
     for draw in raw[1:].numpy():
-        for piece in np.unique(own):
+        for piece in np.unique(pieces):
             known = ~np.isnan(true)
             assert np.array_equal(known, ~np.isnan(draw))
             by = [
                 next(k for k in range(many) if np.array_equal(np.roll(t[here], -k), d[here]))
-                for t, d, here in zip(true.T, draw.T, (known & (own == piece)[:, None]).T, strict=True)
+                for t, d, here in zip(true.T, draw.T, (known & (pieces == piece)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other
     assert (hidden == hidden[0]).all() and not hidden[torch.isnan(raw)].any()
@@ -268,24 +251,12 @@ def test_of_many_groups_whole_ones_are_used() -> None:
     assert len(rows) == 400 and not pieces.any()
 
 
-def test_levels_of_many_groups_are_no_dependence_either() -> None:
-    who = np.repeat(np.arange(300), 20)
-    found = []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        values = rng.normal(size=(6_000, 5)) + 2 * rng.normal(size=(300, 1))[who]
-        stack, task = trained(values, 40, seeds=(seed,), groups=who)
-        found.append(against_chance(stack, task, 19, seed).p)
-    assert np.mean(found) > 0.3 and sum(p <= 0.05 for p in found) <= 3
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_missing_values_neither_hide_a_dependence_nor_make_one(missing: float) -> None:
+def test_missing_values_neither_hide_nor_create_a_dependence() -> None:
     independent_p, dependent_p = [], []
     for seed in range(10):
         rng = np.random.default_rng(100 + seed)
         values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 3))], axis=1)
-        values[rng.random(values.shape) < missing] = np.nan
+        values[rng.random(values.shape) < 0.4] = np.nan
         stack, task = trained(values, 80, seeds=(seed,))
         p_values = channel_p_values(stack, task, 19, seed)
         dependent_p += list(p_values[:6])

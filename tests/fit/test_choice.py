@@ -32,14 +32,13 @@ def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
     assert [row["standard_error"] for row in found.table] == pytest.approx([error] * 3)
     assert [row["error"] for row in found.table] == pytest.approx([1.0, 1.0 + 0.99 * error, 1.0 + 1.01 * error])
     assert [row["stability"] for row in found.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
-    assert "2 of 3 sigmas" in found.why and f"(agreement {stability(similar[0.05]):.2f})" in found.why
 
 
 def test_the_standard_error_is_that_of_the_best() -> None:
     """A sigma that is worse does not come within reach by being noisy itself."""
     given = {0.1: errors(1.0, spread=0.01), 0.2: errors(1.1, spread=2.0)}
     found = choose(given, {0.1: alike(1.0), 0.2: alike(0.01)})
-    assert found.sigma == 0.1 and "no other is within one standard error of it (0.003)" in found.why
+    assert found.sigma == 0.1
     swapped = choose({0.1: errors(1.0, spread=2.0), 0.2: errors(1.1, spread=0.01)}, {0.1: alike(1.0), 0.2: alike(0.01)})
     assert swapped.sigma == 0.2
 
@@ -61,7 +60,7 @@ def test_of_equals_the_smallest_is_taken_whatever_the_order() -> None:
 
 def test_a_single_sigma_needs_no_choice() -> None:
     found = choose({0.3: errors(1.0)}, {0.3: alike(0.2, fits=1)})
-    assert found.sigma == 0.3 and found.why == "sigma 0.3 is the only one that was tried."
+    assert found.sigma == 0.3
     assert np.isnan(found.table[0]["stability"])
 
 
@@ -70,7 +69,7 @@ def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
     found = choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)})
     assert found.sigma == 0.2
     nobody = choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one})
-    assert nobody.sigma == 0.1 and "it is the smallest" in nobody.why
+    assert nobody.sigma == 0.1
 
 
 def test_one_sample_has_no_standard_error() -> None:

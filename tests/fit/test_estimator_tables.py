@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,9 @@ import pandas as pd
 import pytest
 from helpers.made_up_own import frame, same, table, tiny
 
-from placecode import cli
-from placecode.cli import reporting
 from placecode.data.tables import files as table_files
 from placecode.errors import BadInput
-from placecode.experiments import study_of
 from placecode.fit import fitting
-from placecode.runs.read import Run
 from placecode.tasks.table import tables
 
 
@@ -142,11 +137,10 @@ def test_columns_without_names_are_identified_by_position(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:the first column of data")
-@pytest.mark.parametrize("header", ["time", "Unnamed: 0"])
-def test_a_count_of_the_rows_is_no_channel_whatever_holds_it(header: str, tmp_path: Path) -> None:
-    """Nor is it one in a frame of numbers; a column that does not count them is."""
+def test_a_count_of_the_rows_is_not_a_channel(tmp_path: Path) -> None:
+    """A column that does not count them is one."""
     plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
-    data = plain.rename_axis(header).reset_index()
+    data = plain.rename_axis("time").reset_index()
     data.to_csv(tmp_path / "t.csv", index=False)
     one, two = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
     for fitted in (one, two):
@@ -154,8 +148,8 @@ def test_a_count_of_the_rows_is_no_channel_whatever_holds_it(header: str, tmp_pa
         assert list(fitted.feature_names_in_) == list("abcdef")
         later = data.tail(40)
         np.testing.assert_array_equal(fitted.transform(later), fitted.transform(plain.tail(40)))
-    other = data.assign(**{header: data["a"] ** 2})
-    assert list(tiny().fit(other).feature_names_in_) == [header, *"abcdef"]
+    other = data.assign(time=data["a"] ** 2)
+    assert list(tiny().fit(other).feature_names_in_) == ["time", *"abcdef"]
 
 
 def test_a_second_fit_forgets_the_first() -> None:
@@ -181,33 +175,6 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
 
 
-def test_the_command_in_the_report_of_a_file_makes_the_same_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Groups and all."""
-    monkeypatch.setattr(cli.fit, "publish", lambda run: run.path / "report.html")
-    frame().to_csv(tmp_path / "t.csv", index=False)
-    tiny(learning_rate=1e-3, folder=tmp_path / "one").fit(tmp_path / "t.csv", groups="who")
-    run = Run(tmp_path / "one")
-    words = shlex.split(reporting.command_of(run, study_of(run)))
-    assert words[words.index("--groups") + 1] == "who"
-    assert cli.main([*words[1:], "--out", str(tmp_path / "two")]) == 0
-    assert (tmp_path / "one" / "map.csv").read_bytes() == (tmp_path / "two" / "map.csv").read_bytes()
-    assert Run(tmp_path / "two").config["fields"] == run.config["fields"]
-
-
-def test_the_frame_that_was_fitted_is_transformed_with_its_groups_and_its_index() -> None:
-    data = frame()
-    for given in (data, data[[*"abcde", "who"]], data.rename_axis("day").reset_index().set_index("day")):
-        fitted = tiny().fit(given, groups="who")
-        np.testing.assert_array_equal(fitted.transform(given), fitted.transform(given.drop(columns="who")))
-        assert fitted.transform(given).shape == (150, given.shape[1] - 1) and np.isfinite(fitted.score(given))
-    counted = data[list("abcde")].reset_index(names="Unnamed: 0").assign(wind=data["wind"])
-    fitted = tiny().fit(counted)
-    assert fitted.transform(counted).shape == (150, 6)
-    np.testing.assert_array_equal(fitted.transform(counted), fitted.transform(counted.drop(columns="Unnamed: 0")))
-
-
 def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     values = table()
     values[:, 1], values[:, 4] = 3.0, np.nan
@@ -223,11 +190,8 @@ def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     [
         (table(), np.arange(9), "groups must have a group for each of the 150 rows; got 9."),
         (table(), "channel 2", "groups must be the group of each row, since"),
-        (table(), 2, "groups must be the group of each row, since"),
-        (table().tolist(), "who", "groups must be the group of each row, since"),
         (pd.DataFrame(table()), 9, "groups must be the name of a column of data, or the group of each row; got 9."),
         (pd.DataFrame(table(), columns=list("abcdef")), "who", "groups must be the name of a column of data; got"),
-        (Path("no.csv"), 9, "groups must be the name of a column or a file"),
         (Path("no.csv"), np.arange(150), "groups must be the name of a column or a file"),
         (Path("no.csv"), None, "no.csv cannot be read"),
         (pd.DataFrame(table(), columns=list("aabcdb")), None, "The names of the columns of X must all be different"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +83,6 @@ def test_uninformative_labels_give_no_scores(labels: Any, tmp_path: Path) -> Non
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (told, told)
 
 
-def test_positions_in_one_point_score_nothing(tmp_path: Path) -> None:
-    found = fit(OwnData(tables=tables(noise(6), positions=np.ones((6, 2))), **TINY), tmp_path / "run")
-    assert set(found.ours.scores) == {"heldout_mse"}
-
-
 def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
     rng = np.random.default_rng(0)
     similar, positions = rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
@@ -113,13 +107,3 @@ def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path: Path)
     assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
     straight = fit(study, tmp_path / "straight")
     assert (found.p_value, found.heldout_mse) == (straight.p_value, straight.heldout_mse)
-
-
-def test_a_run_of_another_study_is_not_taken_for_a_stopped_fit(tmp_path: Path) -> None:
-    study, folder = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run"
-    fit(study, folder)
-    (folder / "fit.json").unlink()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "study": "latin-squares"}))
-    with pytest.raises(BadInput, match="it holds latin-squares, and this is fit"):
-        fit(study, folder)

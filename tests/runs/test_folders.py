@@ -76,11 +76,9 @@ def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) ->
     ("change", "text"),
     [
         ({"fields": {"epochs": 2, "sigmas": [0.1]}}, "epochs was 1, now 2"),
-        ({"fields": {"epochs": 1, "sigmas": [0.1, 0.2]}}, "sigmas was [0.1], now [0.1, 0.2]"),
         ({"fields": {"epochs": 1}}, "sigmas was [0.1], now None"),
         ({"precision": "bf16", "stack": 3}, "precision was 'high', now 'bf16'; stack was 2, now 3"),
         ({"fields": {"epochs": 1, "sigmas": [0.5] * 1000}}, f"sigmas was [0.1], now [{'0.5, ' * 11}0.5, ..."),
-        ({"task": {"sha256": "b" * 99}}, f"task.sha256 was 'a', now '{'b' * 99}'"),
         # what follows from a setting is not repeated
         ({"members": "0:2", "total": 2, "task": {"sha256": "b"}}, "members was '0:1', now '0:2'"),
     ],
@@ -112,15 +110,6 @@ def test_leftovers_of_a_process_that_was_killed_while_it_started(tmp_path: Path,
         assert (tmp_path / "config.json").is_file()
 
 
-def test_temporary_files_are_deleted_on_resume(unfinished: Path) -> None:
-    temporary = [unfinished / ".metrics.parquet.0123abcd.part", unfinished / "checkpoints" / ".x.json.0123abcd.part"]
-    for path in temporary:
-        path.write_bytes(b"half")
-    with Folder.open(unfinished, CONFIG, resume=True) as folder:
-        assert not any(path.exists() for path in temporary)
-        assert (folder.checkpoints / "stack-000.json").exists()
-
-
 @pytest.fixture
 def holder(unfinished: Path) -> Iterator[None]:
     """Another process that has locked the folder."""
@@ -147,12 +136,6 @@ def holder(unfinished: Path) -> Iterator[None]:
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_a_folder_that_another_process_has_locked(unfinished: Path, mode: dict[str, bool]) -> None:
     assert "must not be in use; another process is writing to it" in rejected(unfinished, CONFIG, **mode)
-
-
-def test_the_lock_is_released(unfinished: Path) -> None:
-    for _ in range(2):
-        with Folder.open(unfinished, CONFIG, resume=True):
-            pass
 
 
 def test_a_file_system_without_locks(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
