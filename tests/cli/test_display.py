@@ -17,10 +17,12 @@ from rich.table import Table
 from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
+from placecode.cli.doctor import Finding
 from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
+from placecode.version import VERSION
 
 
 def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None = None) -> Event:
@@ -73,6 +75,21 @@ def test_steps_of_an_earlier_process_do_not_count_as_speed(monkeypatch: pytest.M
     """A resumed run: the first stack is there at once; the second went on at step 50 and makes 1 step a second."""
     events = [(0, event(100, math.nan)), (0, event(50, math.nan, stack=1)), (10, event(60, stack=1, accuracy=0.5))]
     assert shown(events, Clock(monkeypatch))[-1].endswith("  40 seconds left")
+
+
+def test_a_bar_on_a_terminal() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=140)
+    with display.progress(console) as notify:
+        notify(event(0, math.nan, accuracy=0.2))
+        notify(event(30, stack=1, accuracy=0.6))  # side by side
+        notify(event(100))
+        notify(event(60, stack=1))
+    printed = stream.getvalue()
+    assert "2 members, stack 2 of 2" in printed
+    assert "160/200" in printed
+    assert "loss 1.000  accuracy train 0.65" in printed  # the accuracy stays until the next evaluation
+    assert "nan" not in printed
 
 
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
@@ -152,6 +169,21 @@ def test_claims_have_verdicts_interval_and_margin(printed: Printed) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 seconds"), (99, "99 seconds"), (100, "2 minutes"), (5999, "100 minutes"), (6000, "1.7 hours")],
+)
+def test_duration_in_words(seconds: float, text: str) -> None:
+    assert display.duration(seconds) == text
+
+
+def test_install_lines_keep_their_brackets(printed: Printed) -> None:
+    """To the printer, [brain] is a style; to pip, it is what to install."""
+    advice = "missing nilearn; pip install 'placecode[brain]'"
+    findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
+    assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
+
+
 COMMANDS = ["", "studies", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
 
 
@@ -171,3 +203,9 @@ def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]
         assert f"--{field.name.replace('_', '-')}" in printed
         assert field.metadata["help"] in printed
     assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"placecode {VERSION}\n"

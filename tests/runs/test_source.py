@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from helpers.training.tiny_runs import stop_run, tiny
 
+from placecode import cli
 from placecode.execution import local
-from placecode.runs.source import commits_by_source, git, record_of, recorded_sources, source_hash
+from placecode.runs.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -93,6 +94,13 @@ def full_history() -> None:
         pytest.skip("needs a full clone: this one is shallow, or no checkout")
 
 
+def test_the_hash_of_this_source_is_that_of_git() -> None:
+    full_history()
+    if git("status", "--porcelain", "--", "src", folder=ROOT):
+        pytest.skip("needs a clean checkout: files of the package have changed")
+    assert source_hash() == git("rev-parse", "HEAD:src/placecode", folder=PACKAGE)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
     """Or it is older than the source hashes, and on the list."""
@@ -109,6 +117,13 @@ def test_the_list_of_older_runs_only_shrinks() -> None:
     for commit in (git("log", "--format=%H", "--", "results/older.txt", folder=ROOT) or "").split():
         before = set((git("show", f"{commit}:results/older.txt", folder=ROOT) or "").split())
         assert listed <= before, f"added since {commit}: {listed - before}"
+
+
+def test_the_command_shows_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    full_history()
+    assert cli.main(["runs", str(RESULTS / "demo-fresh")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "demo-fresh" in line]
+    assert len(lines) == 1 and record_of(environment("demo-fresh"), ROOT) in lines[0]
 
 
 def test_code_that_resumes_a_run_is_recorded(tmp_path: Path) -> None:

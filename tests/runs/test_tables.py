@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import statistics
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers.training.tiny_runs import RESULTS
 
 import placecode
 from placecode import cli, experiments
@@ -23,6 +25,32 @@ from placecode.runs import read as runs
 from placecode.runs.read import End, Run, member_table, numbers_in, ranges
 from placecode.runs.summary import summarize
 from placecode.tasks.base import Task
+
+
+def test_the_folder_has_all_files_and_no_others(run: Run) -> None:
+    names = {"config.json", "environment.json", "log.txt", *RESULTS}
+    assert {path.name for path in run.path.iterdir()} == names
+    assert names <= set(runs.FILES)
+
+
+def test_config_has_every_field_and_the_shape_of_the_task(run: Run, study: Study, task: Task) -> None:
+    config = json.loads((run.path / "config.json").read_text())
+    assert config["format"] == 3
+    assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
+    assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
+    assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
+    assert config["fields"].keys() == study.fields().keys()
+    assert config["shape"]["positions"] == task.positions.tolist()
+    assert config["task"]["sha256"] == task.describe()["sha256"]
+
+
+def test_environment_has_versions_device_threads_precision_and_stacks(run: Run) -> None:
+    environment = run.environment
+    assert environment["packages"]["torch"] == torch.__version__
+    assert environment["placecode"] == placecode.version.VERSION
+    assert (environment["device"], environment["precision"], environment["stack"]) == ("cpu", "high", 2)
+    assert environment["threads per stack"] * environment["stacks at once"] == torch.get_num_threads()
+    assert {"python", "system", "git", "cores"} <= set(environment)
 
 
 def test_members_table_has_every_member_and_its_state(run: Run, study: Study) -> None:
@@ -114,6 +142,14 @@ def test_arrays_are_those_of_the_models(run: Run, study: Study, task: Task) -> N
         assert run.has_array(name) is exists
     with pytest.raises(BadInput, match=r"arrays\.safetensors cannot be read: .*pe_end/9"):
         run.array("pe_end/9")
+
+
+def test_log_has_start_evaluations_and_end(run: Run) -> None:
+    lines = (run.path / "log.txt").read_text().splitlines()
+    assert "started: lst-sigma, 4 members" in lines[0]
+    assert "stack 2/2, step 8/8: loss" in lines[-2]
+    assert lines[-1].endswith("finished")
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
 
 
 def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task) -> None:
@@ -291,8 +327,11 @@ def test_ranges_of_member_numbers(numbers: list[int], text: str) -> None:
     assert numbers_in(text, 9) == sorted(numbers)
 
 
-def test_ranges_may_omit_an_end() -> None:
-    assert [numbers_in(text, 4) for text in (":", ":2", "3:", "0:2, 1:3")] == [[0, 1, 2, 3], [0, 1], [3], [0, 1, 2]]
+@pytest.mark.parametrize(
+    ("text", "numbers"), [(":", [0, 1, 2, 3]), (":2", [0, 1]), ("3:", [3]), ("0:2, 1:3", [0, 1, 2])]
+)
+def test_ranges_may_omit_an_end(text: str, numbers: list[int]) -> None:
+    assert numbers_in(text, 4) == numbers
 
 
 @pytest.mark.parametrize(
