@@ -159,7 +159,8 @@ def grid_of(
 
     `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
     """
-    rows, columns = rows_and_columns(count, most)
+    rows = max(1, -(-count // most))
+    columns = max(1, -(-count // rows))  # rows of nearly equal length
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, **more)
     for axes in drawn[max(count, 1) :]:
@@ -167,12 +168,6 @@ def grid_of(
     if count == 0:
         nothing(drawn[0])
     return figure, drawn[: max(count, 1)]
-
-
-def rows_and_columns(count: int, most: int) -> tuple[int, int]:
-    """Return how many rows and columns `count` panels take, at most `most` in a row, with rows of similar length."""
-    rows = max(1, -(-count // most))
-    return rows, max(1, -(-count // rows))
 
 
 def row_panels(
@@ -295,9 +290,8 @@ def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
     """Return `x`, the sigmas of line `place` of `count`, shifted slightly so that error bars do not overlap."""
     steps = place - (count - 1) / 2
     values = x.to_numpy(dtype=float)
-    if uneven(sigmas):
-        return values * (1 + 0.03 * steps)
-    return values + 0.012 * steps * (sigmas[-1] - sigmas[0] or 2.0)
+    span = sigmas[-1] - sigmas[0] or 2.0
+    return values * (1 + 0.03 * steps) if uneven(sigmas) else values + 0.012 * steps * span
 
 
 def sigma_colors(sigmas: Array) -> Normalize:

@@ -177,7 +177,8 @@ def token_maps(
     There are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
-    rows, columns = base.rows_and_columns(len(panels), MAX_PANELS)
+    rows = max(1, -(-len(panels) // MAX_PANELS))
+    columns = max(1, -(-len(panels) // rows))
     side = 2.1 if len(panels) > 1 else 3.0
     lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
     head = 0.45 + 0.16 * lines
@@ -266,7 +267,8 @@ def maps_as_pictures(
     pieces = cut(picture, np.asarray(positions))
     pairs = np.argwhere(np.triu(near))
     count = len(panels) + 1
-    rows, columns = base.rows_and_columns(count, 3)
+    rows = -(-count // 3)  # at most three in a row
+    columns = -(-count // rows)
     figure, drawn = squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
     laid.append(("true grid", "what is to be found", true))
