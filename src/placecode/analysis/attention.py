@@ -90,7 +90,7 @@ def _pair(maps: npt.ArrayLike, reference: npt.ArrayLike) -> tuple[Array, Array]:
 def _without_rounding(difference: Array, maps: Array) -> Array:
     """Return `difference`, maps minus uniform ones, (..., n, n), with zeros for maps that are uniform up to rounding.
 
-    Attention is computed in float32, so smaller differences are rounding errors.
+    Attention is computed in float32, so differences below its precision are rounding errors.
     """
     small = np.linalg.norm(difference, axis=(-2, -1)) <= 1e-6 * np.linalg.norm(maps, axis=(-2, -1))
     return np.where(small[..., None, None], 0.0, difference)

@@ -91,7 +91,7 @@ class Study:
 
     @property
     def axes(self) -> list[Axis]:
-        """The axes that the setting `sweep` adds to the study; empty without it."""
+        """The fields and values that the setting `sweep` adds to the study; empty without it."""
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:

@@ -69,11 +69,11 @@ def whole_groups(groups: npt.ArrayLike | None) -> bool:
 
 
 def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """Divide `count` samples into groups or, if there are too few groups, into blocks. Return the indices of each.
+    """Divide `count` samples into pieces that a split must not separate, and return the indices of each piece.
 
-    A split contains these pieces as a whole. `groups` is the group of each sample, (count,), or None. Usually a block
-    belongs to one group. If samples of different groups alternate, a block may contain several groups, so that
-    neighbours in time stay together.
+    The pieces are the groups or, if there are too few groups, stretches of consecutive samples. `groups` is the group
+    of each sample, (count,), or None. Usually a stretch lies within one group. If samples of different groups
+    alternate, it may contain several groups, so that neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):

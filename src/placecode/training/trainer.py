@@ -303,7 +303,7 @@ class Trainer:
     def _state_views(self) -> dict[str, Tensor]:
         """Return the arrays of `state` without copying them where possible.
 
-        "runs", (e,), is True for members of the running stack. The moments of other members are no longer used, and are
+        "runs", (e,), is True for members that are still trained. The moments of the others are no longer used, and are
         zero.
         """
         self.sync()

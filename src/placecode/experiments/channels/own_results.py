@@ -128,9 +128,9 @@ class Found:
         summary: dict[str, Any] = _no_nan({**ours, "baselines": others, "left_out": dict(self.left_out)})
         return summary
 
-    def surely(self) -> tuple[Array, Array]:
-        """Return the confidence of channels, (n,), and of pairs, (n, n), with NaN for channels without a position on
-        the map."""
+    def confidences(self) -> tuple[Array, Array]:
+        """Return how well the fits agree on the position of each channel, (n,), and on the similarity of each pair,
+        (n, n), from 0 to 1. Both are NaN for channels that are not on the map."""
         both = self.placed[:, None] & self.placed
         return np.where(self.placed, self.confidence, np.nan), np.where(both, self.pairs, np.nan)
 
@@ -142,7 +142,7 @@ class Found:
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
         module = pd.array(self.ours.labels + 1, dtype="Int64")
         module[self.ours.labels < 0] = pd.NA
-        sure, pairs = self.surely()
+        sure, pairs = self.confidences()
         columns |= {"module": module, "confidence": sure}
         for place in range(self.neighbors.shape[1]):
             nearest = self.neighbors[:, place]

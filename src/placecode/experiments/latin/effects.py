@@ -181,7 +181,10 @@ def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
 
 
 def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
-    """Return the correlation over the sigmas after training minus that before training, both in absolute values."""
+    """Return |r| of the trained PEs minus |r| of the initial PEs.
+
+    r is the correlation, over sigmas, of a measure (`analysis`, against `target`) with the accuracy after training.
+    """
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
 

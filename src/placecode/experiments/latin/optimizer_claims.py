@@ -137,7 +137,8 @@ def dip(run: Run, columns: Columns) -> pd.Series:
 
 
 def dips(optimizer: str, run: Run) -> Interval:
-    """Return the mean of `dip` for an optimizer at its usual learning rate."""
+    """Return how much higher accuracy is at sigma 0.2 than at the tiny sigmas, mean over seeds, for an optimizer at its
+    usual learning rate."""
     return stats.interval(dip(run, usual(optimizer, run)).dropna().to_numpy())
 
 

@@ -72,7 +72,7 @@ def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
-    """Draw means after training with intervals, coloured by sigma and joined by a line."""
+    """Draw the mean of x and y at each sigma after training, with intervals, coloured by sigma and joined by a line."""
     if x.empty:
         return
     axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)

@@ -66,7 +66,7 @@ def sorting(found: Found) -> dict[str, Any]:
 
 def channels(found: Found) -> Channels:
     """Return the searchable map: every channel with its module, the confidence of its position, and its neighbours."""
-    sure, pairs = found.surely()
+    sure, pairs = found.confidences()
     columns: dict[str, list[object]] = {"confidence": [float(value) for value in sure]}
     if found.labels is not None:
         columns["known group"] = ["" if i < 0 else found.label_names[i] for i in found.labels]

@@ -38,7 +38,10 @@ def _halve(
     x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile of tokens as float16, ordered by head, and its unit: (x + bias) * factor / unit."""
+    """Store (x + bias) * factor / unit for a tile of tokens as float16, ordered by head, and the unit of the tile.
+
+    The unit is chosen so that the values of the tile fit into the range of float16.
+    """
     place, member, item, head, number, _ = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real = (token < tokens)[:, None]

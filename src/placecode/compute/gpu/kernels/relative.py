@@ -73,9 +73,10 @@ def select(products: Tensor, lift: Tensor, index: Tensor, table: Tensor | None, 
 
 
 def select_backward(grad: Tensor, index: Tensor, scale: float, into: Tensor) -> None:
-    """Write the gradient of the products to `into`, (e, b, m, columns), given the gradient (e, b, 1, m, n) of the bias.
+    """Compute the backward pass of `select`: write the gradient of its `products` to `into`, (e, b, m, columns).
 
-    All columns of `into` are written, with zeros for those that no pair of tokens selects.
+    `grad`, (e, b, 1, m, n), is the gradient of the score bias that `select` returned with the same `index` and `scale`.
+    Columns that belong to no pair of a query and a key are set to zero.
     """
     (e, b, _, columns), (axes, m, n) = into.shape, index.shape
     _select_backward[(b, e)](
