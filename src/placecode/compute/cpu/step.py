@@ -345,7 +345,7 @@ class _Block:
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _look(self) -> None:
-        """Compute attention with the last token as the only query, to which the matrix of the keys is applied instead."""
+        """Compute attention of the last token alone; the key matrix is applied to its query, not to all tokens."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
