@@ -251,8 +251,8 @@ class Modules:
 
     @property
     def agreement(self) -> float:
-        """How well the fits agree on these groups: the mean adjusted Rand index (1: equal, 0: chance) between the
-        groups of one fit and of the mean of all others. It is NaN for a single group or a single fit."""
+        """How well the fits agree on these groups: the adjusted Rand index (1: equal, 0: chance) between the groups in
+        one fit and those in the mean of all other fits, averaged over fits. NaN for a single group or a single fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 

@@ -112,7 +112,7 @@ class Plain(nn.Module):
 
     @staticmethod
     def own_names(start: Start) -> Start:
-        """Return initial weights with the parameter names of this module."""
+        """Rename initial weights from the parameter names of placecode to those of this model."""
         return start
 
 

@@ -102,9 +102,12 @@ class _TestSamples:
 
 @torch.no_grad()
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
-    """Test whether the channels of a table depend on each other: shift all channels, `draws` times.
+    """Test whether the channels of a table depend on each other.
 
-    The same channels of the same samples are hidden for every shift. Gains are averaged over the members of the stack.
+    In each of `draws` repetitions, every channel is shifted along the samples by a random amount of its own, which
+    destroys dependence between channels. The gain is the error of predicting the mean minus the error of the models,
+    averaged over members. That of the table is compared with those of the shifted ones. The same channels of the same
+    samples are hidden every time.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()

@@ -113,8 +113,8 @@ class OwnData(ModelStudy):
         return Several(self.tables)
 
     def plan(self) -> list[Member]:
-        """Return for each sigma the members on all training samples, and then `halves` members with other seeds on each
-        half."""
+        """Return for each sigma the members trained on all training samples, and then, for each half of the samples,
+        `halves` members with other seeds."""
         first = max(self.seeds) + 1
         members = []
         for sigma in self.sigmas:

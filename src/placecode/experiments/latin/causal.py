@@ -123,8 +123,9 @@ class LstCausal(DonorStudy):
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Return rows with the accuracy of each member with replacement PEs. Only members of the kind "learned" also
-        get the PEs of the other sigma (0.2 or 2.0) and of another seed."""
+        """Replace the PE of each trained member by others, and return rows with the accuracy of each replacement. Only
+        members of the kind "learned" also get the PE trained with the other sigma (0.2 or 2.0) and that of another
+        seed."""
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
         rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}

@@ -104,8 +104,8 @@ def sizes(kind: str, run: Run) -> Interval:
 
 
 def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy of one kind with a single size minus that of another kind, which differs in rounding
-    only. `other_sigma` is None if the other kind has a single size too."""
+    """Return the OOD accuracy of the kind `one` minus that of the kind `other`. Both compute the same up to rounding, so
+    the difference should be about 0. `other_sigma` is None if the other kind was trained with one sigma only."""
     return difference(of(run, one), of(run, other, None if other_sigma is None else [other_sigma]))
 
 

@@ -158,7 +158,7 @@ def later_at_large(run: Run) -> Interval:
 
 def stalled(run: Run) -> Interval:
     """Return the final training accuracy at the smallest sigma of the run minus that at 0.2. Raise NotInRun if the
-    smallest is not very small."""
+    smallest is above `TINY`."""
     sigmas = [float(sigma) for sigma in swept(run)["sigma"].unique() if sigma <= TINY]
     if not sigmas:
         raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")

@@ -151,7 +151,7 @@ def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float 
 
 
 def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
-    """Set title, axes and labels of a panel that shows the accuracies `here`, which are some of the `means` of all."""
+    """Set title, axes and labels of a panel with the accuracies `here`; `means` are those of all panels."""
     if here.empty:
         base.nothing(axes)
     base.title(axes, name, width=38)

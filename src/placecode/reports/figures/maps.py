@@ -307,7 +307,7 @@ def onto(places: Array, true: Array) -> Array:
 
 
 def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
-    """Draw the pieces (n, DOTS, DOTS) at the places (n, 2) of their tokens as one image, above lines between `pairs`.
+    """Draw one small image per token, `pieces` (n, DOTS, DOTS), at its place (n, 2), on top of lines between `pairs`.
 
     The first coordinate of a place increases downwards, as the rows of a grid do.
     """
