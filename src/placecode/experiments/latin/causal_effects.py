@@ -104,8 +104,8 @@ def sizes(kind: str, run: Run) -> Interval:
 
 
 def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy of the kind `one` minus that of the kind `other`. Both compute the same up to rounding, so
-    the difference should be about 0. `other_sigma` is None if the other kind was trained with one sigma only."""
+    """Return the OOD accuracy of the kind `one` minus that of the kind `other`. Both compute the same up to rounding,
+    so the difference should be about 0. `other_sigma` is None if the other kind was trained with one sigma only."""
     return difference(of(run, one), of(run, other, None if other_sigma is None else [other_sigma]))
 
 
