@@ -130,10 +130,10 @@ _PEERS_NOTE = (
 
 
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Draw bars of the time per model and step of every peer, and of the rows of placecode they are compared with.
+    """Draw bars of the time per model and step of placecode and of other implementations (peers).
 
-    Numbers in brackets are times relative to placecode. A stacked peer was measured at several numbers of models; the
-    largest one at which placecode was measured too is shown.
+    Numbers in brackets are times relative to placecode. Of a peer that trains many models at once, the bar shows the
+    largest number of models at which placecode was measured too.
     """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []

@@ -358,8 +358,8 @@ class _Reference:
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())
 
     def mean_without(self, number: int) -> np.ndarray | None:
-        """Return the map of each block, averaged over heads, examples, and all members but `number`, (l, n, n). It is
-        None if there is no other member."""
+        """Return the attention map of each block, (l, n, n), averaged over heads, examples and all members except the
+        one with index `number`. None if there is no other member."""
         return _mean_without(self.maps, self._sum, number)
 
     def each_without(self, number: int) -> np.ndarray | None:

@@ -208,7 +208,7 @@ class Trainer:
             self.stack.flat[self._indices] = self.running.stack.flat
 
     def _status(self) -> dict[str, Tensor]:
-        """Return the status vectors (`Running.VECTORS`) of all members by name, including those removed earlier."""
+        """Return the status of all members (`Running.VECTORS`: alive, diverged_at, ...), also of stopped ones."""
         if self.running.stack is not self.stack:
             for name, value in self.running.vectors().items():
                 self._vectors[name][self._indices] = value

@@ -198,8 +198,8 @@ def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
-    """Return labels (n,) that two mirror regions share, with -1 for a region without one, or None if no mirror region
-    is known."""
+    """Return a label per region, (n,), equal for a region and its mirror in the other hemisphere, -1 if it has none.
+    Return None if no mirror region is known."""
     partner = getattr(task, "partner", None)
     if partner is None or not (partner >= 0).any():
         return None

@@ -93,7 +93,7 @@ def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval
 
 
 def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy of one kind minus that of another after a quarter of the training, at the same sizes."""
+    """Return the OOD accuracy of the kind of member `one` minus that of `other` after a quarter of the training."""
     values = early_accuracy(run)
     return difference(of(run, one, sigmas, values), of(run, other, sigmas, values))
 

@@ -372,8 +372,8 @@ class LstOptimizer(KnobStudy):
                 raise must_be(name, f"other than {usual:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Return all combinations of optimizer and learning rate. Then change only the PE's rate, or only epsilon, in
-        Adam at its usual rate, which is therefore in three panels."""
+        """Return the variants of three panels: every optimizer at every learning rate; Adam at its usual rate with
+        several rates of the PE; the same with several epsilons. Plain Adam at its usual rate is in all three."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         middle = optimizer_claims.middle(self.rates)
         usual = {"optimizer": "adam", "learning_rate": middle}
