@@ -52,7 +52,8 @@ def test_result_is_the_same_as_json_on_stdout_and_in_the_files(
         ("placecode", 3),
         ("vmap", 3),
     ]
-    assert len(stderr.splitlines()) == 4  # progress: the ceiling and three rows
+    progress = [line for line in stderr.splitlines() if line.startswith("lst-quick, ")]
+    assert len(progress) == 4  # the ceiling and three rows; a process that runs for long may have no new peak to draw
     (call,), (ceiling,) = result["calls"], result["ceilings"]
     assert call["plan"]["members"] == [1, 3] and call["environment"] == result["environment"]
     assert ceiling["tflops"] > 0 and ceiling["floor_us"] > 0 and ceiling["call"] == call["call"]
