@@ -29,7 +29,7 @@ class Fold(Function):
     returned as `lift`, otherwise None."""
 
     PADDING = 16
-    """Products of matrices are slow if the number of columns is odd."""
+    """Number of columns is rounded up to a multiple of this, because libraries multiply aligned matrices faster."""
 
     @staticmethod
     def forward(
