@@ -3,7 +3,7 @@
 - Pages may link to files of the repository. The site has none of them, so there the link becomes its text and the name
   of the file.
 - Examples in docstrings are shown as code.
-- The help text of a study's field, in `setting(default, help)`, becomes its docstring.
+- The help text of a setting, in `setting(default, help)` or `sweep_over(default, help)`, becomes its docstring.
 - The search works without a server, when the site is opened as a file (with offline.js).
 """
 
@@ -68,7 +68,7 @@ def fenced(docstring: str) -> str:
 
 
 def field_help(value: str) -> tuple[str, str] | None:
-    """Return default and help text of a field that is made by `setting`, or None for any other value.
+    """Return default and help text of a field that is made by `setting` or `sweep_over`, or None for other values.
 
     >>> field_help("setting((0.5, 0.9), 'shares of hidden channels')")
     ('(0.5, 0.9)', 'shares of hidden channels')
@@ -77,9 +77,9 @@ def field_help(value: str) -> tuple[str, str] | None:
         call = ast.parse(value, mode="eval").body
     except SyntaxError:  # griffe writes some expressions without the parentheses that they need
         return None
-    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "setting":
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in ("setting", "sweep_over"):
         return None
-    default, words = call.args
+    default, words = call.args[:2]
     parts = words.values if isinstance(words, ast.JoinedStr) else [words]
     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in parts)
     return ast.unparse(default), text

@@ -22,8 +22,8 @@ from placecode import Member, Run, Stack, encodings, grid
 from placecode.encodings.additive import Learned
 from placecode.execution.local import execute
 from placecode.experiments import measures
-from placecode.experiments.base import setting
 from placecode.experiments.models import ModelStudy
+from placecode.settings import setting
 from placecode.tasks.base import Split, Task
 
 

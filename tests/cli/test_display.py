@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import statistics
@@ -21,6 +20,7 @@ from placecode.cli.doctor import Finding
 from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
+from placecode.settings import help_of
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
 
@@ -199,9 +199,10 @@ def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         cli.main(["run", "lst-sigma", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    for field in dataclasses.fields(experiments.lookup("lst-sigma")):
-        assert f"--{field.name.replace('_', '-')}" in printed
-        assert field.metadata["help"] in printed
+    study = experiments.lookup("lst-sigma")
+    for name in study.recorded():
+        assert f"--{name.replace('_', '-')}" in printed
+        assert help_of(study, name) in printed
     assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 

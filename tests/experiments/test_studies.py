@@ -12,6 +12,7 @@ import pytest
 from placecode import cli, experiments
 from placecode.errors import BadInput
 from placecode.experiments.claims import LABELS
+from placecode.settings import help_of
 
 NAMES = list(experiments.STUDIES)
 EXCEPTIONS = {"both placements"}
@@ -23,7 +24,8 @@ EXCEPTIONS = {"both placements"}
 def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
     kind = experiments.lookup(name)
     study = kind.at(scale)
-    assert all(field.metadata["help"] for field in dataclasses.fields(kind))
+    assert kind.recorded() == [field.name for field in dataclasses.fields(kind)]
+    assert all(help_of(kind, name) for name in kind.recorded())
     record = json.loads(json.dumps(study.fields()))
     assert kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == study
 

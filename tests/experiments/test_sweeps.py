@@ -56,6 +56,20 @@ def test_fields_of_the_data_give_data_sets() -> None:
         experiments.lookup("lst-data").at("quick", **DATA, samples=(18, 54), sweep=("heldout=6,9",)).data()
 
 
+def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
+    study = experiments.lookup("network-sigma").at(
+        "quick", sigmas=(0.1,), seeds=(0,), train=50, nodes=15, sweep=("gain=0.5,1.0", "output_gain=1.0,3.0")
+    )
+    assert [(member.data, member.gain) for member in study.members()] == [
+        ("gain=0.5", 1.0),
+        ("gain=0.5", 3.0),
+        ("gain=1", 1.0),
+        ("gain=1", 3.0),
+    ]
+    data = study.data()
+    assert isinstance(data, Several) and [task.describe()["gain"] for task in data.parts.values()] == [0.5, 1.0]
+
+
 @pytest.mark.parametrize(
     ("texts", "name", "part"),
     [

@@ -53,7 +53,7 @@ BAD: dict[Any, dict[str, list[Any]]] = {
     Synergy: {
         "groups": [0],
         "group_size": [5, 3.0],
-        "sizes": [(3, 2), (), 3],
+        "sizes": [(3, 2), 3],
         "values": ["signs"],
         "noise": [-0.1],
         "correlated": [-1],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import warnings
 from typing import Any
@@ -12,9 +11,11 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
+from placecode.settings import settings_of
 from placecode.tasks.network import (
     NONLINEARITIES,
     Network,
+    NetworkSettings,
     cohesion,
     dynamics_warnings,
     graph,
@@ -243,5 +244,5 @@ def test_describe_records_every_option() -> None:
     assert task.labels is not None and np.bincount(task.labels).tolist() == [12, 5, 3]
     record = json.loads(json.dumps(task.describe()))
     assert record["counts"] == {"train": 297, "test": 97}
-    assert set(inspect.signature(Network).parameters) - {"nodes", "clusters"} <= set(record)
+    assert {"ratios", "worlds", "seed", *settings_of(NetworkSettings)} - {"nodes", "clusters"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()

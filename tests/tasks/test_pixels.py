@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from typing import Any
@@ -12,8 +11,9 @@ import pytest
 
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
+from placecode.settings import settings_of
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, table
+from placecode.tasks.pixels import Photos, Pixels, PixelsSettings, table
 
 pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
 pytest.importorskip("PIL", reason="reads the photographs")
@@ -123,7 +123,7 @@ def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
 def test_describe_records_every_option() -> None:
     task = Pixels(**SMALL, size=4, stride=3)
     record = json.loads(json.dumps(task.describe()))
-    assert set(inspect.signature(Pixels).parameters) <= set(record)
+    assert {"ratios", "worlds", "seed", *settings_of(PixelsSettings)} <= set(record)
     assert record["positions"] == where(task).tolist() and record["counts"] == {"train": 400, "test": 100}
     assert "size" not in Pixels(**DIGITS).describe()  # it does not apply
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from itertools import combinations
@@ -13,8 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
+from placecode.settings import settings_of
 from placecode.tasks.masked import hidden_of
-from placecode.tasks.synergy import Synergy, best_error, draw
+from placecode.tasks.synergy import Synergy, SynergySettings, best_error, draw
 
 SMALL: dict[str, Any] = {"groups": 3, "train": 200, "test": 50}
 
@@ -210,6 +210,6 @@ def test_describe_records_every_option() -> None:
     task = Synergy(**SMALL, values="gaussian", distractors=1)
     record = json.loads(json.dumps(task.describe()))
     assert record["counts"] == {"train": 200, "test": 50} and record["sizes"] == [3, 3, 3]
-    assert set(inspect.signature(Synergy).parameters) - {"groups", "train", "test"} <= set(record)
+    assert {"ratios", "worlds", "seed", *settings_of(SynergySettings)} - {"groups", "train", "test"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()
     assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3

@@ -11,6 +11,7 @@ from typing import Any
 
 from placecode.errors import must_be, value_of
 from placecode.experiments import Study
+from placecode.settings import help_of
 
 SWEEP = "sweep"
 """Field whose option can be repeated, once for every axis of the sweep."""
@@ -22,7 +23,7 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
     for field in dataclasses.fields(study):
         if field.name not in study.recorded() or field.name in without:
             continue
-        flag, help = f"--{field.name.replace('_', '-')}", field.metadata["help"]
+        flag, help = f"--{field.name.replace('_', '-')}", help_of(study, field.name)
         kind, several = _kind(hints[field.name])
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)

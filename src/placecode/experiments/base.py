@@ -1,14 +1,14 @@
 """Base class of studies. A study is an experiment with a name: a task, members (models to train), measurements and
 claims.
 
-A study is a frozen dataclass. Its fields are all settings that affect a result. Every field has a help text, is a flag
-of the command line and is recorded in the run. The quick settings and the paper-size settings of a study are in its
+A study is a frozen dataclass. Its fields are all settings that affect a result: its own, those of its task and those of
+its models, which it inherits from their classes (`placecode.settings`). Every field has a help text, is a flag of the
+command line and is recorded in the run. The quick settings and the paper-size settings of a study are in its
 `scales`; `--scale` chooses between them. Values from the user override both.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -24,6 +24,7 @@ from placecode.experiments.sweeps import Axis, axes_of, combinations, crossed, d
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import Run
+from placecode.settings import Settings, setting, settings_of
 from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 
@@ -31,19 +32,8 @@ SCALES = ("quick", "paper")
 """Names of the two sizes of every study: "quick" is a demonstration on a CPU, "paper" is the full size."""
 
 
-def setting(default: Any, help: str) -> Any:
-    """Declare a field of a study, with its default value and its help text."""
-    return dataclasses.field(default=default, metadata={"help": help})
-
-
-def sweep_over(default: tuple[Any, ...], help: str, least: int = 1) -> Any:
-    """Declare a field of a study that lists the values of a sweep. `least` is the smallest number of values. They must
-    all be different."""
-    return dataclasses.field(default=default, metadata={"help": help, "least": least})
-
-
 @dataclass(frozen=True)
-class Study:
+class Study(Settings):
     """Base class of studies. Subclasses define `task`, `plan` and `training_steps`, and what they measure."""
 
     name: ClassVar[str]
@@ -79,7 +69,7 @@ class Study:
     def recorded(cls) -> list[str]:
         """Return the names of the fields that are settings. Fields without a help text hold data and are not
         recorded."""
-        return [field.name for field in dataclasses.fields(cls) if "help" in field.metadata]
+        return settings_of(cls)
 
     def task(self) -> Task:
         """Return the data that members are trained and evaluated on."""

@@ -43,8 +43,8 @@ class Axis:
 
     @property
     def of_member(self) -> bool:
-        """Whether members have this field. If not, it changes the data."""
-        return self.field in Member.__dataclass_fields__
+        """Whether members have this field. If not, it changes the data, as the gain at the nodes of a network does."""
+        return self.field in Member.__dataclass_fields__ and self.name not in RENAMED.values()
 
 
 def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:

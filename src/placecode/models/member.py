@@ -1,7 +1,7 @@
 """The specification of one model (a member): all its hyperparameters, with checks, and grids of such specifications.
 
 >>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
-Member(encoding='learned', sigma=0.1, seed=0, ...)
+Member(placement='every', width=32, ..., encoding='learned', sigma=0.1, seed=0, ...)
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from placecode.errors import BadInput, must_be
+from placecode.settings import Settings, setting
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
@@ -54,6 +55,8 @@ AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
 ROLES = ("swept", "reference", "donor", "control")
 """Values of `Member.role`, what a member is for: it is part of the sweep, serves for comparison (reference), gives its
 PE to other members (donor), or is a control that should show no effect."""
+FIRST_COLUMNS = ("encoding", "sigma", "seed", "start", "origin", "learn")
+"""Fields of a member that come first in its record, and so in tables."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
 
@@ -134,9 +137,49 @@ class Table:
         return f"array {'x'.join(map(str, self.array.shape))} {self.digest[:12]}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """Architecture, optimizer and batch size of a model: the settings that all members of a study usually share."""
+
+    placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
+    width: int = setting(160, "features per token")
+    layers: int = setting(4, "transformer blocks")
+    heads: int = setting(1, "attention heads; a divisor of the width")
+    expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
+    norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
+    optimizer: str = setting("adam", "adam, adamw or sgd")
+    learning_rate: float = setting(1e-4, "learning rate")
+    pe_learning_rate: float | None = setting(None, "learning rate of the PE, if it differs")
+    weight_decay: float = setting(
+        0.0, "weight decay: added to the gradient by adam and sgd, applied to the weights directly by adamw"
+    )
+    pe_weight_decay: float | None = setting(None, "weight decay of the PE, if it differs")
+    clip: float | None = setting(None, "maximum norm of a member's gradient; larger ones are scaled down")
+    cooldown: float = setting(
+        0.0, "fraction of the steps, at the end, in which learning rates fall linearly to zero; 0 as in the paper"
+    )
+    momentum: float = setting(0.9, "momentum of sgd")
+    beta1: float = setting(0.9, "decay rate of adam's first moment")
+    beta2: float = setting(0.999, "decay rate of adam's second moment")
+    epsilon: float = setting(1e-8, "added to the square root of adam's second moment")
+    batch: int = setting(128, "examples per step")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
+            choice(name, getattr(self, name), allowed)
+        self._check(whole_number, "width", "layers", "heads", "expansion", "batch", least=1)
+        if self.width % self.heads:
+            raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
+        self._check(real_number, "learning_rate", "weight_decay", "epsilon", least=0)
+        optional = ("pe_learning_rate", "pe_weight_decay", "clip")
+        self._check(real_number, *(name for name in optional if getattr(self, name) is not None), least=0)
+        self._check(real_number, "momentum", "beta1", "beta2", "cooldown", least=0, below=1)
+
+
 @dataclass(frozen=True)
-class Member:
-    """Specification of one model: encoding, architecture and training.
+class Member(ModelSettings):
+    """Specification of one model: encoding, architecture and training. `ModelSettings` has further fields.
 
     Members of equal shape with the same seed have the same initial weights and the same data order, even if their other
     settings differ. They can therefore be compared in pairs.
@@ -162,21 +205,9 @@ class Member:
     None. A donor cannot have a donor itself."""
     learn: bool = True
     """Whether a learned PE is trained. If False, it stays at its initial values."""
-    placement: str = "every"
-    """Blocks that use the encoding: "every" block (as in the paper), or "input" for the first block only."""
     options: Options = field(default_factory=Options)
     """Settings that only some encodings have: axes, base, fraction, ... (`Encoding.defaults`)."""
 
-    width: int = 160
-    """Number of features per token."""
-    layers: int = 4
-    """Number of transformer blocks."""
-    heads: int = 1
-    """Number of attention heads. It must divide the width."""
-    expansion: int = 4
-    """Number of hidden units of the MLP, as a multiple of the width."""
-    norm: str = "post"
-    """Where layer norms are: "post", after each residual sum (as in the paper), or "pre", before attention and MLP."""
     dropout: float = 0.0
     """Dropout probability at the input of every block, after the PE is added. The authors use 0.1 with fixed PEs."""
     dropout_at_evaluation: bool = False
@@ -185,31 +216,6 @@ class Member:
     """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, small ones to rich
     learning."""
 
-    optimizer: str = "adam"
-    """Name of the optimizer: adam, adamw or sgd."""
-    learning_rate: float = 1e-4
-    """Learning rate of all parameters except those of the encoding, if `pe_learning_rate` is set."""
-    pe_learning_rate: float | None = None
-    """Learning rate of the encoding's parameters. None uses `learning_rate`."""
-    weight_decay: float = 0.0
-    """Weight decay as in torch: added to the gradient (adam, sgd) or applied to the weights directly (adamw)."""
-    pe_weight_decay: float | None = None
-    """Weight decay of the encoding's parameters. None uses `weight_decay`."""
-    clip: float | None = None
-    """Maximum norm of the gradient of all parameters. Larger gradients are scaled down. None means no limit."""
-    momentum: float = 0.9
-    """Momentum of sgd. Other optimizers ignore it."""
-    beta1: float = 0.9
-    """Decay rate of the first moment in adam and adamw."""
-    beta2: float = 0.999
-    """Decay rate of the second moment in adam and adamw."""
-    epsilon: float = 1e-8
-    """Number added to the square root of the second moment in adam and adamw, which avoids division by zero."""
-    cooldown: float = 0.0
-    """Fraction of the training steps, at the end of training, in which learning rates fall linearly to 0. With 0 they
-    are constant, as in the paper."""
-    batch: int = 128
-    """Number of examples per training step."""
     last_epoch: int | None = None
     """Number of epochs after which this member stops, if other members of the study train longer. None: no limit."""
     hidden: float = 0.5
@@ -242,8 +248,8 @@ class Member:
             raise must_be("origin", when, self.origin)
         if self.start in RESCALED and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
-        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS), ("role", ROLES)):
-            choice(name, getattr(self, name), allowed)
+        super().__post_init__()
+        choice("role", self.role, ROLES)
         for name in ("learn", "dropout_at_evaluation"):
             flag(name, getattr(self, name))
         for name in ("seed", "ramp"):
@@ -253,17 +259,8 @@ class Member:
             if self.cooldown:
                 rule = "left out with a cooldown, which ends with the longest training"
                 raise must_be("last_epoch", rule, self.last_epoch)
-        for name in ("width", "layers", "heads", "expansion", "batch"):
-            whole_number(name, getattr(self, name), least=1)
-        if self.width % self.heads:
-            raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
         real_number("gain", self.gain, above=0)
-        for name in ("learning_rate", "weight_decay", "epsilon"):
-            real_number(name, getattr(self, name), least=0)
-        for name in ("pe_learning_rate", "pe_weight_decay", "clip"):
-            if getattr(self, name) is not None:
-                real_number(name, getattr(self, name), least=0)
-        for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):
+        for name in ("dropout", "hidden"):
             real_number(name, getattr(self, name), least=0, below=1)
         for name in ("data", "label"):
             if not isinstance(getattr(self, name), str):
@@ -284,7 +281,8 @@ class Member:
         dict of str to value
             One value per field. `options` is JSON text, and an initial array is replaced by its shape and hash.
         """
-        flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
+        names = dict.fromkeys((*FIRST_COLUMNS, *(f.name for f in dataclasses.fields(self))))
+        flat = {name: getattr(self, name) for name in names if name != "options"}
         return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
 
     @classmethod
@@ -340,7 +338,7 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
     [(0.1, 0), (0.1, 1), (2.0, 0), (2.0, 1)]
     """
     for name in fields:
-        choice("a field of a grid", name, [spec_field.name for spec_field in dataclasses.fields(base)])
+        choice("a field of a grid", name, base.record())
     combinations = itertools.product(*fields.values())
     return [dataclasses.replace(base, **dict(zip(fields, values, strict=True))) for values in combinations]
 

@@ -54,7 +54,13 @@ def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> st
     """
     try:
         result = subprocess.run(
-            ["git", *arguments], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, check=True
+            ["git", "--no-optional-locks", *arguments],
+            cwd=folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

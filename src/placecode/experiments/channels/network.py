@@ -16,12 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import claims as masked_claims
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
 from placecode.experiments.sweeps import data_name
-from placecode.tasks.base import Task
-from placecode.tasks.network import Network
+from placecode.settings import sweep_over
+from placecode.tasks.network import Network, NetworkSettings
 
 QUICK: dict[str, Any] = {
     **SMALL_MODEL,
@@ -38,31 +37,12 @@ QUICK: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class NetworkStudy(MaskedStudy):
-    """Base class of studies on simulated networks, with the settings of the simulation."""
+class NetworkStudy(MaskedStudy, NetworkSettings):
+    """Base class of studies on simulated networks."""
 
-    nodes: int = setting(100, "nodes of a network")
-    clusters: int = setting(5, "clusters of nodes")
-    sizes: tuple[int, ...] = setting((), "the sizes of the clusters, if they differ")
-    density_within: float = setting(0.4, "fraction of the pairs within a cluster that are connected")
-    density_between: float = setting(0.1, "fraction of the pairs between clusters that are connected")
-    strength_within: float = setting(1.0, "spectral radius of the weights within a cluster")
-    strength_between: float = setting(0.05, "standard deviation of the weights between clusters")
-    gain: float = setting(1.0, "factor of the input of a node")
-    noise: float = setting(0.3, "standard deviation of the noise that drives every node")
-    nonlinearity: str = setting("tanh", "activation function of a node: tanh, relu (clipped at 1) or linear")
-    lag: int = setting(1, "longest delay of a connection, in steps")
-    window: int = setting(1, "time points per token")
-    train: int = setting(20_000, "time points to train on")
-    test: int = setting(2_000, "held-out time points, which are later")
-    burn_in: int = setting(500, "time points before the first that is used")
-    gap: int = setting(200, "unused time points between training and held-out ones")
-    shuffled: bool = setting(True, "nodes in random order; else cluster by cluster, which a fixed encoding could use")
+    shuffled: bool = True
 
     task_class = Network
-
-    def make_task(self, **changes: Any) -> Task:
-        return super().make_task(sizes=self.sizes or None, **changes)
 
 
 @dataclass(frozen=True)
@@ -94,7 +74,7 @@ class NetworkSize(NetworkStudy, OverSigmas):
     about = "networks with more and more nodes: are the clusters still found?"
     swept_by = {"nodes": "many"}
 
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+    sigmas: tuple[float, ...] = (0.01, 0.1, 0.5, 2.0)
     many: tuple[int, ...] = sweep_over((25, 50, 100, 200), "nodes of the networks")
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "many": (25, 50)}}
@@ -111,7 +91,7 @@ class NetworkNoise(NetworkStudy, OverSigmas):
     about = "networks with more and more noise: are the clusters still found?"
     swept_by = {"noise": "noises"}
 
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+    sigmas: tuple[float, ...] = (0.01, 0.1, 0.5, 2.0)
     noises: tuple[float, ...] = sweep_over((0.1, 0.3, 1.0, 3.0), "standard deviations of the noise")
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "noises": (0.3, 1.0)}}

@@ -16,15 +16,16 @@ from torch import Tensor
 
 from placecode.analysis import geometry
 from placecode.errors import must_be, one_of
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import structure
 from placecode.experiments.measures import rows, vectors_of
 from placecode.experiments.models import ModelStudy
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 from placecode.tasks.table import PARTS, Table
+from placecode.validation import whole_number
 
 EFFORTS = ("auto", "quick", "thorough")
 """Names of the sizes of a fit: size of the models, length of the training, and number of seeds and sigmas."""
@@ -50,15 +51,15 @@ class OwnData(ModelStudy):
     seeds: tuple[int, ...] = sweep_over((0, 1), "seeds that are trained on all training samples")
     halves: int = setting(1, "number of additional seeds that are trained on each half of the training samples")
     steps: int = setting(2000, "training steps")
-    evaluations: int = setting(4, "number of times all splits are evaluated during training")
+    evaluations: int = 4
     hidden: float = setting(0.3, "fraction of the channels that are hidden")
-    width: int = setting(32, "features per token")
-    layers: int = setting(2, "transformer blocks")
-    expansion: int = setting(2, "hidden units of the MLP, as a multiple of the width")
-    learning_rate: float = setting(2e-3, "learning rate")
-    pe_learning_rate: float | None = setting(6e-3, "learning rate of the PE")
-    cooldown: float = setting(0.4, "fraction of the steps, at the end, in which the learning rate falls to zero")
-    batch: int = setting(32, "examples per step")
+    width: int = 32
+    layers: int = 2
+    expansion: int = 2
+    learning_rate: float = 2e-3
+    pe_learning_rate: float | None = 6e-3
+    cooldown: float = 0.4
+    batch: int = 32
     neighbors: int = setting(4, "number of nearest channels that count as neighbours")
     draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
 
@@ -84,7 +85,7 @@ class OwnData(ModelStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, least in (("steps", 1), ("halves", 0), ("neighbors", 1), ("draws", 19), ("batch", 1)):
-            self._whole(name, least)
+            self._check(whole_number, name, least=least)
         if not 0 < self.hidden < 1:
             raise must_be("hidden", "a number above 0 and below 1", self.hidden)
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placecode.experiments.base import setting
 from placecode.experiments.channels.claims import SAME, less_baseline, structure_between
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverSigmas
 from placecode.experiments.claims import Claim, our_claim, reviewer_claim
 from placecode.tasks.base import Task
-from placecode.tasks.pixels import Pixels
+from placecode.tasks.pixels import DIGITS, Pixels, PixelsSettings
 
 QUICK: dict[str, Any] = {
     **SMALL_MODEL,
@@ -61,20 +60,9 @@ PIXELS: tuple[Claim, ...] = (
 """Claims on pixels-sigma."""
 
 
-DIGITS = 1797
-"""Number of digits in scikit-learn's data set."""
-
-
 @dataclass(frozen=True)
-class PixelsStudy(MaskedStudy):
-    """Base class of studies on shuffled pixels, with the settings of the images."""
-
-    source: str = setting("photos", "photos or digits")
-    size: int = setting(10, "rows and columns of a patch of photographs")
-    stride: int = setting(4, "distance of the pixels of a patch in the photograph")
-    train: int = setting(20_000, f"patches to train on; of the {DIGITS} digits, at most those that are not held out")
-    test: int = setting(2_000, "held-out patches from other parts of the photographs; of the digits, at most a quarter")
-    shuffled: bool = setting(True, "pixels in random order; else row by row, which a fixed encoding could use")
+class PixelsStudy(MaskedStudy, PixelsSettings):
+    """Base class of studies on shuffled pixels."""
 
     task_class = Pixels
 

@@ -18,13 +18,12 @@ from itertools import product
 from typing import Any
 
 from placecode.errors import must_be
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import claims as masked_claims
 from placecode.experiments.channels.masked import SMALL_MODEL, WITHOUT_SIGMA, MaskedStudy, OverEncodings, OverSigmas
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
-from placecode.tasks.base import Task
-from placecode.tasks.synergy import Synergy
+from placecode.settings import sweep_over
+from placecode.tasks.synergy import Synergy, SynergySettings
 
 QUICK: dict[str, Any] = {
     **SMALL_MODEL,
@@ -41,31 +40,18 @@ QUICK: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class SynergyStudy(MaskedStudy):
-    """Base class of studies on synergistic channels, with the settings of the simulation."""
+class SynergyStudy(MaskedStudy, SynergySettings):
+    """Base class of studies on synergistic channels."""
 
-    steps: int = setting(12_000, "training steps")
-    hidden: float = setting(0.3, "fraction of the channels that are hidden in training")
-    ratios: tuple[float, ...] = sweep_over((0.3, 0.5), "fractions of hidden channels at evaluation")
-    layers: int = setting(3, "transformer blocks")
-    learning_rate: float = setting(1e-3, "learning rate")
-    batch: int = setting(128, "examples per step")
-    groups: int = setting(10, "groups of channels; each channel is the product of the others of its group")
-    group_size: int = setting(3, "channels of a group, 3 or 4")
-    sizes: tuple[int, ...] = setting((), "the sizes of the groups, if they differ")
-    values: str = setting("sign", "values of a channel: sign (1 or -1) or gaussian")
-    noise: float = setting(0.1, "standard deviation of the noise on every channel")
-    correlated: int = setting(0, "additional groups of pairwise correlated channels")
-    correlation: float = setting(0.5, "correlation of any two channels of such a group")
-    distractors: int = setting(0, "additional channels without a group")
-    train: int = setting(50_000, "samples to train on")
-    test: int = setting(2_000, "held-out samples")
-    shuffled: bool = setting(True, "channels in random order; else group by group, which a fixed encoding could use")
+    steps: int = 12_000
+    hidden: float = 0.3
+    ratios: tuple[float, ...] = (0.3, 0.5)
+    layers: int = 3
+    learning_rate: float = 1e-3
+    batch: int = 128
+    shuffled: bool = True
 
     task_class = Synergy
-
-    def make_task(self, **changes: Any) -> Task:
-        return super().make_task(sizes=self.sizes or None, **changes)
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,7 @@ class SynergySize(SynergyStudy):
         "width": "widths",
     }
 
-    steps: int = setting(20_000, "training steps")
+    steps: int = 20_000
     sigmas: tuple[float, ...] = sweep_over((0.2,), "initial scales of the PE")
     many: tuple[int, ...] = sweep_over((5, 10, 20, 40), "groups of channels")
     samples: tuple[int, ...] = sweep_over((10_000, 50_000, 250_000), "samples to train on")
@@ -120,7 +106,7 @@ class SynergySize(SynergyStudy):
     widths: tuple[int, ...] = sweep_over((64,), "features per token")
     shares: tuple[float, ...] = sweep_over((0.3,), "fractions of the channels that are hidden in training")
     ramps: tuple[int, ...] = sweep_over((0,), "steps in which the hidden channels grow from one to that fraction")
-    seeds: tuple[int, ...] = sweep_over(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
+    seeds: tuple[int, ...] = tuple(range(5))
 
     scales = {
         "paper": {},

@@ -23,7 +23,6 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.errors import must_be
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import causal_claims, interventions
 from placecode.experiments.latin.causal_effects import (
     BY_RATE,
@@ -43,6 +42,7 @@ from placecode.experiments.latin.knobs import DONORS, SIGMAS, SMALLER, DonorStud
 from placecode.experiments.latin.squares import TRUE_POSITIONS
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
 TWIN_SEEDS, MASTER_SEEDS = 2000, 3000

@@ -14,12 +14,12 @@ from typing import Any
 
 from placecode.data.puzzles import CLASSES
 from placecode.errors import must_be
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import knob_claims
 from placecode.experiments.latin.knobs import DONORS, SMALLER, DonorStudy, KnobStudy, Place, Variant
 from placecode.experiments.latin.squares import TRUE_POSITIONS
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.training.trainer import steps_per_epoch
 
@@ -31,6 +31,7 @@ class LstData(KnobStudy):
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
     claims = knob_claims.DATA
+    swept_by = {"train": "samples"}
     knob = "training puzzles"
 
     samples: tuple[int, ...] = sweep_over((500, 1000, 2000, 4000, 8100), "training puzzles")

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from placecode.errors import must_be
 from placecode.experiments import measures
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import knob_claims, optimizer_claims
 from placecode.experiments.latin.squares import QUICK, TRUE_POSITIONS, LatinStudy
 from placecode.experiments.reading import LAST_QUARTER, done, first_quarter
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.runs.read import Run
+from placecode.settings import sweep_over
 from placecode.tasks.base import Task
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -54,10 +54,10 @@ SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.
 class KnobStudy(LatinStudy):
     """Base class of studies on Latin squares that sweep a knob, which is one more setting besides sigma."""
 
-    seeds: tuple[int, ...] = sweep_over(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
-    epochs: int = setting(200, "passes over the training puzzles")
-    evaluations: int = setting(20, "number of times all splits are evaluated during training")
-    noise: tuple[float, ...] = setting((), "noise on token embeddings under which accuracy is tested; none by default")
+    seeds: tuple[int, ...] = tuple(range(5))
+    epochs: int = 200
+    evaluations: int = 20
+    noise: tuple[float, ...] = ()
     sigmas: tuple[float, ...] = sweep_over(SIGMAS, "initial scales of the PE")
 
     passing = ()
@@ -286,7 +286,7 @@ class LstDecay(KnobStudy):
     swept_by = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
     knob = "what decays"
 
-    optimizer: str = setting("adamw", "adam, adamw or sgd")
+    optimizer: str = "adamw"
     decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included")
     parts: tuple[str, ...] = sweep_over(("all", "rest", "pe"), "weights that decay: all, rest (all but the PE), pe")
 
@@ -339,7 +339,7 @@ class LstOptimizer(KnobStudy):
     }
     knob = "step size"
 
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.1, 0.2, 0.5, 1.0), "initial scales of the PE")
+    sigmas: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
     optimizers: tuple[str, ...] = sweep_over(
         ("adam", "adamw", "sgd"), "the optimizers; adamw has a weight decay of 0.01 unless one is set"
     )

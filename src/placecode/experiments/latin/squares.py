@@ -28,7 +28,6 @@ from torch import Tensor
 from placecode.encodings import lookup
 from placecode.errors import must_be
 from placecode.experiments import measures
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import claims as latin_claims
 from placecode.experiments.latin import effects, encoding_claims
 from placecode.experiments.models import ModelStudy
@@ -36,31 +35,21 @@ from placecode.experiments.specs import encoding_spec, option
 from placecode.experiments.sweeps import data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
-from placecode.tasks.latin_squares import LatinSquares
+from placecode.tasks.latin_squares import LatinSquares, PuzzleSettings
 from placecode.training.trainer import steps_per_epoch
+from placecode.validation import whole_number
 
 TRUE_POSITIONS = encoding_spec("sinusoid:axes=2")
 """The fields of a member with the 2d-fixed encoding, sinusoids of the true row and column."""
 
 
 @dataclass(frozen=True)
-class LatinStudy(ModelStudy):
-    """Base class of studies on Latin squares: the puzzles, the model, its training and the measurements."""
+class LatinStudy(ModelStudy, PuzzleSettings):
+    """Base class of studies on Latin squares: length of training, early stopping and measurements."""
 
     epochs: int = setting(4000, "passes over the training puzzles")
-    puzzles: str | None = setting(None, "folder with puzzle files in the published format; by default they are drawn")
-    order: int = setting(4, "rows and columns of a puzzle, 4 to 6")
-    per_class: int = setting(3000, "training and test puzzles of each class, if drawn")
-    heldout: int = setting(108, "held-out (ood) puzzles, if drawn")
-    distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out puzzle")
-    data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
-    batch: int = setting(128, "puzzles per step")
-    log_softmax: int = setting(
-        2,
-        "times that log-softmax is applied to the logits: 1 as in textbooks; 2 as in the authors' code, where both the "
-        "model and the loss apply it, which is equal except for rounding",
-    )
     rest: int = setting(
         0, "stop a member after this many consecutive epochs with a training loss of exactly 0; 0: never"
     )
@@ -77,10 +66,8 @@ class LatinStudy(ModelStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole("epochs", 1)
-        self._whole("rest", 0)
-        if self.log_softmax not in (1, 2):
-            raise must_be("log_softmax", "1 or 2", self.log_softmax)
+        self._check(whole_number, "epochs", least=1)
+        self._check(whole_number, "rest", least=0)
         for name in ("noise", "block_noise"):
             if any(not 0 < level < np.inf for level in getattr(self, name)):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
@@ -263,7 +250,7 @@ class LstEncodings(LatinStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole("dropout_epochs", 0)
+        self._check(whole_number, "dropout_epochs", least=0)
         specs = [encoding_spec(text) for text in self.encodings]  # one encoding can be written in several ways
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))

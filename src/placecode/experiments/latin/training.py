@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.errors import must_be
-from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import training_claims
 from placecode.experiments.latin.knobs import SMALLER, KnobStudy, Variant
 from placecode.experiments.latin.squares import REST
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
+from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
+from placecode.validation import whole_number
 
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -42,8 +43,8 @@ class LstFrozen(KnobStudy):
     swept_by = {"placement": "both placements"}
     knob = "the PE"
 
-    sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), "initial scales of the PE")
-    epochs: int = setting(1000, "passes over the training puzzles")
+    sigmas: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
+    epochs: int = 1000
 
     scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
 
@@ -75,8 +76,8 @@ class LstSlingshot(KnobStudy):
     swept_by = {"log_softmax": "losses", "evaluations": "every"}
     knob = "log-softmax in the loss"
 
-    sigmas: tuple[float, ...] = sweep_over((0.2, 1.0, 2.0), "initial scales of the PE")
-    epochs: int = setting(1500, "passes over the training puzzles")
+    sigmas: tuple[float, ...] = (0.2, 1.0, 2.0)
+    epochs: int = 1500
     losses: tuple[int, ...] = sweep_over((1, 2), "times that log-softmax is applied to the logits")
     frozen: tuple[int, ...] = sweep_over((1,), "those that are also trained with PEs frozen at their start", least=0)
     every: int = setting(25, "epochs between evaluations")
@@ -85,7 +86,7 @@ class LstSlingshot(KnobStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole("every", 1)
+        self._check(whole_number, "every", least=1)
         for name in ("losses", "frozen"):
             if not set(getattr(self, name)) <= set(LOSSES):
                 raise must_be(name, "1, 2 or both", list(getattr(self, name)))
