@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import tables
-from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant
-from templating import directions, effect, grid, mean, number, signed, spread
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, of, significant
+from templating import directions, effect, grid, number, signed, spread
 
 from placecode.analysis import stats
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED, direction_text
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
@@ -65,11 +66,10 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for level in ("0", "0.2")
     }
     noise_rows = [
-        (f"{sigma:g}", *(spread(mean(at_sigma(run, values, sigma))) for values in noisy.values()))
+        (f"{sigma:g}", *(spread(interval(at_sigma(run, values, sigma))) for values in noisy.values()))
         for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     ]
     return {
-        "fields": run.config["fields"],
         "table": curve_table(table),
         "sigmas": len(table),
         "all_sigmas": len(table) == len(AUTHORS_MEANS),
@@ -108,7 +108,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
         "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
     }
-    return pd.DataFrame(columns).assign(values=[mean(row) for _, row in ours.iterrows()])
+    return pd.DataFrame(columns).assign(values=[interval(row) for _, row in ours.iterrows()])
 
 
 def curve_table(table: pd.DataFrame) -> str:
@@ -151,8 +151,6 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     exact_gains, exact_spikes = late_gain(highest), spikes(highest)
     raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
     return {
-        "found": found,
-        "fields": run.config["fields"],
         "table": losses_table(run),
         "sigmas": SPIKE_SIGMAS,
         "pause": PAUSE,
@@ -179,9 +177,8 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
     """Return the members with one of LOSSES, at these sigmas; at all sigmas if none is given."""
     data, learn = LOSSES[loss]
-    rows = swept(run)
-    rows = rows[(rows["data"] == data) & (rows["learn"] == learn) & rows["sigma"].isin(sigmas or SPIKE_SIGMAS)]
-    return [int(member) for member in rows["member"]]
+    rows = swept(run)[swept(run)["sigma"].isin(sigmas or SPIKE_SIGMAS)]
+    return list(rows[(rows["data"] == data) & (rows["learn"] == learn)]["member"])
 
 
 def losses(run: Run) -> pd.DataFrame:
@@ -219,56 +216,41 @@ def losses_table(run: Run) -> str:
     """Return a table of accuracy and number of spikes by sigma and loss."""
     early, end, spiked = accuracy(run, step=EARLY * steps_per_epoch(run)), accuracy(run), spikes(run)
     rows = []
-    for sigma in SPIKE_SIGMAS:
-        for loss in LOSSES:
-            numbers = members(run, loss, sigma)
-            accuracies = (
-                spread(mean(early[numbers])),
-                spread(mean(end[numbers])),
-                signed(mean(end[numbers] - early[numbers]), 3),
-            )
-            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[numbers].min()} to {spiked[numbers].max()}"))
+    for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
+        before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spiked))
+        change = signed(interval(after - before), 3)
+        means = (spread(interval(values)) for values in (before, after))
+        rows.append((f"{sigma:g}", loss, *means, change, f"{counts.min()} to {counts.max()}"))
     return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
 
 
 def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
-    train = accuracy(run, "train")
-    sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
-    by_kind = {name: {sigma: of_kind(run, kind, sigma) for sigma in sigmas} for name, kind in kinds.items()}
-    effects = {name: values[0.2] - values[2.0] for name, values in by_kind.items()}
+    right, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
+    by_kind = {kind: {sigma: of(run, right, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
+    named = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
+    effects = {name: values[0.2] - values[2.0] for name, values in named.items()}
     rows = [
         (
             f"{sigma:g}",
-            *(spread(mean(of_kind(run, kind, sigma))) for kind in KINDS),
-            signed(mean(by_kind["learned"][sigma] - by_kind["frozen"][sigma]), 3),
+            *(spread(interval(values[sigma])) for values in by_kind.values()),
+            signed(interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]), 3),
         )
         for sigma in sigmas
     ]
     return {
-        "found": findings["lst-frozen"],
-        "fields": run.config["fields"],
         "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
-        "effect_of_sigma": {name: mean(values) for name, values in effects.items()},
-        "larger_effect": mean(effects["learned"] - effects["frozen"]),
-        "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
-        "accuracy": {
-            name: {sigma: accuracies.mean() for sigma, accuracies in values.items()} for name, values in by_kind.items()
-        },
-        "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
-        "tiny_norm": of_kind(run, LEARNED, 0.01, measured(run, "norm", "")).mean(),
+        "effect_of_sigma": {name: interval(values) for name, values in effects.items()},
+        "larger_effect": interval(effects["learned"] - effects["frozen"]),
+        "above_tiny": {name: interval(named[name][0.2] - named[name][0.01]) for name in ("learned", "input")},
+        "accuracy": {name: pd.DataFrame(values).mean() for name, values in named.items()},
+        "tiny_on_train": of(run, train, label=LEARNED, sigma=0.01).min(),
+        "tiny_norm": of(run, measured(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
-        "stopped": len(run.members) - int((run.members["rested_epoch"] < 0).sum()),
+        "stopped": int((run.members["rested_epoch"] >= 0).sum()),
     }
-
-
-def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) -> pd.Series:
-    """Return OOD accuracy, or other `values` by member, of one kind of PE at a sigma, by seed."""
-    rows = swept(run)
-    rows = rows[(rows["sigma"] == sigma) & (rows["label"] == kind)]
-    return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
 
 
 def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -279,7 +261,6 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     fixed = {name: of_encoding(one, "sinusoid:axes=2", 0.0) for name, one in (("short", run), ("long", longer))}
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
-        "found": findings["lst-encodings"],
         "found_long": findings["lst-encodings-long"],
         "epochs": run.config["fields"]["epochs"],
         "long_epochs": longer.config["fields"]["epochs"],
@@ -287,15 +268,15 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: mean(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
+            name: interval(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
             for name, one in both.items()
         },
-        "fixed_norm": tables.of_name(sweep, "2d-fixed", 0.0, norms).mean(),
+        "fixed_norm": of(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed["long"].mean(),
-        "gain_plain": mean(fixed["long"] - fixed["short"]),
+        "gain_plain": interval(fixed["long"] - fixed["short"]),
         "minus": partial(against, run),
         "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
@@ -304,7 +285,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
     """Return the accuracy of one encoding minus that of another, paired by seed."""
-    return mean(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
+    return interval(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -316,7 +297,6 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     by_member = (run.members.set_index("member")["sigma"], accuracy(run))
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
-        "found": findings["lst-sigma"],
         "significant": {name: significance(one) for name, one in (("published", run), ("drawn", drawn))},
         "pe_measures": len(tables.of_pe(run)),
         "pe_measures_drawn": len(tables.of_pe(drawn)),
@@ -327,7 +307,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
-        "shape_change": mean(
+        "shape_change": interval(
             at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
             - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
         ),
@@ -374,7 +354,6 @@ def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]
     return {
-        "found": drawn,
         "table": grid(("claim", "published puzzles", "our own", "directions"), rows),
         "judged": len(judged),
         "same": len(same),

@@ -152,8 +152,6 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         rows.append((f"{sigma:g}", *cells, str(reached), f"{reached.step:,}" if reached.step else ""))
     header = ("sigma", *STRUCTURE.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
     return {
-        "found": findings["synergy-sigma"],
-        "fields": run.config["fields"],
         "least": list(least.values()),
         "chance": chance(run, NEIGHBOURS),
         "table": grid((*header, "by step (median of those)"), rows),
@@ -204,7 +202,6 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
     ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
     return {
-        "fields": fields,
         "table": tally_table(("channels", "samples"), found),
         "found": found,
         "sizes": sizes,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from templating import bounds, grid, mean, number, signed, spread
+from templating import bounds, grid, number, signed, spread
 
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import predictors, study_of
 from placecode.experiments.channels.brain_networks import TITLES
@@ -56,6 +56,14 @@ def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[st
         how = made(runs[name])
         rows.append((name, what, how["members"], how["length"], *(how[key] for key in more), how["command"]))
     return grid(("run", "what", "members", length, *more, "command"), rows)
+
+
+def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
+    """Return values by member of the finished members with these columns (or this encoding, `name`), by seed."""
+    rows = named(done(run))
+    for column, value in columns.items():
+        rows = rows[rows[column] == value]
+    return rows.set_index("seed")["member"].map(values).sort_index()
 
 
 # ---------------------------------------------------------------------------------------------------- Latin squares
@@ -128,7 +136,7 @@ def movement_table(run: Run) -> str:
         cells = [number(relative_change(run, sigma))]
         for analysis, target in measures.values():
             gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
-            cells.append(signed(mean(at_sigma(run, gain, sigma)), digits=3))
+            cells.append(signed(interval(at_sigma(run, gain, sigma)), digits=3))
         rows.append((f"{sigma:g}", *cells))
     return grid(("sigma", "norm of the change / norm of the PE", *measures), rows)
 
@@ -141,7 +149,7 @@ def relative_change(run: Run, sigma: float) -> float:
 def gap_closed(run: Run, sigma: float) -> float:
     """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
-    goal = of_name(run, "2d-fixed", 0.0, measured(run, "rsa", "relation")).mean()
+    goal = of(run, measured(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
     return float((end - start) / (goal - start))
 
 
@@ -172,13 +180,6 @@ def significant(run: Run, question: str, of_attention: bool = False) -> set[str]
     return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
-def of_name(run: Run, name: str, dropout: float, values: pd.Series) -> pd.Series:
-    """Return values by member of the encoding with this name and dropout, by seed."""
-    rows = named(done(run))
-    rows = rows[(rows["name"] == name) & (rows["dropout"] == dropout)]
-    return rows.set_index("seed")["member"].map(values).sort_index()
-
-
 def fixed_table(runs: dict[str, Run]) -> str:
     """Return a table of 2d-fixed with and without dropout, and the learned PE of sigma 0.2 without it, for each run."""
     rows = []
@@ -187,17 +188,9 @@ def fixed_table(runs: dict[str, Run]) -> str:
         learned = of_encoding(run, "learned:sigma=0.2", 0.0)
         means = (number(values.mean()) for values in (plain, dropped, learned))
         gaps = (dropped - plain, learned - plain, learned - dropped)
-        rows.append((name, *means, *(signed(mean(gap), digits=3) for gap in gaps)))
-    header = (
-        "run",
-        "2d-fixed without",
-        "with",
-        "learned 0.2 without",
-        "effect of dropout on 2d-fixed",
-        "learned minus 2d-fixed, no dropout",
-        "as published: dropout in 2d-fixed alone",
-    )
-    return grid(header, rows)
+        rows.append((name, *means, *(signed(interval(gap), digits=3) for gap in gaps)))
+    header = ("run", "2d-fixed without", "with", "learned 0.2 without", "effect of dropout on 2d-fixed")
+    return grid((*header, "learned minus 2d-fixed, no dropout", "as published: dropout in 2d-fixed alone"), rows)
 
 
 def dropout_table(run: Run) -> str:
@@ -205,10 +198,10 @@ def dropout_table(run: Run) -> str:
     right, train, clean = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):
-        without, with_it = (of_name(run, name, rate, right) for rate in (0.0, 0.1))
-        off, fitted = (number(of_name(run, name, 0.1, values).mean()) for values in (clean, train))
-        means = [spread(mean(values)) for values in (without, with_it)]
-        rows.append((without.mean(), (name, *means, signed(mean(with_it - without), digits=3), off, fitted)))
+        without, with_it = (of(run, right, name=name, dropout=rate) for rate in (0.0, 0.1))
+        off, fitted = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (clean, train))
+        means = [spread(interval(values)) for values in (without, with_it)]
+        rows.append((without.mean(), (name, *means, signed(interval(with_it - without), digits=3), off, fitted)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
 
@@ -236,11 +229,6 @@ def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: fl
     return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
-def by_seed(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Return values that are indexed by member, indexed by the seeds of these members instead."""
-    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
-
-
 def best_sigma(run: Run, condition: str) -> float:
     """Return the sigma with the lowest mean error."""
     return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
@@ -253,16 +241,15 @@ def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
 
 def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
     """Return the held-out metric of a baseline, or a measure of its structure, by world; `data` selects a data set."""
-    rows = run.baselines
-    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
-    rows = rows[rows["split"].isin(["test", "analysis"])]
-    return pd.Series((rows if data is None else rows[rows["data"] == data]).set_index("world")["value"])
+    rows = run.baselines.query("baseline == @name and metric == @metric and condition == @condition")
+    rows = rows[rows["split"].isin(["test", "analysis"]) & ((rows["data"] == data) | (data is None))]
+    return rows.set_index("world")["value"]
 
 
 def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
     """Return the value of a baseline for each seed of the run: its value in the world of the seed."""
-    known, seeds = by_world(run, name, metric, condition), sorted(run.members["seed"].unique())
-    return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
+    seeds = pd.Index(sorted(run.members["seed"].unique()))
+    return (seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world(run, name, metric, condition))
 
 
 def chance(run: Run, measure: Measure) -> float:

@@ -21,9 +21,8 @@ from typing import Any
 
 import jinja2
 import numpy as np
-import pandas as pd
 
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import Interval
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.reports import wording
 from placecode.reports.wording import one_line, plain, signed
@@ -69,11 +68,6 @@ def include_zero(intervals: Iterable[Interval]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ numbers and tables
-
-
-def mean(values: pd.Series) -> Interval:
-    """Return the mean with its interval, without NaN values."""
-    return interval(values.dropna().to_numpy())
 
 
 def number(value: float) -> str:
