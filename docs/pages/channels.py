@@ -21,7 +21,7 @@ from tables import (
     minus_linear,
     of,
 )
-from templating import directions, grid, number, signed, spread
+from templating import columns_table, directions, grid, number, signed, spread
 
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
@@ -195,15 +195,13 @@ def preprocessing_table(run: Run, measure: Measure) -> str:
 
     Its columns are the sigmas, the difference between the small and the large sigma, and functional connectivity.
     """
-    values, sigmas = measured(run, *measure), run.config["fields"]["sigmas"]
-    rows = []
-    for variant in variants(run):
-        means = [number(by_split(run, variant, values, sigma).mean()) for sigma in sigmas]
-        beside = connectivity(run, variant, measure)
-        level = number(sum(beside) / len(beside)) if beside else ""
-        rows.append((variant, *means, signed(falls(run, variant, measure)), level))
-    header = (brain_networks.BY_VARIANT[measure], *(f"sigma {sigma:g}" for sigma in sigmas))
-    return grid((*header, f"{SMALL:g} minus {LARGE:g}", "functional connectivity"), rows)
+    values, names = measured(run, *measure), variants(run)
+    columns = {brain_networks.BY_VARIANT[measure]: names}
+    for sigma in run.config["fields"]["sigmas"]:
+        columns[f"sigma {sigma:g}"] = [number(by_split(run, name, values, sigma).mean()) for name in names]
+    columns[f"{SMALL:g} minus {LARGE:g}"] = [signed(falls(run, name, measure)) for name in names]
+    levels = [pd.Series(connectivity(run, name, measure), dtype=float) for name in names]
+    return columns_table(columns | {"functional connectivity": [number(level.mean()) for level in levels]})
 
 
 def beyond_chance(run: Run, measure: Measure, null: str, sigma: float) -> tuple[int, int]:

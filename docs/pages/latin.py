@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import tables
 from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, of, significant
-from templating import directions, effect, grid, number, signed, spread
+from templating import columns_table, directions, effect, grid, number, signed, spread
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
@@ -65,10 +65,10 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for split, words in (("train", "training"), ("ood", "held-out"))
         for level in ("0", "0.2")
     }
-    noise_rows = [
-        (f"{sigma:g}", *(spread(interval(at_sigma(run, values, sigma))) for values in noisy.values()))
-        for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
-    ]
+    sigmas = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
+    noise_columns = {
+        name: [spread(interval(at_sigma(run, values, sigma))) for sigma in sigmas] for name, values in noisy.items()
+    }
     return {
         "table": curve_table(table),
         "sigmas": len(table),
@@ -89,7 +89,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "largest_change": change.abs().max().max(),
         "rested": rows["rested_epoch"],
         "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
-        "noise_table": grid(("sigma", *noisy), noise_rows),
+        "noise_table": columns_table({"sigma": map("{:g}".format, sigmas)} | noise_columns),
         "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
         "noise_held_out": tables.gap(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
     }
@@ -121,7 +121,7 @@ def curve_table(table: pd.DataFrame) -> str:
         "in standard errors": (table["gap"] / table["error"]).abs().map("{:.1f}".format),
         "stopped at epoch (median)": table["stopped"].map("{:.0f}".format),
     }
-    return grid(list(columns), zip(*columns.values(), strict=True))
+    return columns_table(columns)
 
 
 def by_chance(run: Run) -> Interval:
@@ -231,16 +231,11 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     by_kind = {kind: {sigma: of(run, right, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
     named = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
     effects = {name: values[0.2] - values[2.0] for name, values in named.items()}
-    rows = [
-        (
-            f"{sigma:g}",
-            *(spread(interval(values[sigma])) for values in by_kind.values()),
-            signed(interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]), 3),
-        )
-        for sigma in sigmas
-    ]
+    columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
+    columns |= {kind: [spread(interval(values[sigma])) for sigma in sigmas] for kind, values in by_kind.items()}
+    gaps = [interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]) for sigma in sigmas]
     return {
-        "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
+        "table": columns_table(columns | {"learned minus frozen": [signed(gap, 3) for gap in gaps]}),
         "effect_of_sigma": {name: interval(values) for name, values in effects.items()},
         "larger_effect": interval(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: interval(named[name][0.2] - named[name][0.01]) for name in ("learned", "input")},
@@ -346,11 +341,8 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare the claims on the published puzzles with those on puzzles that we generated."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
-    rows = [
-        (id, effect(one), effect(drawn[id]), f"{direction_text(one)}; {direction_text(drawn[id])}")
-        for id, one in published.items()
-        if math.isfinite(one.found.mean)
-    ]
+    pairs = {id: (one, drawn[id]) for id, one in published.items() if math.isfinite(one.found.mean)}
+    rows = [(id, *map(effect, pair), "; ".join(map(direction_text, pair))) for id, pair in pairs.items()]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]
     return {

@@ -117,6 +117,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
+def columns_table(columns: Mapping[str, Iterable[str]]) -> str:
+    """Return a table in Markdown from its columns, by their headers."""
+    return grid(list(columns), zip(*columns.values(), strict=True))
+
+
 def picture(run: str, name: str, title: str, caller: Callable[[], str]) -> str:
     """Return Markdown of a figure of a run; the text of the call block is its caption."""
     return f"![{title}](images/{run}-{name}.png)\n\n*{title}. {one_line(caller())}*"

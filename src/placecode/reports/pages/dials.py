@@ -7,6 +7,7 @@ are read from a finished run: measures from all members, matrices and maps from 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +18,16 @@ import pandas as pd
 
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
-from placecode.analysis.stats import interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments import study_of
-from placecode.experiments.reading import swept
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import measured, swept
 from placecode.models.member import AUXILIARY, TAKEN
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
+SHARES = (CHANNELS, REGIONS, CELLS, "accuracy")
 """Axes of measures that are shares, from 0 to 1."""
 MEASURED = {
     ("neighbor_agreement", "labels"): ("nearest channel in the PE is of the same group", CHANNELS),
@@ -52,10 +55,8 @@ def dial_of(run: Run, metric: str) -> Dial | None:
     stops = []
     for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
         rows = members[members["sigma"] == sigma]
-        values: dict[str, Interval] = {
-            name: _bounded(interval(rows["member"].map(by_member).dropna().to_numpy()), axis)
-            for name, (axis, by_member) in measures.items()
-        }
+        values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
+        values |= {name: clipped(values[name]) for name, (axis, _) in measures.items() if axis in SHARES}
         stops.append(Stop(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
     names, groups, group_names = named_channels(run, members)
     if groups is None and means[0] is not None:
@@ -71,10 +72,10 @@ def channels_of(run: Run) -> Channels | None:
     Returns None if no PE was stored or the tokens have no names.
     """
     members = turned_members(run)
-    stored = _stored(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
-    names, groups, group_names = named_channels(run, members) if len(stored) else ([], None, [])
-    if not names or not _task(run, members).get("names"):
+    stored = _stored(run, members[members["sigma"] == members["sigma"].min()])
+    if stored.empty or not _task(run, members).get("names"):
         return None
+    names, groups, group_names = named_channels(run, members)
     similar = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
     mean = np.mean(similar, axis=0)
     if groups is None:
@@ -86,15 +87,8 @@ def channels_of(run: Run) -> Channels | None:
         seeds=len(similar),
         neighbors=NEIGHBORS,
     )
-    return Channels(
-        names,
-        arrange(mean, 2),
-        arrange(mean, 3),
-        groups,
-        group_names,
-        neighbors=_nearest(similar, mean),
-        note=note,
-    )
+    flat, solid = arrange(mean, 2), arrange(mean, 3)
+    return Channels(names, flat, solid, groups, group_names, neighbors=_nearest(similar, mean), note=note)
 
 
 def turned_members(run: Run) -> pd.DataFrame:
@@ -192,12 +186,10 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
     """
     previous: Array | None = None
     for mean in means:
-        if mean is None:
-            yield None
-            continue
-        places = arrange(mean)
-        previous = places if previous is None else geometry.turned(places, previous)
-        yield previous
+        if mean is not None:
+            places = arrange(mean)
+            previous = places if previous is None else geometry.turned(places, previous)
+        yield None if mean is None else previous
 
 
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
@@ -207,21 +199,20 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
     not be pooled, it is shown for each condition, on the splits that were not trained on.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
-    rows = rows[rows["member"].isin(members["member"])]
+    rows = rows[rows["member"].isin(members["member"])].set_index("member")
     pooled = (rows["condition"] == "all").any()
     rows = rows[rows["condition"] == "all"] if pooled else rows[rows["split"] != "train"]
     found: dict[str, tuple[str, pd.Series]] = {}
     axis = "error (mse)" if metric == "mse" else metric
     for (split, condition), values in rows.groupby(["split", "condition"], sort=False):
         name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
-        found[name] = (axis, values.set_index("member")["value"])
-    last = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
-    for (analysis, target), (words, axis) in MEASURED.items():
-        values = last[(last["analysis"] == analysis) & (last["target"] == target)]
-        values = values[values["member"].isin(members["member"])]
-        if values["value"].notna().any():
-            chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
-            found[f"{words}{chance}"] = (axis, values.set_index("member")["value"])
+        found[name] = (axis, values["value"])
+    for measure, (words, axis) in MEASURED.items():
+        with contextlib.suppress(NotInRun):
+            values = measured(run, *measure)
+            if values.reindex(members["member"]).notna().any():
+                chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
+                found[f"{words}{chance}"] = (axis, values)
     return found
 
 
@@ -232,12 +223,10 @@ def _by_chance(shape: Mapping[str, Any]) -> float:
     return float(shares.mean() / (len(places) - 1))
 
 
-def _bounded(found: Interval, axis: str) -> Interval:
-    """Return the interval, clipped to 0 and 1 if the axis is a share or an accuracy."""
-    if axis not in (CHANNELS, REGIONS, CELLS, "accuracy"):
-        return found
-    mean, low, high = found
-    return mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high
+def clipped(interval: Interval) -> Interval:
+    """Return the interval of a share, with bounds from 0 to 1."""
+    low, high = np.clip(interval[1:], 0.0, 1.0).tolist()
+    return Interval(interval.mean, low, high)
 
 
 def _note(run: Run, members: pd.DataFrame) -> str:
@@ -277,8 +266,6 @@ def _top(similar: Array, count: int) -> np.ndarray:
 
 
 Array = npt.NDArray[np.float64]
-Interval = tuple[float, float, float]
-"""Mean, lower and upper bound; a bound is NaN if there are too few values."""
 
 
 @dataclass(frozen=True)

@@ -102,16 +102,14 @@ def chance_of(run: Run) -> dict[Measure, float]:
 def _sigmas(run: Run, seen: Tables) -> list[Shown]:
     """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = seen.members, seen.name, measures_in(run)
-    drawn = []
+    drawn, best = {}, run.config["task"].get("best_mse")
     if measures:
-        structure = figures.structure_by_sigma(
+        drawn["structure"] = figures.structure_by_sigma(
             members, seen.analysis, run.baselines, name, measures, chance=chance_of(run), labels=SHOWN
         )
-        drawn.append(shown("masked.structure", structure))
-    best = run.config["task"].get("best_mse")
-    error = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
-    curves = figures.error_curves(members, seen.metrics, name)
-    return [*drawn, shown("masked.error", error), shown("masked.curves", curves)]
+    drawn["error"] = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
+    drawn["curves"] = figures.error_curves(members, seen.metrics, name)
+    return [shown(f"masked.{key}", figure) for key, figure in drawn.items()]
 
 
 def _similarities(run: Run) -> list[Shown]:
@@ -169,17 +167,8 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
 
 def _encodings(run: Run, seen: Tables) -> list[Shown]:
     """Draw structure and held-out error of each encoding."""
-    figure = figures.measure_by_name(
-        seen.members,
-        seen.analysis,
-        seen.metrics,
-        seen.name,
-        measures_in(run)[:1],
-        run.baselines,
-        chance_of(run),
-        SHOWN,
-    )
-    return [shown("masked.encodings", figure)]
+    tables, others = (seen.members, seen.analysis, seen.metrics), (run.baselines, chance_of(run), SHOWN)
+    return [shown("masked.encodings", figures.measure_by_name(*tables, seen.name, measures_in(run)[:1], *others))]
 
 
 def _settings(run: Run, seen: Tables) -> list[Shown]:
@@ -195,13 +184,11 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
     errors = errors.assign(condition=errors["condition"].map(titles))
     figure = figures.heatmap_by_settings(errors, seen.name, "down", "across", "held-out error", labels, "condition")
     drawn = [shown("masked.errors", figure)]
+    last = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
     for measure in measures_in(run)[:1]:
-        rows = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
-        rows = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
+        rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
         table = _finished(rows[["member", "value"]].merge(members, on="member"))
-        figure = figures.heatmap_by_settings(
-            table, seen.name, "down", "across", SHOWN[measure], {"across": across, "down": ""}
-        )
+        figure = figures.heatmap_by_settings(table, seen.name, "down", "across", SHOWN[measure], labels)
         drawn.append(shown("masked.structure-by-setting", figure, name="structure", measure=SHOWN[measure]))
     return drawn
 
