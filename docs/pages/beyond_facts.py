@@ -39,9 +39,7 @@ Kinds = Mapping[str, Mapping[str, Any]]
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
     """Return, for each kind of member, the means of `values` over seeds at each of SIGMAS."""
-    return {
-        name: [where(run, values, [sigma], **columns).mean() for sigma in SIGMAS] for name, columns in kinds.items()
-    }
+    return {name: [where(run, values, [s], **columns).mean() for s in SIGMAS] for name, columns in kinds.items()}
 
 
 def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3) -> str:
@@ -301,11 +299,11 @@ def gain(run: Run) -> Facts:
         "rows": [
             columns
             | {
-                name: where(run, values, None, **columns).mean()
-                for name, values in (("moved", moved), ("known", known))
+                "moved": where(run, moved, None, **columns).mean(),
+                "known": where(run, known, None, **columns).mean(),
+                "held_out": of(run, None, **columns).mean(),
+                "worth": [interval(worth(run, columns, large)) for large in (1.0, 2.0)],
             }
-            | {"held_out": of(run, None, **columns).mean()}
-            | {"worth": [interval(worth(run, columns, large)) for large in (1.0, 2.0)]}
             for columns in shown
         ],
         "lazy_worth": [interval(worth(run, lazy, large)) for large in (1.0, 2.0)],

@@ -134,9 +134,8 @@ def by_chance(run: Run) -> Interval:
     seeds = values.shape[1]
     deviations = (values - values.mean(axis=1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))
     rng = np.random.default_rng(0)
-    one, other = (
-        deviations[:, rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS))].mean(axis=2) for _ in range(2)
-    )  # (sigmas, draws)
+    drawn = (rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS)) for _ in range(2))
+    one, other = (deviations[:, index].mean(axis=2) for index in drawn)  # (sigmas, draws)
     gap = np.abs(one - other).mean(axis=0)
     low, high = np.quantile(gap, [0.025, 0.975])
     return Interval(float(gap.mean()), float(low), float(high))
@@ -190,12 +189,9 @@ def losses(run: Run) -> pd.DataFrame:
 
 def first_spikes(run: Run) -> pd.Series:
     """Return, by member, the epoch of the evaluation at which the loss had first risen again; -1 if it never did."""
-    epochs = {}
-    for member, values in losses(run).items():
-        low = (values < 1e-5).cummax()
-        risen = values.index[low.shift(fill_value=False) & (values > 1e-4)]
-        epochs[member] = int(risen[0]) if len(risen) else -1
-    return pd.Series(epochs)
+    table = losses(run)
+    risen = (table < 1e-5).cummax().shift(fill_value=False) & (table > 1e-4)
+    return risen.idxmax().where(risen.any(), -1)
 
 
 def after_rest(run: Run) -> pd.Series:
@@ -289,6 +285,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
     moved = (0.1, 0.2, 1.0)
+    shapes = {when: measured(run, "attention_correlation", "2d-fixed", when) for when in ("start", "end")}
     by_member = (run.members.set_index("member")["sigma"], accuracy(run))
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
@@ -302,10 +299,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
-        "shape_change": interval(
-            at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
-            - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
-        ),
+        "shape_change": interval(at_sigma(run, shapes["end"] - shapes["start"], 0.2)),
         "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
         "change": {sigma: tables.relative_change(run, sigma) for sigma in moved},
         "closed": {sigma: tables.gap_closed(run, sigma) for sigma in moved},
@@ -324,18 +318,16 @@ def significance(run: Run) -> dict[str, dict[str, set[str]]]:
     """
     questions = {"before": BEFORE, "after": AFTER, "beyond": BEYOND}
     return {
-        kind: {name: significant(run, question, of_attention) for name, question in questions.items()}
-        for kind, of_attention in (("pe", False), ("attention", True))
+        kind: {name: significant(run, question, kind == "attention") for name, question in questions.items()}
+        for kind in ("pe", "attention")
     }
 
 
 def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, float]]:
     """Return the mean of a measure of attention by sigma, before and after training."""
     times = {when: measured(run, analysis, target, when) for when in ("start", "end")}
-    return {
-        sigma: {when: at_sigma(run, values, sigma).mean() for when, values in times.items()}
-        for sigma in (0.1, 0.2, 2.0)
-    }
+    sigmas = (0.1, 0.2, 2.0)
+    return {s: {when: at_sigma(run, values, s).mean() for when, values in times.items()} for s in sigmas}
 
 
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:

@@ -78,10 +78,9 @@ def claims_table(findings: Findings) -> str:
     """Return a table of the findings that have an effect."""
     known = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
     claims = [finding.claim for finding in known]
-    notes = [f" ({finding.note})" if finding.note else "" for finding in known]
     columns = {
         "claim": [claim.id for claim in claims],
-        "statement": [claim.statement + note for claim, note in zip(claims, notes, strict=True)],
+        "statement": [each.claim.statement + (f" ({each.note})" if each.note else "") for each in known],
         "effect": [number(finding.found.mean) for finding in known],
         "95% interval": [bounds(finding.found) for finding in known],
         "margin": map(margin, claims),

@@ -72,7 +72,7 @@ def channels_of(run: Run) -> Channels | None:
     Returns None if no PE was stored or the tokens have no names.
     """
     members = turned_members(run)
-    stored = _stored(run, members[members["sigma"] == members["sigma"].min()])
+    stored = stored_members(run, members[members["sigma"] == members["sigma"].min()])
     if stored.empty or not _task(run, members).get("names"):
         return None
     names, groups, group_names = named_channels(run, members)
@@ -112,11 +112,10 @@ def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
 
     The PEs of all blocks are concatenated, and the similarity is averaged over the seeds with stored PEs.
     """
-    stored = _stored(run, members)["member"]
+    stored = stored_members(run, members)["member"]
     if stored.empty:
         return None
-    total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0)
-    return total
+    return np.asarray(np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0))
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
@@ -160,11 +159,9 @@ def _data(run: Run, members: pd.DataFrame) -> str:
     return study_of(run).data_in_words(data) if data else ""
 
 
-def _stored(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+def stored_members(run: Run, members: pd.DataFrame) -> pd.DataFrame:
     """Return the members whose PEs were stored."""
-    stored = [run.has_array(f"pe_end/{number}") for number in members["member"]]
-    rows: pd.DataFrame = members[np.array(stored, dtype=bool)]
-    return rows
+    return members[members["member"].map(lambda number: run.has_array(f"pe_end/{number}")).astype(bool)]
 
 
 def _pe(run: Run, number: int) -> Array:
@@ -232,7 +229,7 @@ def clipped(interval: Interval) -> Interval:
 def _note(run: Run, members: pd.DataFrame) -> str:
     """Return the caption of the slider, which says how many seeds and which data it shows."""
     seeds = members.groupby("sigma").size()
-    stored = _stored(run, members).groupby("sigma").size()
+    stored = stored_members(run, members).groupby("sigma").size()
     task = _task(run, members)
     _, note = wording.caption(
         "dial.note",

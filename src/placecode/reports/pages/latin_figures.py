@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -33,7 +35,7 @@ GEOMETRY = {
 }
 """Measures of the PE drawn before and after training, with their axis labels."""
 USUAL_SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Sigmas for which the figure of noise draws curves."""
+"""Sigmas for which the figure of noise draws curves, if the run has at least three of them; otherwise all."""
 
 
 def chance_of(run: Run) -> float:
@@ -150,12 +152,9 @@ def _geometry(run: Run) -> list[Shown]:
     """
     parts = []
     rows = swept(run)[["member", "sigma", "seed"]]
-    for analysis in GEOMETRY:
-        for moment in ("start", "end"):
-            try:
-                values = measured(run, analysis, "start" if analysis == "moved_relative" else "", moment)
-            except NotInRun:
-                continue
+    for analysis, moment in product(GEOMETRY, ("start", "end")):
+        with contextlib.suppress(NotInRun):
+            values = measured(run, analysis, "start" if analysis == "moved_relative" else "", moment)
             parts.append(rows.assign(measure=analysis, moment=moment, value=rows["member"].map(values)))
     if not parts:
         return []
@@ -182,16 +181,13 @@ def _behaviour(run: Run) -> list[Shown]:
     drawn = []
     rows = swept(run)[["member", "sigma", "seed"]]
     if len(levels) > 1:
-        few = rows[rows["sigma"].isin(_few_sigmas(run))]
-        table = pd.concat(
-            [
-                few.assign(split=split, level=level, value=few["member"].map(values))
-                for split in ("train", "ood")
-                for level in levels
-                for values in [measured(run, "noise_accuracy", f"{split} {level:g}")]
-            ],
-            ignore_index=True,
-        )
+        usual = rows[rows["sigma"].isin(USUAL_SIGMAS)]
+        few = usual if usual["sigma"].nunique() > 2 else rows
+        parts = []
+        for split, level in product(("train", "ood"), levels):
+            values = few["member"].map(measured(run, "noise_accuracy", f"{split} {level:g}"))
+            parts.append(few.assign(split=split, level=level, value=values))
+        table = pd.concat(parts, ignore_index=True)
         drawn.append(shown("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
     try:
         table = pd.concat([_condition(run, rows, name) for name in CLASSES], ignore_index=True)
@@ -199,13 +195,6 @@ def _behaviour(run: Run) -> list[Shown]:
         return drawn
     by_class = figures.conditions_by_sigma(table, run_name(run), chance_of(run))
     return [*drawn, shown("latin.classes", by_class), _errors(run)]
-
-
-def _few_sigmas(run: Run) -> list[float]:
-    """Return the usual sigmas in the run if there are at least three, else all sigmas of the run."""
-    sigmas = [float(sigma) for sigma in np.sort(swept(run)["sigma"].unique())]
-    usual = [sigma for sigma in sigmas if sigma in USUAL_SIGMAS]
-    return usual if len(usual) > 2 else sigmas
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:

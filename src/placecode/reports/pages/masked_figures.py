@@ -16,6 +16,7 @@ from placecode.models.member import AUXILIARY
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
 from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.dials import stored_members
 from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
 
@@ -120,7 +121,7 @@ def _similarities(run: Run) -> list[Shown]:
     """
     rows = run.members[(run.members["state"] == "done") & run.members["sigma"].notna()]
     rows = rows[rows["seed"] == rows["seed"].min()].sort_values("sigma")
-    rows = rows[[run.has_array(f"pe_end/{number}") for number in rows["member"]]]
+    rows = stored_members(run, rows)
     if rows.empty:
         return []
     seed = int(rows["seed"].iloc[0])
