@@ -1,7 +1,4 @@
-"""Compute the numbers and conditions of docs/beyond.md, with one function per study.
-
-The sentences are in templates/beyond. Each function returns a dictionary whose keys are the names in the templates.
-"""
+"""Compute the numbers and conditions of docs/beyond.md by their names in templates/beyond, a function per study."""
 
 from __future__ import annotations
 
@@ -64,11 +61,7 @@ def shared_part() -> float:
 
 
 def controls(claims: Findings) -> Facts:
-    """Return how the controls came out: manipulations of the PE that must do nothing.
-
-    All but one are certain to do nothing apart from rounding. The other one transplants the untrained PE of another
-    model.
-    """
+    """Return how the controls came out. All but one, a transplant, are certain to do nothing apart from rounding."""
     found = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
     certain = [id for id in found if id != "control-transplant-of-another"]
     exact = [id for id in certain if found[id].found.low == found[id].found.high == 0]

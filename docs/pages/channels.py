@@ -1,7 +1,4 @@
-"""Compute the numbers of the sections of docs/reproduction.md on networks and brains; the prose is in templates.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on networks and brains."""
 
 from __future__ import annotations
 
@@ -94,10 +91,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Return whether no baseline predicts better than the linear one, apart from rounding.
-
-    Differences are averaged over the worlds in which both were run.
-    """
+    """Return whether no baseline beats the linear one, apart from rounding, in the worlds where both were run."""
     rows = run.baselines
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
@@ -191,10 +185,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def preprocessing_table(run: Run, measure: Measure) -> str:
-    """Return a table of a measure by variant of the preprocessing.
-
-    Its columns are the sigmas, the difference between the small and the large sigma, and functional connectivity.
-    """
+    """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
     values, names = measured(run, *measure), variants(run)
     columns = {brain_networks.BY_VARIANT[measure]: names}
     for sigma in run.config["fields"]["sigmas"]:

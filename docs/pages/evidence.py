@@ -114,10 +114,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
-    """Return the fields that are needed to distinguish all settings.
-
-    Later fields are dropped if they follow from the others, as the weight decay follows from the optimizer.
-    """
+    """Return the fields that distinguish all settings, without those that follow from the others."""
     kept = list(varied)
     for name in reversed(varied):
         others = [other for other in kept if other != name]

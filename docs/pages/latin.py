@@ -1,7 +1,4 @@
-"""Compute the numbers of the sections of docs/reproduction.md on Latin squares; the prose is in templates.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on Latin squares."""
 
 from __future__ import annotations
 
@@ -195,10 +192,7 @@ def first_spikes(run: Run) -> pd.Series:
 
 
 def after_rest(run: Run) -> pd.Series:
-    """Return, by member, the change of accuracy after the training loss has been 0 for PAUSE epochs.
-
-    The value is NaN if the loss was never 0 for so long.
-    """
+    """Return, by member, the change of accuracy after a training loss of 0 for PAUSE epochs; NaN if it never was."""
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():

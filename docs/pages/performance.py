@@ -83,10 +83,7 @@ def compared(rows: Sequence[Row]) -> list[Row]:
 
 
 def lead(results: dict[str, Any]) -> dict[str, Any] | None:
-    """Compare placecode with the strongest peer at equal numbers of models, on the first GPU where both were measured.
-
-    Returns None if there is no such GPU.
-    """
+    """Compare placecode with the strongest peer on the first GPU where both were measured; None if there is none."""
     for result in results.values():
         rows = compared([row for row in result["rows"] if row["case"] == LEADING_CASE and row["device"] == "cuda"])
         peers = [row for row in rows if row["name"] == STRONGEST and row["ratio"] is not None]
@@ -213,10 +210,7 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def precision(root: Path, label: str, name: str) -> dict[str, Any]:
-    """Compare accuracy by sigma of the same seeds in another precision and in TF32.
-
-    "epochs" is None if one of the two was not run.
-    """
+    """Compare accuracy by sigma in another precision and in TF32; "epochs" is None if one of the two was not run."""
     about = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
     folders = [root / "results" / folder for folder in (IN_TF32, name)]
     if not all((folder / "config.json").is_file() for folder in folders):

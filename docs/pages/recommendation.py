@@ -1,8 +1,4 @@
-"""Write docs/recommend.md and its figure from the packaged evidence: python docs/pages/recommendation.py
-
-Run docs/pages/evidence.py first. The words are in docs/pages/templates/recommend*.md.j2; this module computes the
-numbers.
-"""
+"""Write docs/recommend.md and its figure: python docs/pages/recommendation.py, after docs/pages/evidence.py"""
 
 from __future__ import annotations
 

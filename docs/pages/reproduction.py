@@ -93,10 +93,7 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Return the table of claims of every run, and how many of the claims the run cannot test.
-
-    Runs that none of the claims are about are left out.
-    """
+    """Return the table of claims of every run that any claim is about, and how many of them the run cannot test."""
     return {
         "tables": [
             {

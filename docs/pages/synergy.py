@@ -1,7 +1,4 @@
-"""Compute the numbers of the sections of docs/reproduction.md on synergy: groups that correlations cannot detect.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on groups that correlations cannot detect."""
 
 from __future__ import annotations
 

@@ -98,11 +98,7 @@ class Curve:
         return {}
 
     def good(self, sigma: float) -> bool | None:
-        """Return whether a sigma is good, or None outside the studied range.
-
-        A good sigma lacks at most TOLERANCE of the gain, or at most IN_NOISE if it is not significantly worse than the
-        best one.
-        """
+        """Return whether a sigma is good (see TOLERANCE and IN_NOISE), or None outside the studied range."""
         lacks = self.lacks(sigma)
         return None if lacks is None else lacks.mean <= (TOLERANCE if lacks.low > 0 else IN_NOISE)
 

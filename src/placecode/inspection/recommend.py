@@ -128,10 +128,7 @@ class Recommendation:
         return self.vote.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
-        """Return the studied range (lowest, highest) of every size for which the model is far outside that range.
-
-        The result is empty if the recommendation is not an extrapolation.
-        """
+        """Return the studied range (lowest, highest) of every size for which the model is far outside that range."""
         ranges = {}
         for name, value in self.asked.sizes().items():
             values = [getattr(seen.setting, name) for seen in self.seen]

@@ -56,10 +56,7 @@ def over_sigma(run: Run) -> list[Shown]:
 
 
 def over_variants(run: Run) -> list[Shown]:
-    """Draw the measures of each variant of the preprocessing against sigma.
-
-    Return no figure if the run has no measure.
-    """
+    """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in DRAWN if _has(run, measure)]
@@ -92,10 +89,7 @@ def _has(run: Run, measure: Measure) -> bool:
 
 
 def sentences_on_networks(run: Run) -> list[str]:
-    """Return sentences on known networks in the PEs of the smallest and largest sigma, and in functional connectivity.
-
-    The list is empty if the run has no known networks or no sigma.
-    """
+    """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
     known = partitions_in(run)
     sigmas = sorted(done(run)["sigma"].dropna().unique())
     if not known or not sigmas:

@@ -1,7 +1,4 @@
-"""Figures and sentences of lst-causal, which tests whether the PE is a cause of generalization or a by-product.
-
-The sentences are in templates/lst-causal.j2.
-"""
+"""The page of lst-causal, which tests whether the PE is a cause of generalization or a by-product."""
 
 from __future__ import annotations
 

@@ -67,10 +67,7 @@ def dial_of(run: Run, metric: str) -> Dial | None:
 
 
 def channels_of(run: Run) -> Channels | None:
-    """Return the map of the channels at the smallest sigma, and each channel's nearest ones in the mean over seeds.
-
-    Returns None if no PE was stored or the tokens have no names.
-    """
+    """Return the map of the channels at the smallest sigma; None if no PE was stored or the tokens have no names."""
     members = turned_members(run)
     stored = stored_members(run, members[members["sigma"] == members["sigma"].min()])
     if stored.empty or not _task(run, members).get("names"):
@@ -108,10 +105,7 @@ def turned_members(run: Run) -> pd.DataFrame:
 
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
-    """Return the cosine similarity of the channels' centred PEs (n, n), or None if none of the PEs was stored.
-
-    The PEs of all blocks are concatenated, and the similarity is averaged over the seeds with stored PEs.
-    """
+    """Return the mean over seeds of the cosine similarity of the channels' PEs (n, n); None if no PE was stored."""
     stored = stored_members(run, members)["member"]
     if stored.empty:
         return None
@@ -267,10 +261,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stop:
-    """One position of the sigma slider: what the report shows at this sigma.
-
-    Fields are None if they were not stored.
-    """
+    """One position of the sigma slider: what the report shows at this sigma. What was not stored is None."""
 
     label: str
     sigma: float

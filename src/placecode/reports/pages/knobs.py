@@ -72,10 +72,7 @@ class KnobPage(Page):
 
 
 class SweptPage(KnobPage):
-    """The page of a study on Latin squares with further settings varied by `--sweep`.
-
-    It shows accuracy against sigma, with a line for each combination of the settings.
-    """
+    """The page of a study on Latin squares with `--sweep`: a line for each combination of its settings."""
 
     study: LatinStudy  # type: ignore[assignment]
 
@@ -105,10 +102,7 @@ def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
-    """Return the accuracy of guessing in each panel.
-
-    It differs between grid sizes, which have different numbers of symbols.
-    """
+    """Return the accuracy of guessing in each panel; it differs between grid sizes."""
     pairs = zip(lines["panel"], lines["data"], strict=True)
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
@@ -144,10 +138,7 @@ def _name(panel: str, line: str) -> str:
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return how much the mean accuracy of each setting (a line at a sigma) changed over the last quarter of training.
-
-    2d-fixed models, which have no sigma, are added as further settings.
-    """
+    """Return the change of mean accuracy in the last quarter of training, by line and sigma, and of 2d-fixed."""
     drawn, finished = once(lines), done(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
     table = pd.concat([drawn, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else drawn

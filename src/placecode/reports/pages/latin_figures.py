@@ -47,11 +47,7 @@ def chance_of(run: Run) -> float:
 
 
 def of_sigmas(run: Run) -> list[Shown]:
-    """Return the figures of lst-sigma.
-
-    The first are accuracy and learning curves. If the run has members of the sweep, further ones show relations to
-    accuracy, PEs, attention and behaviour.
-    """
+    """Return the figures of lst-sigma; a run without members of the sweep has only accuracy and learning curves."""
     name, chance, members = run_name(run), chance_of(run), members_of(run)
     labels = members["label"].where(~in_sweep(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
@@ -68,11 +64,7 @@ def of_sigmas(run: Run) -> list[Shown]:
 
 
 def _published(run: Run) -> list[Shown]:
-    """Draw our accuracies beside the authors' if the run follows their protocol.
-
-    That is the paper's scale, with learned PEs on their puzzles. Return no figure if the run does not, or has fewer
-    than three of their sigmas.
-    """
+    """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
     fields, rows = run.config["fields"], swept(run)
     theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not theirs or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
@@ -82,10 +74,7 @@ def _published(run: Run) -> list[Shown]:
 
 
 def _relations(run: Run) -> list[Shown]:
-    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma.
-
-    Return no figure if the run does not have the measures.
-    """
+    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma, if the run has them."""
     table = predictors.relations(run)
     if table is None:
         return []
@@ -146,10 +135,7 @@ def _token_maps(
 
 
 def _geometry(run: Run) -> list[Shown]:
-    """Draw size, effective dimension and movement of the PEs by sigma.
-
-    Return no figure if the run measured none of them.
-    """
+    """Draw size, effective dimension and movement of the PEs by sigma, if the run measured any of them."""
     parts = []
     rows = swept(run)[["member", "sigma", "seed"]]
     for analysis, moment in product(GEOMETRY, ("start", "end")):

@@ -173,10 +173,7 @@ def _encodings(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _settings(run: Run, seen: Tables) -> list[Shown]:
-    """Draw heat maps of held-out error and structure, with sigma across and the other settings down.
-
-    If the run has a single sigma, the last of the other settings is across.
-    """
+    """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
     members, across = _laid_out(seen.members)
     labels = {"across": across, "down": "", "condition": ""}
     last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
@@ -204,8 +201,5 @@ def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _finished(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the values of diverged members set to NaN.
-
-    Their rows stay, so that heat maps show the gaps.
-    """
+    """Return the table with NaN as the values of diverged members, so that heat maps show the gaps."""
     return table.assign(value=table["value"].where(table["state"] == "done"))

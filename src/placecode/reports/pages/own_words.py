@@ -157,10 +157,7 @@ def _linear_predictors_miss(found: Found, errors: pd.Series) -> bool:
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return, for each score that our method and another one have, the best methods and the values of the rest.
-
-    Several methods are best if their values are equal as they are shown.
-    """
+    """Return, for each score that ours and another method have, the best methods (as shown) and the others."""
     ranking = []
     for score, (best_of, shape) in RANKED.items():
         known = scores[score].dropna()

@@ -18,10 +18,7 @@ MOST_SIGMAS = 4
 
 
 def as_pictures(run: Run) -> list[Shown]:
-    """Draw a picture on the learned map of each sigma, the largest first, and on the map of plain correlation.
-
-    Return no figure if no PE was stored.
-    """
+    """Draw a picture on the learned map of each sigma and on that of plain correlation, if PEs were stored."""
     members = stored_members(run, swept(run))
     if members.empty:
         return []
