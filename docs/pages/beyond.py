@@ -15,10 +15,11 @@ from tables import Findings, claims_table, findings_of, made
 from templating import render_blocks, render_page
 
 from placecode.experiments import study_of
-from placecode.experiments.latin.knobs import KnobStudy
 from placecode.reports import figures
-from placecode.reports.pages import causal, knobs
+from placecode.reports.pages import knobs
 from placecode.reports.pages.base import Shown
+from placecode.reports.pages.registry import page_of
+from placecode.reports.wording import sentences
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
@@ -58,15 +59,14 @@ def page() -> str:
 
 def section(name: str, run: Run) -> dict[str, Any]:
     """Return the template's entry for one study: its words, figure, claims and unsettled curves."""
-    study, claims = study_of(run), findings_of(run)
-    assert isinstance(study, KnobStudy)
+    claims, settling = findings_of(run), knobs.settling(run, study_of(run).lines(run), most=len(run.members))
     return {
         "name": name,
         "words": words(name, run, claims),
-        "figure": figure_of(name, run),
+        "figure": figure_of(run),
         "claims": claims_table(claims),
         "not_in_run": [finding for finding in claims.values() if finding.note],
-        "unsettled": " ".join(knobs.unsettled_words(run, study.lines(run), most=len(run.members))),
+        "unsettled": " ".join(sentences("settled", **settling)),
     }
 
 
@@ -87,14 +87,9 @@ def words(name: str, run: Run, claims: Findings) -> Any:
     )
 
 
-def figure_of(name: str, run: Run) -> Shown:
-    """Return the figure in the section of a study."""
-    study = study_of(run)
-    assert isinstance(study, KnobStudy)
-    if name == "lst-causal":
-        return causal.causes_figure(run, study.lines(run), study.findings(run))
-    levels = knobs.levels_of(run, study.reference_lines(run))
-    return knobs.accuracy_figure(run, study.lines(run), study.knob, levels)
+def figure_of(run: Run) -> Shown:
+    """Return the figure in the section of a study: the first of its report."""
+    return page_of(study_of(run), run).figures()[0]
 
 
 def how_made(run: Run) -> dict[str, Any]:
@@ -106,7 +101,7 @@ def how_made(run: Run) -> dict[str, Any]:
 def draw() -> None:
     """Draw the figures of the page into docs/images."""
     for name in FACTS:
-        figure = figure_of(name, Run(ROOT / "results" / name))
+        figure = figure_of(Run(ROOT / "results" / name))
         figures.save(figure.figure, ROOT / "docs" / "images" / f"beyond-{name}-{figure.name}.png")
 
 

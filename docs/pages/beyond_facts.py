@@ -1,7 +1,4 @@
-"""Compute the numbers and conditions of docs/beyond.md, with one function per study.
-
-The sentences are in templates/beyond. Each function returns a dictionary whose keys are the names in the templates.
-"""
+"""Compute the numbers and conditions of docs/beyond.md by their names in templates/beyond, a function per study."""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from tables import Findings, findings_of
-from templating import directions, grid, mean
+from templating import directions, grid
 
+from placecode.analysis.stats import interval
 from placecode.encodings import sinusoid
 from placecode.experiments.claims import FAILS, HOLDS
 from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
@@ -38,9 +36,7 @@ Kinds = Mapping[str, Mapping[str, Any]]
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
     """Return, for each kind of member, the means of `values` over seeds at each of SIGMAS."""
-    return {
-        name: [where(run, values, [sigma], **columns).mean() for sigma in SIGMAS] for name, columns in kinds.items()
-    }
+    return {name: [where(run, values, [s], **columns).mean() for s in SIGMAS] for name, columns in kinds.items()}
 
 
 def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3) -> str:
@@ -65,11 +61,7 @@ def shared_part() -> float:
 
 
 def controls(claims: Findings) -> Facts:
-    """Return how the controls came out: manipulations of the PE that must do nothing.
-
-    All but one are certain to do nothing apart from rounding. The other one transplants the untrained PE of another
-    model.
-    """
+    """Return how the controls came out. All but one, a transplant, are certain to do nothing apart from rounding."""
     found = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
     certain = [id for id in found if id != "control-transplant-of-another"]
     exact = [id for id in certain if found[id].found.low == found[id].found.high == 0]
@@ -118,12 +110,12 @@ def optimizer(run: Run) -> Facts:
         "sgd": sgd,
     }
     return {
-        "dip": {sigma: mean(of(run, [0.2], **adam) - of(run, [sigma], **adam)) for sigma in TINY},
+        "dip": {sigma: interval(of(run, [0.2], **adam) - of(run, [sigma], **adam)) for sigma in TINY},
         "pilot_rates": list(pilot["learning_rate"]),
         "pilot_learned": learned,
         "lowest": min(float(of(run, [sigma], **best).mean()) for sigma in run.config["fields"]["sigmas"]),
-        "worth": {rate: mean(worth(run, {**best, "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03)},
-        "at_two": {rate: mean(of(large, [2.0], **{**best, "learning_rate": rate})) for rate in learned},
+        "worth": {rate: interval(worth(run, {**best, "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03)},
+        "at_two": {rate: interval(of(large, [2.0], **{**best, "learning_rate": rate})) for rate in learned},
         "training_at_two": where(large, accuracy(large, "train"), [2.0], **best).mean(),
         "shown_sigmas": shown,
         "rsa": {key: [where(run, rsa, [s], **columns).mean() for s in shown] for key, columns in kinds.items()},
@@ -142,7 +134,7 @@ def depth(run: Run) -> Facts:
     return {
         "training": training,
         "unfitted": [layers for layers, value in training.items() if value <= FITTED],
-        "worth": {layers: mean(worth(run, {"layers": layers})) for layers in depths},
+        "worth": {layers: interval(worth(run, {"layers": layers})) for layers in depths},
         "at_one": between({"layers": 6}, {"layers": 2}, [1.0], run),
         "means": means(run, {str(layers): {"layers": layers} for layers in depths}, accuracy(run)),
     }
@@ -155,18 +147,18 @@ def width(run: Run) -> Facts:
     training = {width: where(run, known, [2.0], width=width).mean() for width in widths}
     return {
         "most_behind": max(best[width] - of(run, [0.2], width=width).mean() for width in widths),
-        "over_one": {width: mean(worth(run, {"width": width}, 1.0)) for width in widths},
+        "over_one": {width: interval(worth(run, {"width": width}, 1.0)) for width in widths},
         "narrow_unsettled": unsettled(run, SIGMAS[:4], width=32),
         "training_at_two": training,
         "fitted_at_two": [width for width, value in training.items() if value > FITTED],
-        "highest_bound_at_two": max(mean(of(run, [2.0], width=width)).low for width in widths),
+        "highest_bound_at_two": max(interval(of(run, [2.0], width=width)).low for width in widths),
         "means": means(run, {str(width): {"width": width} for width in widths}, accuracy(run)),
     }
 
 
 def placement(run: Run) -> Facts:
     """Compute how much a small sigma gains if the PE is added in every block, and if only at the input."""
-    return {"worth": {name: mean(worth(run, {"placement": name})) for name in ("every", "input")}}
+    return {"worth": {name: interval(worth(run, {"placement": name})) for name in ("every", "input")}}
 
 
 # -------------------------------------------------------------------------------------------------- puzzles and grids
@@ -176,10 +168,10 @@ def data(run: Run) -> Facts:
     """Compute accuracy by number of training puzzles."""
     counts, alike, known = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
     kinds = {f"{count:,}": {"data": f"puzzles={count}"} for count in counts}
-    few = [mean(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
+    few = [interval(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
     return {
-        "some": mean(worth(run, kinds["4,000"])),
-        "alike": mean(where(run, alike, [0.2], **kinds["500"]) - where(run, alike, [2.0], **kinds["500"])),
+        "some": interval(worth(run, kinds["4,000"])),
+        "alike": interval(where(run, alike, [0.2], **kinds["500"]) - where(run, alike, [2.0], **kinds["500"])),
         "few_are_near_chance": all(each.low < 0.3 and each.high < 0.35 for each in few),
         "least_training": min(where(run, known, [0.2], **columns).mean() for columns in kinds.values()),
         "means": means(run, kinds, accuracy(run)),
@@ -196,7 +188,7 @@ def size(run: Run) -> Facts:
     kinds = {"small": small, "fresh": fresh, "resized": resized, "shuffled": shuffled}
     parts = run.config["task"]["parts"]
     return {
-        "worth_small": mean(worth(run, small)),
+        "worth_small": interval(worth(run, small)),
         "smallest": between(resized, fresh, [0.1], run),
         "others": between(resized, fresh, [0.2, 0.5], run),
         "best": [max(of(run, [sigma], **columns).mean() for sigma in SIGMAS) for columns in (resized, fresh)],
@@ -240,8 +232,8 @@ def decay(run: Run) -> Facts:
         "collapsed_small": collapsed(run, sigma=0.2, **kinds["all 3"]),
         "smallest": where(run, measured(run, "norm", ""), [0.2], **alone).mean(),
         "all_done": (run.members["state"] == "done").all(),
-        "map_with": mean(where(run, rsa, SIGMAS[:4], **alone)),
-        "map_without": mean(where(run, rsa, SIGMAS[:4], **none)),
+        "map_with": interval(where(run, rsa, SIGMAS[:4], **alone)),
+        "map_without": interval(where(run, rsa, SIGMAS[:4], **none)),
         "mild_rsa": [where(run, rsa, [sigma], **kinds["pe 1"]).mean() for sigma in SIGMAS[:4]],
         "added": {sigma: between(alone, none, [sigma], run) for sigma in (0.5, 1.0)},
         "large_sigmas_unsettled": unsettled(run, [1.0, 2.0], **alone),
@@ -269,9 +261,9 @@ def decay_on_fresh_seeds() -> Facts:
         "lowest_fixed": ends.sort_values().iloc[:2].tolist(),
         "lowest_fixed_training": training.min(),
         "same_seed_is_lowest": training.idxmin() == ends.idxmin(),
-        "gap_without_lowest": mean(optimizer_claims.gap_to_truth(run, 1.0).drop(ends.idxmin())),
+        "gap_without_lowest": interval(optimizer_claims.gap_to_truth(run, 1.0).drop(ends.idxmin())),
         "fresh_rsa_with": rsa_with,
-        "fresh_rsa_without": mean(rsa_without),
+        "fresh_rsa_without": interval(rsa_without),
     }
 
 
@@ -288,7 +280,7 @@ def gain(run: Run) -> Facts:
     of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
     values = of_rich["member"].map(accuracy(run)).round(6)
     return small_models_by_gain() | {
-        "further": mean(where(run, moved, None, **usual[0]) - where(run, moved, None, **usual[-1])),
+        "further": interval(where(run, moved, None, **usual[0]) - where(run, moved, None, **usual[-1])),
         "at_two": [of(run, [2.0], **columns).mean() for columns in usual],
         "least_training": min(where(run, known, [s], **columns).mean() for columns in usual for s in SIGMAS),
         "rich_training": max(where(run, known, [sigma], **rich).mean() for sigma in SIGMAS),
@@ -300,15 +292,15 @@ def gain(run: Run) -> Facts:
         "rows": [
             columns
             | {
-                name: where(run, values, None, **columns).mean()
-                for name, values in (("moved", moved), ("known", known))
+                "moved": where(run, moved, None, **columns).mean(),
+                "known": where(run, known, None, **columns).mean(),
+                "held_out": of(run, None, **columns).mean(),
+                "worth": [interval(worth(run, columns, large)) for large in (1.0, 2.0)],
             }
-            | {"held_out": of(run, None, **columns).mean()}
-            | {"worth": [mean(worth(run, columns, large)) for large in (1.0, 2.0)]}
             for columns in shown
         ],
-        "lazy_worth": [mean(worth(run, lazy, large)) for large in (1.0, 2.0)],
-        "usual_worth": [mean(worth(run, plain, large)) for large in (1.0, 2.0)],
+        "lazy_worth": [interval(worth(run, lazy, large)) for large in (1.0, 2.0)],
+        "usual_worth": [interval(worth(run, plain, large)) for large in (1.0, 2.0)],
         "lazy_training_at_one": where(run, known, [1.0], **lazy).mean(),
     }
 
@@ -321,11 +313,11 @@ def small_models_by_gain() -> Facts:
     with_gain, with_rate = of(run, [0.2], **by_gain), of(rates, [0.2], **small)
     usual = of(run, [0.2], **gained(1.0, False, run))
     return {
-        "quick_with_gain": mean(with_gain),
-        "quick_with_rate": mean(with_rate),
-        "quick_usual": mean(usual),
-        "quick_difference": mean(with_gain - with_rate),
-        "quick_usual_ahead": mean(usual - with_gain),
+        "quick_with_gain": interval(with_gain),
+        "quick_with_rate": interval(with_rate),
+        "quick_usual": interval(usual),
+        "quick_difference": interval(with_gain - with_rate),
+        "quick_usual_ahead": interval(usual - with_gain),
         "quick_training": where(run, known, [0.2], **by_gain).mean(),
         "quick_too_large": where(run, known, [0.2], **gained(0.3, True, run)).mean(),
         "quick_too_large_alone": where(rates, accuracy(rates, "train"), [0.2], **large).mean(),
@@ -342,7 +334,7 @@ def rounding(runs: Mapping[str, Run]) -> Facts:
     heads, causal_run = runs["lst-heads"], runs["lst-causal"]
     sigmas, by_kind = heads.config["fields"]["sigmas"], causal_effects.of
     by_sgd = {"optimizer": "sgd", "learning_rate": causal_run.config["fields"]["sgd_rate"]}
-    gaps = {sigma: mean(of(heads, [sigma], heads=1) - by_kind(causal_run, "learned", [sigma])) for sigma in sigmas}
+    gaps = {sigma: interval(of(heads, [sigma], heads=1) - by_kind(causal_run, "learned", [sigma])) for sigma in sigmas}
     sgd_gaps = [
         float((of(runs["lst-optimizer"], [s], **by_sgd) - by_kind(causal_run, "learned, by SGD", [s])).mean())
         for s in sigmas

@@ -1,16 +1,14 @@
-"""Compute the numbers of the sections of docs/reproduction.md on what affects the error on channels.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on what affects the error on channels."""
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pandas as pd
 import tables
 from synergy import by, models, tally, tally_table
-from tables import Findings, Measure, Numbers, Runs, at, by_seed, by_world, change, gap, gap_by_seed, minus_linear
+from tables import Findings, Measure, Numbers, Runs, at, by_world, change, gap, gap_by_seed, minus_linear, of
 from templating import grid, number
 
 from placecode.analysis.stats import Interval
@@ -26,7 +24,8 @@ ENCODINGS = {
     "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
 }
 """Runs with all encodings, the condition they are trained with, and the measure of structure of their PEs."""
-LEARNED = "learned, sigma 0.2"
+LEARNED, LEARNED_LARGE = f"learned, {SIGMA} 0.2", f"learned, {SIGMA} 1"
+RANDOM, RANDOM_LARGE = f"random, {SIGMA} 0.2", f"random, {SIGMA} 1"
 WITHOUT_POSITION = ("NoPE", "alibi", "NoPE with a causal mask")
 """Encodings that add no position to a token: NoPE, ALiBi, and NoPE with a causal mask."""
 SHARES = (0.15, 0.5, 0.75, 0.9)
@@ -41,100 +40,81 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     minus = {what: partial(minus_encoding, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
-    frozen_small = by_seed(of_name(syn, "random, sigma 0.2"), errors)
+    frozen_small = of(syn, errors, name=RANDOM)
     query = "encoding == 'learned' and sigma == 0.2 and seed < 5"
     return {
         "table": encodings_table(runs),
         "without_position": WITHOUT_POSITION,
-        "frozen_minus_learned": {
-            what: difference("random, sigma 1", "learned, sigma 1") for what, difference in minus.items()
-        },
-        "large_minus_small": {what: minus[what]("learned, sigma 1", LEARNED) for what in ("network", "brain")},
+        "frozen_minus_learned": {what: difference(RANDOM_LARGE, LEARNED_LARGE) for what, difference in minus.items()},
+        "large_minus_small": {what: minus[what](LEARNED_LARGE, LEARNED) for what in ("network", "brain")},
         "behind": {
             what: {name: difference(name, LEARNED) for name in ("relative", "rotary")}
             for what, difference in minus.items()
         },
         "without_position_minus_learned": [each(name, LEARNED) for each in minus.values() for name in WITHOUT_POSITION],
         "without_position_near_mean": all(
-            over(runs[run], by_seed(of_name(runs[run], name), error(runs[run], share))).mean > 0.95
+            over(runs[run], of(runs[run], error(runs[run], share), name=name)).mean > 0.95
             for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
             for name in WITHOUT_POSITION
         ),
-        "random_large_minus_small": minus["synergy"]("random, sigma 1", "random, sigma 0.2"),
-        "random_minus_learned": minus["synergy"]("random, sigma 0.2", LEARNED),
-        "fixed": over(syn, by_seed(of_name(syn, "1d-fixed"), errors)).mean,
-        "random_near": over(syn, by_seed(of_name(syn, "random, sigma 0.2"), measured(syn, *NEIGHBOURS))).mean,
+        "random_large_minus_small": minus["synergy"](RANDOM_LARGE, RANDOM),
+        "random_minus_learned": minus["synergy"](RANDOM, LEARNED),
+        "fixed": over(syn, of(syn, errors, name="1d-fixed")).mean,
+        "random_near": over(syn, of(syn, measured(syn, *NEIGHBOURS), name=RANDOM)).mean,
         "in_sweep": tally(models(sweep).query(query)),
         "here": tally(models(syn).query(query)),
         "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
         "random_minus_sweep": over(syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()),
-        "fixed_mirrors": over(brain, by_seed(of_name(brain, "1d-fixed"), measured(brain, *MIRROR))).mean,
+        "fixed_mirrors": over(brain, of(brain, measured(brain, *MIRROR), name="1d-fixed")).mean,
     }
 
 
 def encodings_table(runs: Runs) -> str:
     """Return a table of all encodings: mean error and structure on networks, brains and synergy."""
-    names = dict.fromkeys(name for run, _, _ in ENCODINGS.values() for name in with_names(runs[run])["name"])
-    rows = []
-    for name in sorted(names, key=lambda name: not name.startswith("learned")):
-        cells = []
-        for run, share, measure in ENCODINGS.values():
-            members = of_name(runs[run], name)["member"]
-            for values in (error(runs[run], share), measured(runs[run], *measure)):
-                known = members.map(values).dropna()
-                cells.append(number(known.mean()) if len(known) else "")
-        rows.append((name, *cells))
+    names = dict.fromkeys(name for run, _, _ in ENCODINGS.values() for name in named(done(runs[run]))["name"])
+    columns = [
+        (run, values)
+        for run, share, measure in ((runs[name], *others) for name, *others in ENCODINGS.values())
+        for values in (error(run, share), measured(run, *measure))
+    ]
+    rows = [
+        (name.replace(SIGMA, "sigma"), *(number(of(run, values, name=name).mean()) for run, values in columns))
+        for name in sorted(names, key=lambda name: not name.startswith("learned"))
+    ]
     header = [words for what in ENCODINGS for words in (f"{what}: error", f"{what}: nearest")]
     return grid(("encoding", *header), rows)
 
 
-def with_names(run: Run) -> pd.DataFrame:
-    """Return the finished members with a column `name`, the name of their encoding."""
-    rows = named(done(run))
-    return rows.assign(name=rows["name"].str.replace(SIGMA, "sigma"))
-
-
-def of_name(run: Run, name: str) -> pd.DataFrame:
-    """Return the finished members whose encoding has this name."""
-    rows = with_names(run)
-    return rows[rows["name"] == name]
-
-
 def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
     """Return the error with one encoding minus that with another, paired by seed."""
-    rows = with_names(run).assign(value=lambda table: table["member"].map(error(run, condition)))
-    table = rows.pivot(index="seed", columns="name", values="value")
-    return over(run, pd.Series(table[one] - table[other]))
+    errors = error(run, condition)
+    return over(run, of(run, errors, name=one) - of(run, errors, name=other))
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare models of brains that are trained and tested with 15 to 90% of the regions hidden."""
     run = runs["brain-mask"]
-    members, values = done(run), {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
+    values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
+    errors = {
+        (trained, tested, sigma): of(run, values[tested], hidden=trained, sigma=sigma)
+        for trained, tested, sigma in product(SHARES, SHARES, SIGMAS)
+    }
 
-    def trained_with(share: float, sigma: float) -> pd.DataFrame:
-        """Return the finished members trained with this share hidden, at one sigma."""
-        return members[(members["hidden"] == share) & (members["sigma"] == sigma)]
-
-    def of(trained: float, tested: float, sigma: float) -> pd.Series:
-        """Return the errors by seed, trained with one share hidden and tested with another."""
-        return by_seed(trained_with(trained, sigma), values[tested])
-
-    def between(trained: float, tested: float, one: float, other: float) -> Interval:
+    def between(trained: float, tested: float, one: float = 0.01, other: float = 2.0) -> Interval:
         """Return the error at sigma `one` minus that at sigma `other`, for the same shares hidden."""
-        return over(run, of(trained, tested, one) - of(trained, tested, other))
+        return over(run, errors[trained, tested, one] - errors[trained, tested, other])
 
     means = {
-        trained: {tested: {sigma: over(run, of(trained, tested, sigma)).mean for sigma in SIGMAS} for tested in SHARES}
+        trained: {tested: {s: over(run, errors[trained, tested, s]).mean for s in SIGMAS} for tested in SHARES}
         for trained in SHARES
     }
+    linear_by_seed = {s: tables.of_baseline(run, "linear", "mse", f"hidden {s:g}") for s in SHARES}
     linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
-    for trained in SHARES:
-        for sigma in SIGMAS:
-            near = over(run, by_seed(trained_with(trained, sigma), measured(run, *MIRROR))).mean
-            errors = (number(means[trained][tested][sigma]) for tested in SHARES)
-            rows.append((f"{trained:.0%}", f"{sigma:g}", number(near), *errors))
+    for trained, sigma in product(SHARES, SIGMAS):
+        near = over(run, of(run, measured(run, *MIRROR), hidden=trained, sigma=sigma)).mean
+        cells = (number(means[trained][tested][sigma]) for tested in SHARES)
+        rows.append((f"{trained:.0%}", f"{sigma:g}", number(near), *cells))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))
     header = ("hidden in training", "sigma", "nearest region is the mirror region")
     return {
@@ -142,18 +122,13 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "chance": tables.chance(run, MIRROR),
         "means": means,
         "linear": linear,
-        "to_fewer_from_90": {tested: between(0.9, tested, 0.01, 2.0) for tested in (0.15, 0.5, 0.75)},
-        "to_15": {trained: between(trained, 0.15, 0.01, 2.0) for trained in (0.5, 0.75)},
-        "as_trained": [between(share, share, 0.01, 2.0) for share in SHARES],
-        "to_more": [between(trained, 0.9, 0.01, 2.0) for trained in (0.15, 0.5, 0.75)],
+        "to_fewer_from_90": {tested: between(0.9, tested) for tested in (0.15, 0.5, 0.75)},
+        "to_15": {trained: between(trained, 0.15) for trained in (0.5, 0.75)},
+        "as_trained": [between(share, share) for share in SHARES],
+        "to_more": [between(trained, 0.9) for trained in (0.15, 0.5, 0.75)],
         "minus_best": [between(share, share, sigma, 0.2) for share in SHARES for sigma in (0.01, 2.0)],
-        "minus_linear": [
-            over(run, of(share, share, 0.2) - tables.of_baseline(run, "linear", "mse", f"hidden {share:g}"))
-            for share in SHARES
-        ],
-        "middle_below_small": all(
-            by_sigma[0.2] < by_sigma[0.01] for tested in means.values() for by_sigma in tested.values()
-        ),
+        "minus_linear": [over(run, errors[share, share, 0.2] - linear_by_seed[share]) for share in SHARES],
+        "middle_below_small": all(by[0.2] < by[0.01] for tested in means.values() for by in tested.values()),
     }
 
 
@@ -216,7 +191,6 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     header = ("hidden in training", "sigma", "nearest node in the same cluster")
     slow, fast = (by(models(run), "optimizer", "learning_rate", "sigma") for run in (rates, larger))
     return {
-        "fields": noise.config["fields"],
         "chance": (min(chances), max(chances)),
         "noise_table": by_data_table(noise, "noise"),
         "size_table": by_data_table(size, "nodes"),
@@ -253,20 +227,18 @@ def last_errors(run: Run, condition: str) -> pd.Series:
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
     """Return the share of nodes whose nearest node is in the same cluster, by seed."""
-    rows = done(run)
-    return by_seed(rows[(rows["sigma"] == sigma) & (rows["data"] == data)], measured(run, *NEIGHBOURS))
+    return of(run, measured(run, *NEIGHBOURS), sigma=sigma, data=data)
 
 
 def by_data_table(run: Run, word: str) -> str:
     """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor."""
-    rows = []
+    rows, columns = [], [measured(run, *NEIGHBOURS), last_errors(run, SAME), last_errors(run, SHIFTED)]
     for data in dict.fromkeys(run.members["data"]):
-        value, members = data.removeprefix(f"{word}="), done(run).query("data == @data")
-        for sigma in sorted(members["sigma"].unique()):
-            numbers = members.loc[members["sigma"] == sigma, "member"]
-            errors = [number(numbers.map(last_errors(run, share)).mean()) for share in (SAME, SHIFTED)]
-            rows.append((value, f"sigma {sigma:g}", number(nearest(run, sigma, data).mean()), *errors))
-        fc = by_world(run, "fc", *NEIGHBOURS, data)
-        linear = [by_world(run, "linear", "mse", share, data) for share in (SAME, SHIFTED)]
-        rows.append((value, "correlation; linear predictor", *(number(values.mean()) for values in (fc, *linear))))
+        value = data.removeprefix(f"{word}=")
+        for sigma in sorted(done(run).query("data == @data")["sigma"].unique()):
+            means = (number(of(run, column, sigma=sigma, data=data).mean()) for column in columns)
+            rows.append((value, f"sigma {sigma:g}", *means))
+        baselines = [("fc", *NEIGHBOURS), *(("linear", "mse", share) for share in (SAME, SHIFTED))]
+        means = (number(by_world(run, *baseline, data).mean()) for baseline in baselines)
+        rows.append((value, "correlation; linear predictor", *means))
     return grid((word, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

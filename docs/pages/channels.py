@@ -1,11 +1,6 @@
-"""Compute the numbers of the sections of docs/reproduction.md on networks and brains; the prose is in templates.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on networks and brains."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pandas as pd
 import tables
@@ -16,19 +11,18 @@ from tables import (
     Runs,
     at,
     best_sigma,
-    by_seed,
     chance,
     change,
     gap,
     gap_by_seed,
     minus_linear,
+    of,
 )
-from templating import directions, grid, number, signed, spread
+from templating import columns_table, directions, grid, number, signed, spread
 
-from placecode.analysis.stats import Interval
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
-from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
+from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, over
 from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import by_sigma, done, measured
 from placecode.runs.read import Run
@@ -70,10 +64,8 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     best = {share: best_sigma(run, condition) for share, condition in SHARES.items()}
     ends = (0.01, 0.2, 2.0)
     return {
-        "found": findings["network-sigma"],
         "found_long": findings["network-sigma-50000"],
         "tokens": run.config["task"]["tokens"],
-        "fields": run.config["fields"],
         "chance": chance(run, NEIGHBOURS),
         "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
         "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
@@ -99,10 +91,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Return whether no baseline predicts better than the linear one, apart from rounding.
-
-    Differences are averaged over the worlds in which both were run.
-    """
+    """Return whether no baseline beats the linear one, apart from rounding, in the worlds where both were run."""
     rows = run.baselines
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
@@ -123,9 +112,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     before, after = (gap_by_seed(each, error(each, SAME), 0.01, 0.2)[list(range(5))] for each in (run, long))
     twins = {MIRROR: REGIONS[MIRROR], ("fc_correlation", "fc"): "with connectivity"}
     return {
-        "found": findings["brain-sigma"],
         "found_long": findings["brain-sigma-50000"],
-        "fields": run.config["fields"],
         "chance": chance(run, MIRROR),
         "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
         "networks_table": tables.networks_table(run),
@@ -173,7 +160,6 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     }
     at_small, at_large = [*tests[SMALL], *tests[0.1]], tests[LARGE]
     return {
-        "found": found,
         "all_hold": directions(found, HOLDS, *found),
         "seeds": len(run.config["fields"]["seeds"]),
         "small": SMALL,
@@ -199,25 +185,19 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def preprocessing_table(run: Run, measure: Measure) -> str:
-    """Return a table of a measure by variant of the preprocessing.
-
-    Its columns are the sigmas, the difference between the small and the large sigma, and functional connectivity.
-    """
-    values, sigmas = measured(run, *measure), run.config["fields"]["sigmas"]
-    rows = []
-    for variant in variants(run):
-        means = [number(by_split(run, variant, values, sigma).mean()) for sigma in sigmas]
-        beside = connectivity(run, variant, measure)
-        level = number(sum(beside) / len(beside)) if beside else ""
-        rows.append((variant, *means, signed(falls(run, variant, measure)), level))
-    header = (brain_networks.BY_VARIANT[measure], *(f"sigma {sigma:g}" for sigma in sigmas))
-    return grid((*header, f"{SMALL:g} minus {LARGE:g}", "functional connectivity"), rows)
+    """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
+    values, names = measured(run, *measure), variants(run)
+    columns = {brain_networks.BY_VARIANT[measure]: names}
+    for sigma in run.config["fields"]["sigmas"]:
+        columns[f"sigma {sigma:g}"] = [number(by_split(run, name, values, sigma).mean()) for name in names]
+    columns[f"{SMALL:g} minus {LARGE:g}"] = [signed(falls(run, name, measure)) for name in names]
+    levels = [pd.Series(connectivity(run, name, measure), dtype=float) for name in names]
+    return columns_table(columns | {"functional connectivity": [number(level.mean()) for level in levels]})
 
 
 def beyond_chance(run: Run, measure: Measure, null: str, sigma: float) -> tuple[int, int]:
     """Return how many models of a sigma have p <= 0.05 against a null hypothesis, and how many models there are."""
-    values = measured(run, f"{measure[0]}{null}", measure[1])
-    p_values = values.loc[done(run).query("sigma == @sigma")["member"]]
+    p_values = of(run, measured(run, f"{measure[0]}{null}", measure[1]), sigma=sigma)
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
@@ -231,34 +211,22 @@ def below_connectivity(run: Run, measure: Measure) -> bool:
 def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on PEs learned from other people."""
     run = runs["brain-transfer"]
-    sigmas = sorted(run.members["sigma"].unique())
+    sigmas, half, most = sorted(run.members["sigma"].unique()), error(run, SAME), error(run, SHIFTED)
+
+    def second(values: pd.Series, sigma: float, start: str, learn: bool = False) -> pd.Series:
+        """Return values by seed for models that are trained on the second half of the people."""
+        return of(run, values, data="second half", sigma=sigma, start=start, learn=learn)
+
     rows = [
-        (words, *(spread(over(run, of_second_half(SAME, sigma, *kind, run))) for sigma in sigmas))
-        for words, kind in PEOPLE.items()
+        (words, *(spread(over(run, second(half, sigma, *kind))) for sigma in sigmas)) for words, kind in PEOPLE.items()
     ]
-    taken, shuffled, random = ((kind, False) for kind in ("taken", "shuffled", "normal"))
+    similar = measured(run, "stability", "other data")
     return {
-        "found": findings["brain-transfer"],
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
-        "taken_minus_random": second_half_gap(run, SAME, (0.1, *taken), (0.5, *random)),
+        "taken_minus_random": over(run, second(half, 0.1, "taken") - second(half, 0.5, "normal")),
         "with_most_hidden": [
-            second_half_gap(run, SHIFTED, (0.01, *taken), (0.01, *shuffled)),
-            second_half_gap(run, SHIFTED, (0.1, *taken), (0.5, *random)),
+            over(run, second(most, 0.01, "taken") - second(most, 0.01, "shuffled")),
+            over(run, second(most, 0.1, "taken") - second(most, 0.5, "normal")),
         ],
-        "similarity": {sigma: similarity_of_halves(run, sigma) for sigma in (0.01, 2.0)},
+        "similarity": {sigma: over(run, second(similar, sigma, "normal", True)) for sigma in (0.01, 2.0)},
     }
-
-
-def second_half_gap(run: Run, condition: str, one: tuple[Any, ...], other: tuple[Any, ...]) -> Interval:
-    """Return the error with one PE minus that with another, for models trained on the second half of the people.
-
-    `one` and `other` are (sigma, start, learn).
-    """
-    return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
-
-
-def similarity_of_halves(run: Run, sigma: float) -> Interval:
-    """Return the similarity between PEs learned from the two halves of the people, with different seeds."""
-    rows = done(run)
-    rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
-    return over(run, by_seed(rows[rows["sigma"] == sigma], measured(run, "stability", "other data")))

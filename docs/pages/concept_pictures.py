@@ -262,48 +262,27 @@ def procrustes() -> Figure:
 # --------------------------------------------------------------------------------------------- modularity
 
 
-class Groups(NamedTuple):
-    """Modularity of the true groups of tokens in a similarity matrix, and modularity with shuffled labels."""
-
-    q: float
-    chance: Array
-    """Modularity of each shuffle (draws,)."""
-
-    @property
-    def words(self) -> str:
-        """Q and its p-value as text."""
-        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # + 0.0 avoids -0.00
-
-    @property
-    def p(self) -> float:
-        """The share of shuffles with a modularity of at least q, with the true labels counted as one of them."""
-        return float(1 + (self.chance >= self.q - nulls.SAME).sum()) / (1 + len(self.chance))
-
-
-def groups(member: Learned) -> Groups:
-    """Return the modularity of the true clusters in a member's PE, and that of shuffled clusters."""
-    similar = member.similar
-    orders = nulls.shuffles(member.labels, structure.DRAWS)
-    q = float(modules.modularity(similar, member.labels))
-    return Groups(q, modules.modularity(similar[None], member.labels[orders]))
-
-
 def modularity() -> Figure:
     """Draw the similarity of nodes with boxes around their clusters, and Q beside its null, at two sigmas."""
     run = run_of(NODES)
     figure, drawn = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
     for row, member in enumerate(learned(run)):
         left, right = drawn[2 * row : 2 * row + 2]
-        found, size = groups(member), int(np.bincount(member.labels)[0])
+        labels, size = member.labels, int(np.bincount(member.labels)[0])
+        q = float(modules.modularity(member.similar, labels))
+        shuffled = modules.modularity(member.similar[None], labels[nulls.shuffles(labels, structure.DRAWS)])
+        p = (1 + (shuffled >= q - nulls.SAME).sum()) / (1 + len(shuffled))  # the true labels count as a shuffle
         shades = _similar(left, member.similar[np.ix_(member.order, member.order)], size)
         box = {"fill": False, "edgecolor": INK, "linewidth": 1, "clip_on": False}
-        for at in range(0, len(member.labels), size):
+        for at in range(0, len(labels), size):
             left.add_patch(Rectangle((at - 0.5, at - 0.5), size, size, **box))
         base.title(left, f"learned PE, {SIGMA} = {member.sigma:g}", "boxes: true clusters")
-        right.hist(found.chance, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="shuffled labels")
-        right.axvline(found.q, color=VERMILLION, linewidth=2, label="true clusters")
+        right.hist(shuffled, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="shuffled labels")
+        right.axvline(q, color=VERMILLION, linewidth=2, label="true clusters")
         right.set(xlim=(-0.1, 0.5))
-        base.title(right, found.words, f"{len(found.chance):,} shuffles of the labels")
+        base.title(
+            right, f"Q* = {round(q, 2) + 0.0:.2f}, p = {p:.3f}", f"{len(shuffled):,} shuffles of the labels"
+        )  # no -0.00
         base.label(right, "signed modularity Q*" if row else "", "shuffles")
     base.legend(figure)
     place = {"ax": [drawn[0], drawn[2]], "location": "bottom", "shrink": 0.7, "aspect": 30}
@@ -314,52 +293,29 @@ def modularity() -> Figure:
 # -------------------------------------------------------------------------------------- masked prediction
 
 
-class Example(NamedTuple):
-    """One example of masked prediction: the recording, what the model sees, which channels are hidden, and the
-    targets."""
-
-    recording: Array
-    """The recording (T, n) up to the time of the example."""
-    inputs: Array
-    """Input values (n,), 0 where hidden."""
-    hidden: npt.NDArray[np.bool_]
-    targets: Array
-    """True values (n,)."""
-    labels: Array
-
-
-def example(time: int = 60) -> Example:
-    """Return the example at a time of a simulated recording: 20 nodes in 4 clusters, with half of the nodes hidden."""
-    task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
-    inputs = task.splits["train"].inputs
-    rows = (task.splits["train"].targets[None] == time).nonzero()[:, 1][None]
-    masked, targets = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
-    labels = np.asarray(task.labels)
-    return Example(inputs[0, : time + 1].numpy(), masked[:, 0], masked[:, 1] > 0, targets[:, 0], labels)
-
-
 def masked_prediction() -> Figure:
-    """Draw a recording, one time point of it with half of the channels hidden, and the targets."""
-    shown = example()
-    n = len(shown.targets)
+    """Draw a simulated recording, one time point of it with half of the channels hidden, and the targets."""
+    task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
+    split, n, times = task.splits["train"], 20, 61
+    recording = split.inputs[0, :times].numpy()
+    rows = (split.targets[None] == times - 1).nonzero()[:, 1][None]
+    masked, targets = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
+    inputs, hidden, targets = masked[:, 0], masked[:, 1] > 0, targets[:, 0]  # inputs are 0 where hidden
     figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
-    most = float(np.abs(shown.recording).max())
+    most = float(np.abs(recording).max())
     left, middle, right = drawn
-    times = len(shown.recording)
-    shades = left.imshow(shown.recording.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    shades = left.imshow(recording.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
     left.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
     left.set_yticks(range(n), [str(i + 1) for i in range(n)])
     base.label(left, "time", "channel = token")
     base.title(left, "a recording", "simulated network; the box is one example")
     at = np.arange(n)
-    middle.barh(at[~shown.hidden], shown.inputs[~shown.hidden], color=BLUE, height=0.6, label="shown")
-    for channel in at[shown.hidden]:
+    middle.barh(at[~hidden], inputs[~hidden], color=BLUE, height=0.6, label="shown")
+    for channel in at[hidden]:
         middle.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
-    right.barh(
-        at[shown.hidden], shown.targets[shown.hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted"
-    )
+    right.barh(at[hidden], targets[hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted")
     for axes, name, note in (
-        (middle, "input of the model", f"{shown.hidden.sum()} of {n} values are replaced by 0 and marked"),
+        (middle, "input of the model", f"{hidden.sum()} of {n} values are replaced by 0 and marked"),
         (right, "targets", "the loss is over these alone"),
     ):
         axes.axvline(0, color=MUTED, linewidth=0.8)
@@ -367,7 +323,7 @@ def masked_prediction() -> Figure:
         base.label(axes, "value (standard deviations)")
         base.title(axes, name, note, width=32)
     for axes in drawn:
-        for end in np.flatnonzero(np.diff(shown.labels)):
+        for end in np.flatnonzero(np.diff(task.labels)):
             axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     base.legend(figure, ["shown"])
     base.key(figure, shades, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)

@@ -7,16 +7,18 @@ To add a run, add its name to RUNS. Every kind of member that was trained at thr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
-from placecode.experiments.reading import in_sweep
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import in_sweep, measured
 from placecode.inspection.evidence import FILE
 from placecode.models.member import AUXILIARY
 from placecode.runs.read import Run
@@ -77,7 +79,7 @@ def evidence(root: Path = ROOT) -> str:
     for name in RUNS:
         known = [record["outcome"] for record in records]
         records += [record for record in settings(Run(root / "results" / name)) if record["outcome"] not in known]
-    lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
+    lines = ",\n".join(json.dumps(record, allow_nan=False, default=lambda number: number.item()) for record in records)
     return f'{{"settings": [\n{lines}\n]}}\n'
 
 
@@ -89,7 +91,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
     names = needed(members, varied)
     rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in names}
-    for _, rows in members.groupby(varied, sort=False, dropna=False) if varied else [((), members)]:
+    for _, rows in members.groupby(varied or "learn", sort=False, dropna=False):  # "learn" is true of all: one group
         if rows["sigma"].nunique() < LEAST_SIGMAS:
             continue
         first = rows.iloc[0]
@@ -98,11 +100,13 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
         yield {
             "run": run.path.name,
             "variant": ", ".join(
-                _named(name, first[name]) for name in names if name in MAIN or first[name] in rare[name]
+                str(first[name]) if name == "data" else f"{name.replace('_', ' ')} {first[name]}"
+                for name in names
+                if name in MAIN or first[name] in rare[name]
             ),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
-            **{name: _plain(first[name]) for name in KEPT},
+            **{name: first[name] for name in KEPT},
             "steps": int(steps),
             "outcome": outcome(run, rows, shape),
             "structure": structure(run, rows, shape),
@@ -110,10 +114,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
-    """Return the fields that are needed to distinguish all settings.
-
-    Later fields are dropped if they follow from the others, as the weight decay follows from the optimizer.
-    """
+    """Return the fields that distinguish all settings, without those that follow from the others."""
     kept = list(varied)
     for name in reversed(varied):
         others = [other for other in kept if other != name]
@@ -122,30 +123,18 @@ def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
     return kept
 
 
-def _named(name: str, value: Any) -> str:
-    """Return a field and its value as text."""
-    return str(value) if name == "data" else f"{name.replace('_', ' ')} {_plain(value)}"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as a Python number, for JSON."""
-    return value.item() if hasattr(value, "item") else value
-
-
 def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any]:
     """Return the record of held-out accuracy by sigma or, for channels, of test error.
 
     The error is that with as many channels hidden as in training. It is 1 if the mean is predicted.
     """
     values = run.metrics[run.metrics["member"].isin(rows["member"])]
-    values = values[values["step"] == values["step"].max()]
-    right = values[(values["metric"] == "accuracy") & (values["condition"] == "all") & (values["split"] == "ood")]
+    values = values[values["step"] == values["step"].max()].set_index("member")
+    right = values.query("metric == 'accuracy' and condition == 'all' and split == 'ood'")["value"]
     if len(right):
-        found = right.set_index("member")["value"]
-        return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, found, shape)
-    condition = f"hidden {rows['hidden'].iloc[0]:g}"
-    errors = values[(values["metric"] == "mse") & (values["condition"] == condition) & (values["split"] == "test")]
-    return curve("test error", -1, 1.0, rows, errors.set_index("member")["value"], shape)
+        return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, right, shape)
+    errors = values[values["condition"] == f"hidden {rows['hidden'].iloc[0]:g}"]
+    return curve("test error", -1, 1.0, rows, errors.query("metric == 'mse' and split == 'test'")["value"], shape)
 
 
 def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any] | None:
@@ -153,14 +142,10 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 
     The value of having learned nothing is that of the PEs before training.
     """
-    table = run.analysis[run.analysis["member"].isin(rows["member"]) & (run.analysis["block"] == -1)]
-    for (analysis, target), words in STRUCTURE.items():
-        measures = table[(table["analysis"] == analysis) & (table["target"] == target)]
-        before, after = (
-            measures[measures["step"] == step].set_index("member")["value"] for step in (0, measures["step"].max())
-        )
-        if len(measures):
-            return curve(words, 1, float(before.mean()), rows, after, shape)
+    for measure, words in STRUCTURE.items():
+        with contextlib.suppress(NotInRun):
+            before, after = (measured(run, *measure, when) for when in ("start", "end"))
+            return curve(words, 1, float(before.reindex(rows["member"]).mean()), rows, after, shape)
     return None
 
 
@@ -172,22 +157,22 @@ def curve(
     `sign` is 1 if high values are good and -1 if low ones are; `nothing` is the value if nothing is learned. Members
     that diverged get this value.
     """
-    found = rows["member"].map(values).where(rows["state"] == "done", nothing)
-    table = rows.assign(value=found).pivot(index="sigma", columns="seed", values="value")
+    known = rows["member"].map(values).where(rows["state"] == "done", nothing)
+    table = rows.assign(value=known).pivot(index="sigma", columns="seed", values="value")
     means = sign * table.mean(axis="columns")
     best = table.loc[means.idxmax()]
     lost = rows[rows["state"] != "done"]["sigma"].value_counts()
     points = [
         {
             "sigma": float(str(sigma)),
-            "found": _rounded(over(by_seed, shape)),
-            "behind": _rounded(over(sign * (best - by_seed), shape)),
+            "found": rounded(over(by_seed, shape)),
+            "behind": rounded(over(sign * (best - by_seed), shape)),
             "n": int(by_seed.notna().sum()),
             "diverged": int(lost.get(sigma, 0)),
         }
         for sigma, by_seed in table.iterrows()
     ]
-    return {"name": name, "sign": sign, "nothing": _round(nothing), "points": points}
+    return {"name": name, "sign": sign, "nothing": rounded([nothing])[0], "points": points}
 
 
 def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
@@ -199,14 +184,9 @@ def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
     return interval(kept.to_numpy())
 
 
-def _rounded(found: Interval) -> list[float | None]:
-    """Return an interval as a list for JSON, with None for NaN."""
-    return [None if math.isnan(value) else _round(value) for value in found]
-
-
-def _round(value: float) -> float:
-    """Return a value with five decimals."""
-    return round(value, 5) + 0.0  # no negative zero
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Return numbers with five decimals for JSON, with None for NaN and without negative zeros."""
+    return [None if math.isnan(value) else round(value, 5) + 0.0 for value in values]
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
-"""Compute the numbers of the sections of docs/reproduction.md on Latin squares; the prose is in templates.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on Latin squares."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import tables
-from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant
-from templating import directions, effect, grid, mean, number, signed, spread
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, of, significant
+from templating import columns_table, directions, effect, grid, number, signed, spread
 
 from placecode.analysis import stats
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED, direction_text
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
@@ -64,12 +62,11 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for split, words in (("train", "training"), ("ood", "held-out"))
         for level in ("0", "0.2")
     }
-    noise_rows = [
-        (f"{sigma:g}", *(spread(mean(at_sigma(run, values, sigma))) for values in noisy.values()))
-        for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
-    ]
+    sigmas = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
+    noise_columns = {
+        name: [spread(interval(at_sigma(run, values, sigma))) for sigma in sigmas] for name, values in noisy.items()
+    }
     return {
-        "fields": run.config["fields"],
         "table": curve_table(table),
         "sigmas": len(table),
         "all_sigmas": len(table) == len(AUTHORS_MEANS),
@@ -89,7 +86,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "largest_change": change.abs().max().max(),
         "rested": rows["rested_epoch"],
         "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
-        "noise_table": grid(("sigma", *noisy), noise_rows),
+        "noise_table": columns_table({"sigma": map("{:g}".format, sigmas)} | noise_columns),
         "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
         "noise_held_out": tables.gap(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
     }
@@ -108,7 +105,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
         "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
     }
-    return pd.DataFrame(columns).assign(values=[mean(row) for _, row in ours.iterrows()])
+    return pd.DataFrame(columns).assign(values=[interval(row) for _, row in ours.iterrows()])
 
 
 def curve_table(table: pd.DataFrame) -> str:
@@ -121,7 +118,7 @@ def curve_table(table: pd.DataFrame) -> str:
         "in standard errors": (table["gap"] / table["error"]).abs().map("{:.1f}".format),
         "stopped at epoch (median)": table["stopped"].map("{:.0f}".format),
     }
-    return grid(list(columns), zip(*columns.values(), strict=True))
+    return columns_table(columns)
 
 
 def by_chance(run: Run) -> Interval:
@@ -134,9 +131,8 @@ def by_chance(run: Run) -> Interval:
     seeds = values.shape[1]
     deviations = (values - values.mean(axis=1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))
     rng = np.random.default_rng(0)
-    one, other = (
-        deviations[:, rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS))].mean(axis=2) for _ in range(2)
-    )  # (sigmas, draws)
+    drawn = (rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS)) for _ in range(2))
+    one, other = (deviations[:, index].mean(axis=2) for index in drawn)  # (sigmas, draws)
     gap = np.abs(one - other).mean(axis=0)
     low, high = np.quantile(gap, [0.025, 0.975])
     return Interval(float(gap.mean()), float(low), float(high))
@@ -151,8 +147,6 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     exact_gains, exact_spikes = late_gain(highest), spikes(highest)
     raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
     return {
-        "found": found,
-        "fields": run.config["fields"],
         "table": losses_table(run),
         "sigmas": SPIKE_SIGMAS,
         "pause": PAUSE,
@@ -179,9 +173,8 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
     """Return the members with one of LOSSES, at these sigmas; at all sigmas if none is given."""
     data, learn = LOSSES[loss]
-    rows = swept(run)
-    rows = rows[(rows["data"] == data) & (rows["learn"] == learn) & rows["sigma"].isin(sigmas or SPIKE_SIGMAS)]
-    return [int(member) for member in rows["member"]]
+    rows = swept(run)[swept(run)["sigma"].isin(sigmas or SPIKE_SIGMAS)]
+    return list(rows[(rows["data"] == data) & (rows["learn"] == learn)]["member"])
 
 
 def losses(run: Run) -> pd.DataFrame:
@@ -193,19 +186,13 @@ def losses(run: Run) -> pd.DataFrame:
 
 def first_spikes(run: Run) -> pd.Series:
     """Return, by member, the epoch of the evaluation at which the loss had first risen again; -1 if it never did."""
-    epochs = {}
-    for member, values in losses(run).items():
-        low = (values < 1e-5).cummax()
-        risen = values.index[low.shift(fill_value=False) & (values > 1e-4)]
-        epochs[member] = int(risen[0]) if len(risen) else -1
-    return pd.Series(epochs)
+    table = losses(run)
+    risen = (table < 1e-5).cummax().shift(fill_value=False) & (table > 1e-4)
+    return risen.idxmax().where(risen.any(), -1)
 
 
 def after_rest(run: Run) -> pd.Series:
-    """Return, by member, the change of accuracy after the training loss has been 0 for PAUSE epochs.
-
-    The value is NaN if the loss was never 0 for so long.
-    """
+    """Return, by member, the change of accuracy after a training loss of 0 for PAUSE epochs; NaN if it never was."""
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():
@@ -219,56 +206,36 @@ def losses_table(run: Run) -> str:
     """Return a table of accuracy and number of spikes by sigma and loss."""
     early, end, spiked = accuracy(run, step=EARLY * steps_per_epoch(run)), accuracy(run), spikes(run)
     rows = []
-    for sigma in SPIKE_SIGMAS:
-        for loss in LOSSES:
-            numbers = members(run, loss, sigma)
-            accuracies = (
-                spread(mean(early[numbers])),
-                spread(mean(end[numbers])),
-                signed(mean(end[numbers] - early[numbers]), 3),
-            )
-            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[numbers].min()} to {spiked[numbers].max()}"))
+    for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
+        before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spiked))
+        change = signed(interval(after - before), 3)
+        means = (spread(interval(values)) for values in (before, after))
+        rows.append((f"{sigma:g}", loss, *means, change, f"{counts.min()} to {counts.max()}"))
     return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
 
 
 def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
-    train = accuracy(run, "train")
-    sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
-    by_kind = {name: {sigma: of_kind(run, kind, sigma) for sigma in sigmas} for name, kind in kinds.items()}
-    effects = {name: values[0.2] - values[2.0] for name, values in by_kind.items()}
-    rows = [
-        (
-            f"{sigma:g}",
-            *(spread(mean(of_kind(run, kind, sigma))) for kind in KINDS),
-            signed(mean(by_kind["learned"][sigma] - by_kind["frozen"][sigma]), 3),
-        )
-        for sigma in sigmas
-    ]
+    right, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
+    by_kind = {kind: {sigma: of(run, right, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
+    named = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
+    effects = {name: values[0.2] - values[2.0] for name, values in named.items()}
+    columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
+    columns |= {kind: [spread(interval(values[sigma])) for sigma in sigmas] for kind, values in by_kind.items()}
+    gaps = [interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]) for sigma in sigmas]
     return {
-        "found": findings["lst-frozen"],
-        "fields": run.config["fields"],
-        "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
-        "effect_of_sigma": {name: mean(values) for name, values in effects.items()},
-        "larger_effect": mean(effects["learned"] - effects["frozen"]),
-        "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
-        "accuracy": {
-            name: {sigma: accuracies.mean() for sigma, accuracies in values.items()} for name, values in by_kind.items()
-        },
-        "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
-        "tiny_norm": of_kind(run, LEARNED, 0.01, measured(run, "norm", "")).mean(),
+        "table": columns_table(columns | {"learned minus frozen": [signed(gap, 3) for gap in gaps]}),
+        "effect_of_sigma": {name: interval(values) for name, values in effects.items()},
+        "larger_effect": interval(effects["learned"] - effects["frozen"]),
+        "above_tiny": {name: interval(named[name][0.2] - named[name][0.01]) for name in ("learned", "input")},
+        "accuracy": {name: pd.DataFrame(values).mean() for name, values in named.items()},
+        "tiny_on_train": of(run, train, label=LEARNED, sigma=0.01).min(),
+        "tiny_norm": of(run, measured(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
-        "stopped": len(run.members) - int((run.members["rested_epoch"] < 0).sum()),
+        "stopped": int((run.members["rested_epoch"] >= 0).sum()),
     }
-
-
-def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) -> pd.Series:
-    """Return OOD accuracy, or other `values` by member, of one kind of PE at a sigma, by seed."""
-    rows = swept(run)
-    rows = rows[(rows["sigma"] == sigma) & (rows["label"] == kind)]
-    return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
 
 
 def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -279,7 +246,6 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     fixed = {name: of_encoding(one, "sinusoid:axes=2", 0.0) for name, one in (("short", run), ("long", longer))}
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
-        "found": findings["lst-encodings"],
         "found_long": findings["lst-encodings-long"],
         "epochs": run.config["fields"]["epochs"],
         "long_epochs": longer.config["fields"]["epochs"],
@@ -287,15 +253,15 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: mean(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
+            name: interval(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
             for name, one in both.items()
         },
-        "fixed_norm": tables.of_name(sweep, "2d-fixed", 0.0, norms).mean(),
+        "fixed_norm": of(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed["long"].mean(),
-        "gain_plain": mean(fixed["long"] - fixed["short"]),
+        "gain_plain": interval(fixed["long"] - fixed["short"]),
         "minus": partial(against, run),
         "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
@@ -304,7 +270,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
     """Return the accuracy of one encoding minus that of another, paired by seed."""
-    return mean(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
+    return interval(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -313,10 +279,10 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
     moved = (0.1, 0.2, 1.0)
+    shapes = {when: measured(run, "attention_correlation", "2d-fixed", when) for when in ("start", "end")}
     by_member = (run.members.set_index("member")["sigma"], accuracy(run))
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
-        "found": findings["lst-sigma"],
         "significant": {name: significance(one) for name, one in (("published", run), ("drawn", drawn))},
         "pe_measures": len(tables.of_pe(run)),
         "pe_measures_drawn": len(tables.of_pe(drawn)),
@@ -327,10 +293,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
-        "shape_change": mean(
-            at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
-            - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
-        ),
+        "shape_change": interval(at_sigma(run, shapes["end"] - shapes["start"], 0.2)),
         "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
         "change": {sigma: tables.relative_change(run, sigma) for sigma in moved},
         "closed": {sigma: tables.gap_closed(run, sigma) for sigma in moved},
@@ -349,32 +312,26 @@ def significance(run: Run) -> dict[str, dict[str, set[str]]]:
     """
     questions = {"before": BEFORE, "after": AFTER, "beyond": BEYOND}
     return {
-        kind: {name: significant(run, question, of_attention) for name, question in questions.items()}
-        for kind, of_attention in (("pe", False), ("attention", True))
+        kind: {name: significant(run, question, kind == "attention") for name, question in questions.items()}
+        for kind in ("pe", "attention")
     }
 
 
 def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, float]]:
     """Return the mean of a measure of attention by sigma, before and after training."""
     times = {when: measured(run, analysis, target, when) for when in ("start", "end")}
-    return {
-        sigma: {when: at_sigma(run, values, sigma).mean() for when, values in times.items()}
-        for sigma in (0.1, 0.2, 2.0)
-    }
+    sigmas = (0.1, 0.2, 2.0)
+    return {s: {when: at_sigma(run, values, s).mean() for when, values in times.items()} for s in sigmas}
 
 
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare the claims on the published puzzles with those on puzzles that we generated."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
-    rows = [
-        (id, effect(one), effect(drawn[id]), f"{direction_text(one)}; {direction_text(drawn[id])}")
-        for id, one in published.items()
-        if math.isfinite(one.found.mean)
-    ]
+    pairs = {id: (one, drawn[id]) for id, one in published.items() if math.isfinite(one.found.mean)}
+    rows = [(id, *map(effect, pair), "; ".join(map(direction_text, pair))) for id, pair in pairs.items()]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]
     return {
-        "found": drawn,
         "table": grid(("claim", "published puzzles", "our own", "directions"), rows),
         "judged": len(judged),
         "same": len(same),

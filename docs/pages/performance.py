@@ -83,10 +83,7 @@ def compared(rows: Sequence[Row]) -> list[Row]:
 
 
 def lead(results: dict[str, Any]) -> dict[str, Any] | None:
-    """Compare placecode with the strongest peer at equal numbers of models, on the first GPU where both were measured.
-
-    Returns None if there is no such GPU.
-    """
+    """Compare placecode with the strongest peer on the first GPU where both were measured; None if there is none."""
     for result in results.values():
         rows = compared([row for row in result["rows"] if row["case"] == LEADING_CASE and row["device"] == "cuda"])
         peers = [row for row in rows if row["name"] == STRONGEST and row["ratio"] is not None]
@@ -95,13 +92,12 @@ def lead(results: dict[str, Any]) -> dict[str, Any] | None:
             in_precisions = Counter(models for models, _ in {(row["members"], row["precision"]) for row in peers})
             models = max(in_precisions, key=lambda models: (in_precisions[models], models))
             chosen = [row for row in peers if row["members"] == models]
+            ratios = {name: [(row[name], row["precision"]) for row in chosen] for name in ("ratio", "memory_ratio")}
             return {
                 "place": figures.place(result["environment"]),
                 "models": models,
-                "times": [(row["ratio"], row["precision"]) for row in chosen],
-                "memory": [
-                    (row["memory_ratio"], row["precision"]) for row in chosen if row["memory_ratio"] is not None
-                ],
+                "times": ratios["ratio"],
+                "memory": [pair for pair in ratios["memory_ratio"] if pair[0] is not None],
                 "peers": sorted(peers, key=lambda row: (-row["members"], precisions.index(row["precision"]))),
                 "notes": list(dict.fromkeys(row["note"] for row in peers if row["note"])),
             }
@@ -181,16 +177,15 @@ def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 def growth(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield how time and memory of placecode grow where the number of members doubles."""
-    ours = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
-    for row in ours:
-        for half in [r for r in ours if r["precision"] == row["precision"] and 2 * r["members"] == row["members"]][:1]:
-            known = row["peak_bytes"] is not None and half["peak_bytes"]
-            yield {
-                "precision": row["precision"],
-                "members": row["members"],
+    known = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
+    ours = {(row["precision"], row["members"]): row for row in reversed(known)}
+    for row in known:
+        if half := ours.get((row["precision"], row["members"] / 2)):
+            with_memory = row["peak_bytes"] is not None and half["peak_bytes"]
+            yield row | {
                 "time": 2 * row["us_per_model_step"] / half["us_per_model_step"],
-                "memory": row["peak_bytes"] / half["peak_bytes"] if known else None,
-                "mebibytes": row["peak_bytes"] / row["members"] / 2**20 if known else None,
+                "memory": row["peak_bytes"] / half["peak_bytes"] if with_memory else None,
+                "mebibytes": row["peak_bytes"] / row["members"] / 2**20 if with_memory else None,
             }
 
 
@@ -198,17 +193,16 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield, for each precision, the time of a step by kind of kernel."""
     for precision in dict.fromkeys(row["precision"] for row in kernels):
         rows = [row for row in kernels if row["precision"] == precision]
-        total = sum(row["us_per_model_step"] for row in rows)
-        times, launched = Counter[str](), Counter[str]()
-        for row in rows:
-            times[kind_of(row["kernel"])] += row["us_per_model_step"]
-            launched[kind_of(row["kernel"])] += row["calls"]
+        table = pd.DataFrame(rows).assign(kind=[kind_of(row["kernel"]) for row in rows])
+        kinds = table.groupby("kind", sort=False)[["calls", "us_per_model_step"]].sum()
+        kinds = kinds[kinds["us_per_model_step"] > 0].sort_values("us_per_model_step", ascending=False, kind="stable")
+        total = table["us_per_model_step"].sum()
         yield {
             "precision": precision,
             "members": rows[0]["members"],
             "total": total,
-            "launched": launched.total(),
-            "kinds": [(kind, launched[kind], time, time / total) for kind, time in times.most_common() if time > 0],
+            "launched": table["calls"].sum(),
+            "kinds": [(kind, launched, time, time / total) for kind, launched, time in kinds.itertuples()],
         }
 
 
@@ -216,21 +210,18 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def precision(root: Path, label: str, name: str) -> dict[str, Any]:
-    """Compare accuracy by sigma of the same seeds in another precision and in TF32.
-
-    "epochs" is None if one of the two was not run.
-    """
-    found = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
-    folders = [root / "results" / each for each in (IN_TF32, name)]
+    """Compare accuracy by sigma in another precision and in TF32; "epochs" is None if one of the two was not run."""
+    about = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
+    folders = [root / "results" / folder for folder in (IN_TF32, name)]
     if not all((folder / "config.json").is_file() for folder in folders):
-        return found
+        return about
     runs = [Run(folder) for folder in folders]
     tf32, other = (by_sigma(run, accuracy(run)).stack() for run in runs)
-    rows = []
-    for sigma, pairs in pd.DataFrame({"before": tf32, "after": other}).dropna().groupby("sigma"):
-        change = pairs["after"] - pairs["before"]
-        rows.append((sigma, len(pairs), *pairs.mean(), interval(change.to_numpy())))
-    return found | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
+    rows = [
+        (sigma, len(pairs), *pairs.mean(), interval(pairs["after"] - pairs["before"]))
+        for sigma, pairs in pd.DataFrame({"before": tf32, "after": other}).dropna().groupby("sigma")
+    ]
+    return about | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
 
 
 def main() -> None:

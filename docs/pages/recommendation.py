@@ -1,14 +1,9 @@
-"""Write docs/recommend.md and its figure from the packaged evidence: python docs/pages/recommendation.py
-
-Run docs/pages/evidence.py first. The words are in docs/pages/templates/recommend*.md.j2; this module computes the
-numbers.
-"""
+"""Write docs/recommend.md and its figure: python docs/pages/recommendation.py, after docs/pages/evidence.py"""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import shlex
 from collections import Counter
@@ -78,12 +73,6 @@ def full(settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in settings if len(setting.outcome.points) >= FULL_SWEEP]
 
 
-def mean(values: Sequence[float | None]) -> float:
-    """Return the mean of the values that are not None; NaN if there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else math.nan
-
-
 # ------------------------------------------------------------------------------------------- recommended sigmas
 
 
@@ -123,10 +112,12 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     sparse = [setting for setting in outcomes if setting not in full(settings)]
     inner = Counter(point.sigma for setting in sparse for point in setting.outcome.points[1:-1])
     usual, times = inner.most_common(1)[0]
-    measures: dict[str, dict[str, None]] = {}
-    for setting in settings:
-        if setting.structure is not None:
-            measures.setdefault(setting.structure.name, {})[setting.task] = None
+    with_map = [(setting.structure.name, setting.task) for setting in settings if setting.structure is not None]
+    defaults = [recommend.defaults(setting.tokens, setting.width) for setting in outcomes]
+    losses = pd.DataFrame(
+        {name: lacks.mean for name, sigma in sigmas.items() if (lacks := curve.lacks(sigma)) is not None}
+        for sigmas, curve in zip(defaults, outcomes.values(), strict=True)
+    )
     return {
         "settings": settings,
         "runs": len({setting.run for setting in settings}),
@@ -135,25 +126,18 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
         "both": len(best),
         "map_smaller": sum(of_map < of_outcome for of_map, of_outcome in best),
         "map_larger": sum(of_map > of_outcome for of_map, of_outcome in best),
-        "default_losses": [(name, *default_loss(outcomes, name)) for name in DEFAULTS],
+        "default_losses": [(name, losses[name].mean(), losses[name].count()) for name in DEFAULTS],
         "cut_short": recommend.cut_short,
-        "map_measures": {name: list(tasks) for name, tasks in measures.items()},
+        "map_measures": {
+            name: list(dict.fromkeys(task for measure, task in with_map if measure == name)) for name, _ in with_map
+        },
         "sparse": len(sparse),
         "usual": {"sigma": usual, "settings": times},
-        "per_width": [recommend.defaults(setting.tokens, setting.width)["d^-1/2"] for setting in outcomes],
+        "per_width": [sigmas["d^-1/2"] for sigmas in defaults],
         "span": {name: [getattr(each, name) for each in outcomes] for name in ("tokens", "width", "layers")},
         "every_block": sum(setting.placement == "every" for setting in outcomes),
         "post_norm": sum(setting.norm == "post" for setting in outcomes),
     }
-
-
-def default_loss(outcomes: dict[Setting, Curve], name: str) -> tuple[float, int]:
-    """Return the mean share of the gain that a default loses, and the number of settings in the mean."""
-    lacks = [
-        curve.lacks(recommend.defaults(setting.tokens, setting.width)[name]) for setting, curve in outcomes.items()
-    ]
-    known = [each.mean for each in lacks if each is not None]
-    return mean(known), len(known)
 
 
 # ------------------------------------------------------------------------------------------------- held-out settings
@@ -161,62 +145,61 @@ def default_loss(outcomes: dict[Setting, Curve], name: str) -> tuple[float, int]
 
 def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     """Compute how much the recommendation loses on a setting if that setting, or its whole task, is left out."""
+    kinds = {"outcome": ("accuracy", settings), "full": ("accuracy", full(settings)), "map": ("map", settings)}
     rows = {
         (name, left_out): list(recommend.held_out(known, goal, left_out == "task"))
-        for name, goal, known in (
-            ("outcome", "accuracy", settings),
-            ("full", "accuracy", full(settings)),
-            ("map", "map", settings),
-        )
+        for name, (goal, known) in kinds.items()
         for left_out in ("setting", "task")
     }
     one, whole = rows["outcome", "setting"], rows["outcome", "task"]
     names = {"setting": one, "task": whole}
     names |= {f"{left_out}_full": rows["full", left_out] for left_out in ("setting", "task")}
     better = [name for name in DEFAULTS if (pair := in_common(whole, name))[0] < pair[1]]
-    by_task = {
-        task: mean([row.lost["recommended"] for row in whole if row.setting.task == task])
-        for task in sorted({row.setting.task for row in whole})
-    }
     worst = max(whole, key=lambda row: row.lost["recommended"] or 0.0)
-    lacks = worst.setting.outcome.lacks(worst.sigma)
-    assert lacks is not None
     return {
         "losses": {key: losses(held_out) for key, held_out in rows.items()},
-        "mean_loss": {name: mean([row.lost["recommended"] for row in held_out]) for name, held_out in names.items()},
+        "mean_loss": {name: lost(held_out)["recommended"].mean() for name, held_out in names.items()},
         "better": better,
         "worse": [name for name in DEFAULTS if name not in better],
-        "loss_by_task": {task: lost for task, lost in by_task.items() if not math.isnan(lost)},
-        "worst": {"name": worst.setting.name, "sigma": worst.sigma, "lacks": lacks},
+        "loss_by_task": lost(whole).groupby("task")["recommended"].mean().dropna().to_dict(),
+        "worst": {
+            "name": worst.setting.name,
+            "sigma": worst.sigma,
+            "lacks": worst.setting.outcome.lacks(worst.sigma),
+        },
         "held_out_pairs": list(zip(one, whole, strict=True)),
     }
 
 
+def lost(rows: Sequence[HeldOut]) -> pd.DataFrame:
+    """Return a table of these settings: their task, and what the recommended sigma and each default lose."""
+    table = pd.DataFrame([row.lost for row in rows], dtype=float)
+    return table.assign(task=[row.setting.task for row in rows])
+
+
 def losses(rows: Sequence[HeldOut]) -> dict[str, Any]:
     """Return the losses of the recommended sigma and of each default, over these settings."""
-    ways = []
+    table, ways = lost(rows), []
     for name in ("recommended", *DEFAULTS):
-        known = [(row.setting.task, lost) for row in rows if (lost := row.lost[name]) is not None]
-        values = [lost for _, lost in known]
-        tasks = dict.fromkeys(task for task, _ in known)
+        values = table[name].dropna()
         ways.append(
             {
                 "name": name,
                 "settings": len(values),
-                "mean": mean(values),
-                "mean_of_tasks": mean([mean([lost for task, lost in known if task == each]) for each in tasks]),
-                "worst": max(values, default=math.nan),
-                "over": sum(lost > TOLERANCE for lost in values),
+                "mean": values.mean(),
+                "mean_of_tasks": values.groupby(table["task"]).mean().mean(),
+                "worst": values.max(),
+                "over": (values > TOLERANCE).sum(),
                 "recommended": in_common(rows, name)[0],
             }
         )
-    return {"settings": len(rows), "tasks": len({row.setting.task for row in rows}), "ways": ways}
+    return {"settings": len(rows), "tasks": table["task"].nunique(), "ways": ways}
 
 
 def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
     """Return the mean losses of the recommended sigma and of a default, over the settings in which both are known."""
-    both = [row.lost for row in rows if row.lost[name] is not None and row.lost["recommended"] is not None]
-    return mean([lost["recommended"] for lost in both]), mean([lost[name] for lost in both])
+    both = lost(rows).dropna(subset=["recommended", name])
+    return both["recommended"].mean(), both[name].mean()
 
 
 # --------------------------------------------------------------------------------------------------------- figure

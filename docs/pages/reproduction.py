@@ -19,8 +19,9 @@ import latin
 import synergy
 import tables
 from tables import Findings, Numbers, Runs
-from templating import grid, include_zero, mean, render_sections, signed
+from templating import grid, include_zero, render_sections, signed
 
+from placecode.analysis.stats import interval
 from placecode.experiments import study_of
 from placecode.experiments.claims import direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma
@@ -40,7 +41,10 @@ def page(root: Path = ROOT) -> str:
     """Return the text of the whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS}
     findings = {name: tables.findings_of(run) for name, run in runs.items()}
-    numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
+    numbers = {
+        section.__name__: {"found": findings[name], "fields": runs[name].config["fields"], **section(runs, findings)}
+        for section, name in SECTIONS.items()
+    }
     return render_sections("reproduction", {"claims": findings, **numbers})
 
 
@@ -60,7 +64,6 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         return (words, *ours, tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
 
     return {
-        "found": findings["lst-sigma"],
         "row": row,
         "grid": grid,
         "noise": noise,
@@ -90,10 +93,7 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Return the table of claims of every run, and how many of the claims the run cannot test.
-
-    Runs that none of the claims are about are left out.
-    """
+    """Return the table of claims of every run that any claim is about, and how many of them the run cannot test."""
     return {
         "tables": [
             {
@@ -110,39 +110,41 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the differences between members with the same settings in two runs."""
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
+    ours, others = accuracy(frozen), accuracy(sweep)
     again = {
-        sigma: (latin.of_kind(frozen, latin.LEARNED, sigma) - at_sigma(sweep, accuracy(sweep), sigma)).dropna()
+        sigma: (tables.of(frozen, ours, label=latin.LEARNED, sigma=sigma) - at_sigma(sweep, others, sigma)).dropna()
         for sigma in (0.2, 2.0)
     }
-    return {"again": again, "mean_again": {sigma: mean(values) for sigma, values in again.items()}}
+    return {"again": again, "mean_again": {sigma: interval(values) for sigma, values in again.items()}}
 
 
-SECTIONS = (
-    paper,
-    latin.curve,
-    latin.log_softmax,
-    latin.frozen,
-    latin.dropout,
-    latin.structure,
-    latin.both_puzzles,
-    channels.networks,
-    channels.brains,
-    channels.preprocessing,
-    channels.transfer,
-    synergy.synergy,
-    synergy.synergy_size,
-    synergy.synergy_60,
-    channel_settings.encodings,
-    channel_settings.hidden_shares,
-    channel_settings.windows,
-    channel_settings.small_models,
-    what_was_run,
-    all_claims,
-    limits,
-)
-"""The function of each section.
+SECTIONS = {
+    paper: "lst-sigma",
+    latin.curve: "lst-sigma",
+    latin.log_softmax: "lst-slingshot",
+    latin.frozen: "lst-frozen",
+    latin.dropout: "lst-encodings",
+    latin.structure: "lst-sigma",
+    latin.both_puzzles: "lst-sigma-drawn",
+    channels.networks: "network-sigma",
+    channels.brains: "brain-sigma",
+    channels.preprocessing: "brain-preprocessing",
+    channels.transfer: "brain-transfer",
+    synergy.synergy: "synergy-sigma",
+    synergy.synergy_size: "synergy-size",
+    synergy.synergy_60: "synergy-size-60",
+    channel_settings.encodings: "synergy-encodings",
+    channel_settings.hidden_shares: "brain-mask",
+    channel_settings.windows: "network-sigma-window",
+    channel_settings.small_models: "network-noise-quick",
+    what_was_run: "lst-sigma",
+    all_claims: "lst-sigma",
+    limits: "lst-frozen",
+}
+"""The function of each section, and the main run of the section.
 
-It takes all runs and the findings on their claims, and returns the section's numbers.
+The function takes all runs and the findings on their claims, and returns the section's numbers. The template also sees
+the findings and fields of the main run, as `found` and `fields`.
 """
 
 

@@ -1,7 +1,4 @@
-"""Compute the numbers of the sections of docs/reproduction.md on synergy: groups that correlations cannot detect.
-
-Each function for a section returns numbers, tables and conditions by their names in templates/reproduction.
-"""
+"""Compute the numbers of the sections of docs/reproduction.md on groups that correlations cannot detect."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from scipy.stats import binom
-from tables import Findings, Measure, Numbers, Runs, at, baseline_table, by_world, chance, gap, of_baseline
-from templating import directions, grid, number, spread
+from tables import Findings, Measure, Numbers, Runs, at, baseline_table, by_world, chance, gap, hidden, of_baseline
+from templating import columns_table, directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
 from placecode.experiments.claims import HOLDS
@@ -145,18 +142,16 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     )
     least = run.config["task"]["best_mse"]
     moved = measured(large, "moved_relative", "start")
-    rows = []
-    for sigma, reached in tallies.items():
-        cells = [spread(at(run, measured(run, *measure), sigma)) for measure in STRUCTURE]
-        cells += [spread(at(run, error(run, condition), sigma)) for condition in least]
-        rows.append((f"{sigma:g}", *cells, str(reached), f"{reached.step:,}" if reached.step else ""))
-    header = ("sigma", *STRUCTURE.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
+    columns = {"sigma": [f"{sigma:g}" for sigma in tallies]}
+    values = {words: measured(run, *measure) for measure, words in STRUCTURE.items()}
+    values |= {f"error, {hidden(condition)}": error(run, condition) for condition in least}
+    columns |= {words: [spread(at(run, column, sigma)) for sigma in tallies] for words, column in values.items()}
+    columns["at the least error"] = [str(reached) for reached in tallies.values()]
+    columns["by step (median of those)"] = [reached.cells[1] for reached in tallies.values()]
     return {
-        "found": findings["synergy-sigma"],
-        "fields": run.config["fields"],
         "least": list(least.values()),
         "chance": chance(run, NEIGHBOURS),
-        "table": grid((*header, "by step (median of those)"), rows),
+        "table": columns_table(columns),
         "baselines": baseline_table(run, STRUCTURE, list(least)),
         "tallies": tallies,
         "error_gap": {other: gap(run, error(run, CONDITION), 0.2, other) for other in (2.0, 0.3)},
@@ -204,7 +199,6 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
     ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
     return {
-        "fields": fields,
         "table": tally_table(("channels", "samples"), found),
         "found": found,
         "sizes": sizes,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from templating import bounds, grid, mean, number, signed, spread
+from templating import bounds, columns_table, grid, number, signed, spread
 
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import predictors, study_of
 from placecode.experiments.channels.brain_networks import TITLES
@@ -58,6 +58,14 @@ def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[st
     return grid(("run", "what", "members", length, *more, "command"), rows)
 
 
+def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
+    """Return values by member of the finished members with these columns (or this encoding, `name`), by seed."""
+    rows = named(done(run))
+    for column, value in columns.items():
+        rows = rows[rows[column] == value]
+    return rows.set_index("seed")["member"].map(values).sort_index()
+
+
 # ---------------------------------------------------------------------------------------------------- Latin squares
 
 
@@ -66,25 +74,21 @@ def margin(claim: Claim) -> str:
     return f"{ {'above': '>', 'below': '<', 'within': 'within'}[claim.way] } {claim.margin:g}"
 
 
-def claims_table(found: Findings) -> str:
+def claims_table(findings: Findings) -> str:
     """Return a table of the findings that have an effect."""
-    rows = [
-        (
-            finding.claim.id,
-            finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
-            number(finding.found.mean),
-            bounds(finding.found),
-            margin(finding.claim),
-            direction_text(finding),
-            number_text(finding),
-            "; ".join(filter(None, (finding.claim.label, finding.claim.remark))),
-        )
-        for finding in found.values()
-        if math.isfinite(finding.found.mean)
-    ]
-    return grid(
-        ("claim", "statement", "effect", "95% interval", "margin", "direction", "number (published)", "label"), rows
-    )
+    known = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
+    claims = [finding.claim for finding in known]
+    columns = {
+        "claim": [claim.id for claim in claims],
+        "statement": [each.claim.statement + (f" ({each.note})" if each.note else "") for each in known],
+        "effect": [number(finding.found.mean) for finding in known],
+        "95% interval": [bounds(finding.found) for finding in known],
+        "margin": map(margin, claims),
+        "direction": map(direction_text, known),
+        "number (published)": map(number_text, known),
+        "label": ["; ".join(filter(None, (claim.label, claim.remark))) for claim in claims],
+    }
+    return columns_table(columns)
 
 
 def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
@@ -101,17 +105,13 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 
 def correlation_table(table: pd.DataFrame) -> str:
     """Return the table of `correlations` in Markdown, measures by questions, with significant values in bold."""
-    questions = list(predictors.QUESTIONS)
-    rows = []
-    for measure, answers in table.groupby("measure", sort=False):
-        cells = []
-        for question in questions:
-            row = answers[answers["question"] == question].iloc[0]
-            text = "" if math.isnan(row["value"]) else signed(Interval(row["value"], row["low"], row["high"]))
-            bold = text and row["adjusted"] < 0.05 and "sigmas" not in question
-            cells.append(f"**{text}**" if bold else text)
-        rows.append((str(measure), *cells))
-    return grid(("measure", *questions), rows)
+    texts = [signed(Interval(*row)) for row in table[["value", "low", "high"]].itertuples(index=False)]
+    bold = (table["adjusted"] < 0.05) & ~table["question"].str.contains("sigmas")
+    cells = pd.Series(texts, index=table.index).where(table["value"].notna(), "")
+    cells = cells.mask(bold & (cells != ""), "**" + cells + "**")
+    wide = table.assign(cell=cells).pivot(index="measure", columns="question", values="cell")
+    wide = wide.loc[table["measure"].unique(), list(predictors.QUESTIONS)]
+    return grid(("measure", *wide.columns), wide.itertuples())
 
 
 def movement_table(run: Run) -> str:
@@ -123,14 +123,15 @@ def movement_table(run: Run) -> str:
         "row decoded": ("probe", "row"),
         "nearest token in same row or column": ("neighbor_agreement", "relation"),
     }
-    rows = []
-    for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
-        cells = [number(relative_change(run, sigma))]
-        for analysis, target in measures.values():
-            gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
-            cells.append(signed(mean(at_sigma(run, gain, sigma)), digits=3))
-        rows.append((f"{sigma:g}", *cells))
-    return grid(("sigma", "norm of the change / norm of the PE", *measures), rows)
+    sigmas = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+    columns = {
+        "sigma": [f"{sigma:g}" for sigma in sigmas],
+        "norm of the change / norm of the PE": [number(relative_change(run, sigma)) for sigma in sigmas],
+    }
+    for words, measure in measures.items():
+        gain = measured(run, *measure) - measured(run, *measure, "start")
+        columns[words] = [signed(interval(at_sigma(run, gain, sigma)), digits=3) for sigma in sigmas]
+    return columns_table(columns)
 
 
 def relative_change(run: Run, sigma: float) -> float:
@@ -141,7 +142,7 @@ def relative_change(run: Run, sigma: float) -> float:
 def gap_closed(run: Run, sigma: float) -> float:
     """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
-    goal = of_name(run, "2d-fixed", 0.0, measured(run, "rsa", "relation")).mean()
+    goal = of(run, measured(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
     return float((end - start) / (goal - start))
 
 
@@ -172,13 +173,6 @@ def significant(run: Run, question: str, of_attention: bool = False) -> set[str]
     return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
-def of_name(run: Run, name: str, dropout: float, values: pd.Series) -> pd.Series:
-    """Return values by member of the encoding with this name and dropout, by seed."""
-    rows = named(done(run))
-    rows = rows[(rows["name"] == name) & (rows["dropout"] == dropout)]
-    return rows.set_index("seed")["member"].map(values).sort_index()
-
-
 def fixed_table(runs: dict[str, Run]) -> str:
     """Return a table of 2d-fixed with and without dropout, and the learned PE of sigma 0.2 without it, for each run."""
     rows = []
@@ -187,17 +181,9 @@ def fixed_table(runs: dict[str, Run]) -> str:
         learned = of_encoding(run, "learned:sigma=0.2", 0.0)
         means = (number(values.mean()) for values in (plain, dropped, learned))
         gaps = (dropped - plain, learned - plain, learned - dropped)
-        rows.append((name, *means, *(signed(mean(gap), digits=3) for gap in gaps)))
-    header = (
-        "run",
-        "2d-fixed without",
-        "with",
-        "learned 0.2 without",
-        "effect of dropout on 2d-fixed",
-        "learned minus 2d-fixed, no dropout",
-        "as published: dropout in 2d-fixed alone",
-    )
-    return grid(header, rows)
+        rows.append((name, *means, *(signed(interval(gap), digits=3) for gap in gaps)))
+    header = ("run", "2d-fixed without", "with", "learned 0.2 without", "effect of dropout on 2d-fixed")
+    return grid((*header, "learned minus 2d-fixed, no dropout", "as published: dropout in 2d-fixed alone"), rows)
 
 
 def dropout_table(run: Run) -> str:
@@ -205,10 +191,10 @@ def dropout_table(run: Run) -> str:
     right, train, clean = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):
-        without, with_it = (of_name(run, name, rate, right) for rate in (0.0, 0.1))
-        off, fitted = (number(of_name(run, name, 0.1, values).mean()) for values in (clean, train))
-        means = [spread(mean(values)) for values in (without, with_it)]
-        rows.append((without.mean(), (name, *means, signed(mean(with_it - without), digits=3), off, fitted)))
+        without, with_it = (of(run, right, name=name, dropout=rate) for rate in (0.0, 0.1))
+        off, fitted = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (clean, train))
+        means = [spread(interval(values)) for values in (without, with_it)]
+        rows.append((without.mean(), (name, *means, signed(interval(with_it - without), digits=3), off, fitted)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
 
@@ -236,11 +222,6 @@ def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: fl
     return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
-def by_seed(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Return values that are indexed by member, indexed by the seeds of these members instead."""
-    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
-
-
 def best_sigma(run: Run, condition: str) -> float:
     """Return the sigma with the lowest mean error."""
     return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
@@ -253,16 +234,15 @@ def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
 
 def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
     """Return the held-out metric of a baseline, or a measure of its structure, by world; `data` selects a data set."""
-    rows = run.baselines
-    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
-    rows = rows[rows["split"].isin(["test", "analysis"])]
-    return pd.Series((rows if data is None else rows[rows["data"] == data]).set_index("world")["value"])
+    rows = run.baselines.query("baseline == @name and metric == @metric and condition == @condition")
+    rows = rows[rows["split"].isin(["test", "analysis"]) & ((rows["data"] == data) | (data is None))]
+    return rows.set_index("world")["value"]
 
 
 def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
     """Return the value of a baseline for each seed of the run: its value in the world of the seed."""
-    known, seeds = by_world(run, name, metric, condition), sorted(run.members["seed"].unique())
-    return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
+    seeds = pd.Index(sorted(run.members["seed"].unique()))
+    return (seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world(run, name, metric, condition))
 
 
 def chance(run: Run, measure: Measure) -> float:
@@ -286,16 +266,16 @@ def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: 
 
     Values are means over worlds. `p` is the measure that holds the p-values.
     """
-    rows = []
-    for sigma in sorted(done(run)["sigma"].unique()):
-        cells = [number(at(run, measured(run, *measure), sigma).mean) for measure in measures]
-        cells.append(counted(at_sigma(run, measured(run, *p), sigma)))
-        cells += [number(at(run, error(run, condition), sigma).mean) for condition in conditions]
-        cells += [signed(over(run, minus_linear(run, sigma, condition)), 3) for condition in conditions]
-        rows.append((f"{sigma:g}", *cells))
-    shares = [hidden(condition) for condition in conditions]
-    header = ("sigma", *measures.values(), "seeds with p at most 0.05", *(f"error, {share}" for share in shares))
-    return grid((*header, *(f"minus linear, {share}" for share in shares)), rows)
+    sigmas = sorted(done(run)["sigma"].unique())
+    columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
+    for measure, words in measures.items():
+        columns[words] = [number(at(run, measured(run, *measure), sigma).mean) for sigma in sigmas]
+    columns["seeds with p at most 0.05"] = [counted(at_sigma(run, measured(run, *p), sigma)) for sigma in sigmas]
+    for c in conditions:
+        columns[f"error, {hidden(c)}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
+    for c in conditions:
+        columns[f"minus linear, {hidden(c)}"] = [signed(over(run, minus_linear(run, s, c)), 3) for s in sigmas]
+    return columns_table(columns)
 
 
 def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[str]) -> str:
@@ -310,22 +290,21 @@ def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[
     if 0 < len(few) < linear["world"].nunique():
         second = {"linear, in the worlds of ridge and trees": linear[linear["world"].isin(few)]}
         tables = {"linear": linear} | second | tables
+    p, shown = f"{next(iter(measures))[0]}_p", {"mse", *(metric for metric, _ in measures)}
     body = []
     for name, table in tables.items():
-        cells = [_mean(table, *measure) for measure in measures]
-        p_values = table[table["metric"] == f"{next(iter(measures))[0]}_p"]["value"].dropna()
-        cells.append(counted(p_values) if len(p_values) else "")
-        cells += [_mean(table[table["split"] == "test"], "mse", condition) for condition in conditions]
-        shown = table["metric"].isin([metric for metric, _ in measures]) | (table["metric"] == "mse")
-        body.append((name, *cells, str(table[shown & table["value"].notna()]["world"].nunique())))
+        p_values = table.loc[table["metric"] == p, "value"].dropna()
+        errors = [_mean(table[table["split"] == "test"], "mse", condition) for condition in conditions]
+        worlds = table[table["metric"].isin(shown)].dropna(subset=["value"])["world"].nunique()
+        structure = [_mean(table, *measure) for measure in measures]
+        body.append((name, *structure, counted(p_values) if len(p_values) else "", *errors, str(worlds)))
     errors = [f"error, {hidden(condition)}" for condition in conditions]
     return grid(("baseline", *measures.values(), "worlds with p at most 0.05", *errors, "worlds"), body)
 
 
 def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
     """Return the mean of a metric in these rows as text; empty if there is none."""
-    values = rows[(rows["metric"] == metric) & (rows["condition"] == condition)]["value"].dropna()
-    return number(values.mean()) if len(values) else ""
+    return number(rows.query("metric == @metric and condition == @condition")["value"].mean())
 
 
 def twins_table(
@@ -351,18 +330,17 @@ def networks_table(run: Run) -> str:
     ]
     p = "seeds with p at most 0.05 (Q, maps as smooth)"
     header = [f"{TITLES[target]}: {names[name]}" if name in names else p for name, target in columns]
-    rows = []
-    for sigma in sorted(done(run)["sigma"].unique()):
-        by_column = [at_sigma(run, measured(run, *column), sigma) for column in columns]
-        cells = [
-            counted(values) if name.endswith("_p") else number(over(run, values).mean)
-            for (name, _), values in zip(columns, by_column, strict=True)
-        ]
-        rows.append((f"{sigma:g}", *cells))
+
+    def cells(by_column: list[pd.Series], unit: str = "") -> list[str]:
+        """Return the text of a row: means, and for p-values how many are at most 0.05."""
+        pairs = zip(columns, by_column, strict=True)
+        return [counted(x, unit) if name.endswith("_p") else number(over(run, x).mean) for (name, _), x in pairs]
+
+    rows = [
+        (f"{sigma:g}", *cells([at_sigma(run, measured(run, *column), sigma) for column in columns]))
+        for sigma in sorted(done(run)["sigma"].unique())
+    ]
     for baseline, words in (("fc", "functional connectivity"), (CENTRED, "the same, centred as PEs are")):
-        there, cells = run.baselines[run.baselines["baseline"] == baseline], []
-        for name, target in columns:
-            values = there.loc[(there["metric"] == name) & (there["condition"] == target), "value"]
-            cells.append(counted(values, " splits") if name.endswith("_p") else number(values.mean()))
-        rows.append((words, *cells))
+        by_column = [by_world(run, baseline, *column) for column in columns]
+        rows.append((words, *cells(by_column, " splits")))
     return grid(("sigma", *header), rows)

@@ -21,9 +21,8 @@ from typing import Any
 
 import jinja2
 import numpy as np
-import pandas as pd
 
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import Interval
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.reports import wording
 from placecode.reports.wording import one_line, plain, signed
@@ -71,11 +70,6 @@ def include_zero(intervals: Iterable[Interval]) -> bool:
 # ------------------------------------------------------------------------------------------------ numbers and tables
 
 
-def mean(values: pd.Series) -> Interval:
-    """Return the mean with its interval, without NaN values."""
-    return interval(values.dropna().to_numpy())
-
-
 def number(value: float) -> str:
     """Format a number with three decimals; empty for NaN."""
     return "" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
@@ -121,6 +115,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def columns_table(columns: Mapping[str, Iterable[str]]) -> str:
+    """Return a table in Markdown from its columns, by their headers."""
+    return grid(list(columns), zip(*columns.values(), strict=True))
 
 
 def picture(run: str, name: str, title: str, caller: Callable[[], str]) -> str:

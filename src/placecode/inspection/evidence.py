@@ -31,6 +31,8 @@ IN_NOISE = 0.1
 """Maximum share of the gain that a good sigma lacks, if it is not significantly worse than the best one."""
 LEAST = 0.02
 """Minimum gain of a setting in which models count as having learned. The interval must also exclude a gain of 0."""
+INTERVALS = ("found", "behind")
+"""Fields of a `Point` that are intervals."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,7 @@ class Curve:
         return {}
 
     def good(self, sigma: float) -> bool | None:
-        """Return whether a sigma is good, or None outside the studied range.
-
-        A good sigma lacks at most TOLERANCE of the gain, or at most IN_NOISE if it is not significantly worse than the
-        best one.
-        """
+        """Return whether a sigma is good (see TOLERANCE and IN_NOISE), or None outside the studied range."""
         lacks = self.lacks(sigma)
         return None if lacks is None else lacks.mean <= (TOLERANCE if lacks.low > 0 else IN_NOISE)
 
@@ -156,21 +154,13 @@ def settings() -> tuple[Setting, ...]:
 
 
 def parsed(record: Mapping[str, Any]) -> Setting:
-    """Build a setting from its record in evidence.json, a dict."""
-    curves = {name: None if record[name] is None else _curve(record[name]) for name in ("outcome", "structure")}
+    """Build a setting from its record in evidence.json, a dict. A number that is None becomes NaN."""
+    curves = {}
+    for name in ("outcome", "structure"):
+        if (curve := record[name]) is not None:
+            points = [
+                point | {key: Interval(*(math.nan if x is None else x for x in point[key])) for key in INTERVALS}
+                for point in curve["points"]
+            ]
+            curves[name] = Curve(**{**curve, "points": tuple(Point(**point) for point in points)})
     return Setting(**{**record, **curves})
-
-
-def _curve(record: Mapping[str, Any]) -> Curve:
-    """Build a curve from its record in evidence.json, a dict."""
-    points = tuple(
-        Point(point["sigma"], _interval(point["found"]), _interval(point["behind"]), point["n"], point["diverged"])
-        for point in record["points"]
-    )
-    return Curve(record["name"], record["sign"], record["nothing"], points)
-
-
-def _interval(values: list[float | None]) -> Interval:
-    """Build an interval from a list of mean, low and high. A value of None becomes NaN."""
-    mean, low, high = (math.nan if value is None else value for value in values)
-    return Interval(mean, low, high)

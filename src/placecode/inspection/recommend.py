@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from placecode.inspection import evidence
 from placecode.inspection.evidence import IN_NOISE, TOLERANCE, Setting
-from placecode.inspection.libraries import LIBRARIES
+from placecode.inspection.libraries import LIBRARIES, SCALES
+from placecode.reports import wording
 from placecode.validation import choice, real_number, whole_number
 
 GOALS = ("accuracy", "map")
@@ -125,10 +128,7 @@ class Recommendation:
         return self.vote.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
-        """Return the studied range (lowest, highest) of every size for which the model is far outside that range.
-
-        The result is empty if the recommendation is not an extrapolation.
-        """
+        """Return the studied range (lowest, highest) of every size for which the model is far outside that range."""
         ranges = {}
         for name, value in self.asked.sizes().items():
             values = [getattr(seen.setting, name) for seen in self.seen]
@@ -172,12 +172,7 @@ def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recomm
 
 def defaults(tokens: int, width: int) -> dict[str, float]:
     """Return the default sigmas of most libraries for a model with these sizes, by formula."""
-    return {
-        library.formula: library.sigma(tokens, width)
-        for formula in DEFAULTS
-        for library in LIBRARIES
-        if library.formula == formula
-    }
+    return {formula: SCALES[formula](tokens, width) for formula in DEFAULTS}
 
 
 def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
@@ -192,17 +187,15 @@ def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
         sum(abs(_doublings(getattr(setting, name), value)) for name, value in sizes.items()) for setting in settings
     ]
     nearness = [2.0 ** (min(distances) - distance) for distance in distances]
-    total: dict[str, float] = {}
-    largest: dict[str, float] = {}
+    by_task: dict[str, list[float]] = {}
     for setting, near in zip(settings, nearness, strict=True):
-        total[setting.task] = total.get(setting.task, 0.0) + near
-        largest[setting.task] = max(largest.get(setting.task, 0.0), near)
-    sum_of_tasks = sum(largest.values())
-    seen = [
-        Seen(setting, distance, largest[setting.task] * near / total[setting.task] / sum_of_tasks)
+        by_task.setdefault(setting.task, []).append(near)
+    sum_of_tasks = sum(max(values) for values in by_task.values())
+    seen = (
+        Seen(setting, distance, max(by_task[setting.task]) * near / sum(by_task[setting.task]) / sum_of_tasks)
         for setting, distance, near in zip(settings, distances, nearness, strict=True)
         if near > 0
-    ]
+    )
     return tuple(sorted(seen, key=lambda item: item.apart))
 
 
@@ -211,8 +204,7 @@ def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
     known = good = lacking = 0.0
     for item in seen:
         curve = item.setting.curve(goal)
-        lacks = None if curve is None else curve.lacks(sigma)
-        if curve is not None and lacks is not None:
+        if curve is not None and (lacks := curve.lacks(sigma)) is not None:
             known += item.weight
             good += item.weight * bool(curve.good(sigma))
             lacking += item.weight * lacks.mean
@@ -252,17 +244,11 @@ def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]
     votes = [vote(sigma, seen, goal) for sigma in GRID]
     best = max((item for item in votes if item.known >= ENOUGH), key=lambda item: (round(item.good, 6), -item.lacks))
     place = votes.index(best)
-
-    def last_good(others: Sequence[Vote]) -> float:
-        """Return the last sigma of `others`, starting next to the best one, before the first that is not good."""
-        sigma = best.sigma
-        for item in others:
-            if item.known < ENOUGH or item.good < ENOUGH:
-                break
-            sigma = item.sigma
-        return sigma
-
-    return best, (last_good(votes[:place][::-1]), last_good(votes[place + 1 :]))
+    below, above = (
+        list(takewhile(lambda item: item.known >= ENOUGH and item.good >= ENOUGH, items))
+        for items in (votes[:place][::-1], votes[place + 1 :])
+    )
+    return best, ([best, *below][-1].sigma, [best, *above][-1].sigma)
 
 
 def _doublings(more: float, less: float) -> float:
@@ -270,96 +256,26 @@ def _doublings(more: float, less: float) -> float:
     return math.log2(more) - math.log2(less)
 
 
-# ---------------------------------------------------------------------------------------------------------- in words
-
-
-def sentences(answer: Recommendation) -> Iterator[str]:
-    """Yield sentences that describe a recommendation, the evidence for it and its limits."""
-    asked, best, kind = answer.asked, answer.vote, FAMILIES[answer.asked.optimizer]
-    purpose = "to predict well" if asked.goal == "accuracy" else "for a map of the tokens"
-    yield f"Start with sigma {best.sigma:g}, {purpose}: draw every number of the PE from N(0, {best.sigma:g}^2)."
-    if not answer.own_kind:
-        other = next(family for family in FAMILIES.values() if family != kind)
-        yield (
-            f"No setting that was studied with {kind} has learned anything for sure, so this is what holds with "
-            f"{other}: no evidence on {kind}, of which the good sigmas may be others."
-        )
-    low, high = answer.flat
-    around = f"all from {low:g} to {high:g} are in most of it" if low < high else "none next to it is in most of it"
-    yield f"It is good in {_percent(best.good)} of the evidence, weighed by how near that is; {around}."
-    yield (
-        f"Good: lacks at most {_percent(TOLERANCE)} of the gain, {_percent(IN_NOISE)} where that may be noise; the "
-        "gain is what the best sigma of a setting reaches beyond a model that has learned nothing. "
-        f"{best.sigma:g} lacks {_percent(best.lacks)} on average."
-    )
-    if all(vote(sigma, answer.seen, asked.goal).known < ENOUGH for sigma in GRID if sigma < best.sigma):
-        yield "Smaller ones were hardly studied: they may do as well, or better."
-    yield from _where(answer)
-    for name, (least, most) in answer.extrapolations().items():
-        value, words = asked.sizes()[name], name.replace("_", " ")
-        yield (
-            f"An extrapolation: {words} {value:,} lies beyond all that was studied, {least:,} to {most:,}; there is no "
-            "evidence there."
-        )
-    for name, default in answer.defaults.items():
-        yield _default(name, default)
-    yield _other_goal(answer)
-
-
-def _where(answer: Recommendation) -> Iterator[str]:
-    """Yield sentences on the settings used: their tasks, their sizes, and in which blocks the PE is added."""
+def sentences(answer: Recommendation) -> list[str]:
+    """Return sentences that describe a recommendation, the evidence for it and its limits, from recommend.j2."""
+    asked, family = answer.asked, FAMILIES[answer.asked.optimizer]
     settings = [seen.setting for seen in answer.seen]
-    tasks = sorted({setting.task for setting in settings})
-    spans = [
-        f"{_span(getattr(setting, field) for setting in settings)} {words}"
-        for field, words in (("tokens", "tokens"), ("width", "features"), ("layers", "blocks"))
-    ]
-    count = sum(setting.placement == "every" for setting in settings)
-    kinds = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
-    yield f"Seen in {len(settings)} settings of {kinds} ({', '.join(tasks)}): {', '.join(spans)}."
-    if count == len(settings):
-        yield "In all of them the PE is added in every block; to add it once, at the input, is another case."
-    else:
-        yield f"In {count} of them the PE is added in every block, in the others once, at the input."
-
-
-def _default(formula: str, default: Vote) -> str:
-    """Return a sentence on how well a default sigma did, and which libraries use it."""
-    names = [library.name for library in LIBRARIES if library.formula == formula]
-    users = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
-    value = formula if f"{default.sigma:g}" == formula else f"{formula} = {default.sigma:.3g}"
-    if math.isnan(default.good):
-        return f"The default {value} ({users}) lies beyond all that was studied."
-    reach = "" if default.known > 0.995 else f" that reaches there ({_percent(default.known)})"
-    return (
-        f"The default {value} ({users}) is good in {_percent(default.good)} of the evidence{reach}, and lacks "
-        f"{_percent(default.lacks)} of the gain on average."
+    smaller = (vote(sigma, answer.seen, asked.goal) for sigma in GRID if sigma < answer.sigma)
+    template = wording.environment(Path(__file__).parent).get_template("recommend.j2")
+    text = template.render(
+        answer=answer,
+        asked=asked,
+        family=family,
+        other_family=next(other for other in FAMILIES.values() if other != family),
+        settings=settings,
+        tasks=sorted({setting.task for setting in settings}),
+        in_every_block=sum(setting.placement == "every" for setting in settings),
+        smaller_are_unknown=all(vote.known < ENOUGH for vote in smaller),
+        users={name: [library.name for library in LIBRARIES if library.formula == name] for name in DEFAULTS},
+        tolerance=TOLERANCE,
+        in_noise=IN_NOISE,
     )
-
-
-def _other_goal(answer: Recommendation) -> str:
-    """Return a sentence on the sigma recommended for the other goal, and on how this sigma does for that goal."""
-    other_is_map = answer.asked.goal == "accuracy"
-    purpose = "a map of the tokens, which needs the PE itself to be learned" if other_is_map else "predicting well"
-    if answer.other.sigma == answer.sigma:
-        return f"For {purpose}, the same sigma is recommended."
-    price = answer.price.lacks
-    lacks = "" if math.isnan(price) else f"; {answer.sigma:g} lacks {_percent(price)} of the gain in that"
-    return f"For {purpose}, {answer.other.sigma:g} is recommended (--goal {GOALS[other_is_map]}){lacks}."
-
-
-def _percent(share: float) -> str:
-    """Format a share as a percentage: 0.5 gives "50%"."""
-    return f"{100 * share:.0f}%"
-
-
-def _span(values: Iterator[int]) -> str:
-    """Format the range of numbers, such as "16 to 94"; a single number if all are equal."""
-    ordered = sorted(set(values))
-    return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
-
-
-# --------------------------------------------------------------------------------------------------- leave one out
+    return wording.paragraphs(text)
 
 
 @dataclass(frozen=True)

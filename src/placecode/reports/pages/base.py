@@ -89,10 +89,7 @@ class Page:
         return self.words()
 
     def verdicts(self) -> list[Verdict]:
-        """Return the findings that stand under a badge at the top of the report, besides the claims.
-
-        By default none do.
-        """
+        """Return the findings, besides the claims, that stand under a badge at the top of the report."""
         return []
 
     def listings(self) -> list[Listing]:

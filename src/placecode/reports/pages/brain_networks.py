@@ -5,6 +5,8 @@ The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2
 
 from __future__ import annotations
 
+import contextlib
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -54,24 +56,17 @@ def over_sigma(run: Run) -> list[Shown]:
 
 
 def over_variants(run: Run) -> list[Shown]:
-    """Draw the measures of each variant of the preprocessing against sigma.
-
-    Return no figure if the run has no measure.
-    """
+    """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in DRAWN if _has(run, measure)]
-    for measure in present:
-        title, values = BY_VARIANT[measure], measured(run, *measure)
-        for variant in variants(run):
-            name = variant or "recordings"
-            for sigma in sorted(done(run)["sigma"].unique()):
-                try:
-                    found = by_split(run, variant, values, sigma)
-                except NotInRun:
-                    continue
-                rows += [(title, name, float(value), sigma, world) for world, value in found.items()]
-            levels += [(title, name, float(value)) for value in connectivity(run, variant, measure)]
+    for measure, variant in product(present, variants(run)):
+        key, values = (BY_VARIANT[measure], variant or "recordings"), measured(run, *measure)
+        for sigma in sorted(done(run)["sigma"].unique()):
+            with contextlib.suppress(NotInRun):
+                by_world = by_split(run, variant, values, sigma)
+                rows += [(*key, float(value), sigma, world) for world, value in by_world.items()]
+        levels += [(*key, value) for value in connectivity(run, variant, measure)]
     if not rows:
         return []
     columns = ["measure", "variant", "value"]
@@ -94,26 +89,22 @@ def _has(run: Run, measure: Measure) -> bool:
 
 
 def sentences_on_networks(run: Run) -> list[str]:
-    """Return sentences on known networks in the PEs of the smallest and largest sigma, and in functional connectivity.
-
-    The list is empty if the run has no known networks or no sigma.
-    """
+    """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
     known = partitions_in(run)
     sigmas = sorted(done(run)["sigma"].dropna().unique())
     if not known or not sigmas:
         return []
     ends = dict.fromkeys((sigmas[0], sigmas[-1]))
     measures = []
-    for target in known:
-        for analysis, name in WORDS.items():
-            if _has(run, (analysis, target)):
-                found = [_at(run, analysis, target, sigma) for sigma in ends]
-                levels = {
-                    words: sum(values) / len(values)
-                    for baseline, words in BASELINES.items()
-                    if (values := connectivity(run, variants(run)[0], (analysis, target), baseline))
-                }
-                measures.append({"title": TITLES[target], "name": name, "ends": found, "connectivity": levels})
+    for target, (analysis, name) in product(known, WORDS.items()):
+        if _has(run, (analysis, target)):
+            at_ends = [_at(run, analysis, target, sigma) for sigma in ends]
+            levels = {
+                words: sum(values) / len(values)
+                for baseline, words in BASELINES.items()
+                if (values := connectivity(run, variants(run)[0], (analysis, target), baseline))
+            }
+            measures.append({"title": TITLES[target], "name": name, "ends": at_ends, "connectivity": levels})
     return wording.sentences("brain-networks", labelled=labelled(run), measures=measures)
 
 
@@ -135,14 +126,12 @@ def sentences_on_variants(run: Run) -> list[str]:
     """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
     measures = []
     for measure, name in BY_VARIANT.items():
-        found = {}
+        differences = {}
         for variant in variants(run):
-            try:
-                found[variant or "recordings"] = falls(run, variant, measure)
-            except NotInRun:
-                continue
-        if found:
-            higher = sum(difference.low > 0 for difference in found.values())
-            lower = sum(difference.high < 0 for difference in found.values())
-            measures.append({"name": name, "higher": higher, "lower": lower, "variants": found})
+            with contextlib.suppress(NotInRun):
+                differences[variant or "recordings"] = falls(run, variant, measure)
+        if differences:
+            higher = sum(difference.low > 0 for difference in differences.values())
+            lower = sum(difference.high < 0 for difference in differences.values())
+            measures.append({"name": name, "higher": higher, "lower": lower, "variants": differences})
     return wording.sentences("brain-variants", measures=measures, small=SMALL, large=LARGE)

@@ -1,7 +1,4 @@
-"""Figures and sentences of lst-causal, which tests whether the PE is a cause of generalization or a by-product.
-
-The sentences are in templates/lst-causal.j2.
-"""
+"""The page of lst-causal, which tests whether the PE is a cause of generalization or a by-product."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, done, measured
 from placecode.reports import figures, wording
-from placecode.reports.pages import knobs
 from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
 
@@ -100,19 +97,33 @@ PANELS = {
 """The lines of each panel of accuracy against sigma. Lines that are not listed are in the panel "a donor's"."""
 
 
-def figures_of_causes(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> list[Shown]:
-    """Draw the effects of all interventions, then accuracy and learning curves of all kinds of PE by sigma."""
-    panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
-    in_panels = lines.assign(panel=[panel_of.get(line, "a donor's") for line in lines["line"]])
-    return [causes_figure(run, lines, findings), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
+class CausalPage(KnobPage):
+    """The page of lst-causal."""
 
+    def figures(self) -> list[Shown]:
+        """Draw the effects of all interventions, then accuracy and learning curves of all kinds of PE by sigma."""
+        run, final = self.run, self.final
+        drawn, effects = final[final["line"].isin(LINES)], _effects(self.findings)
+        causes = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
+        panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
+        in_panels = final.assign(panel=final["line"].map(panel_of).fillna("a donor's"))
+        return [shown("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
 
-def causes_figure(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> Shown:
-    """Draw accuracy against the size of the PE, and the effects of all interventions."""
-    final = lines.assign(value=lines["member"].map(accuracy(run)))
-    drawn, effects = final[final["line"].isin(LINES)], _effects(findings)
-    figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
-    return shown("causal.causes", figure)
+    def words(self) -> list[str]:
+        """Say whether the controls did nothing, then what the claims about size and arrangement found."""
+        by_claim = {finding.claim.id: finding for finding in self.findings}
+        controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
+        return wording.sentences(
+            "lst-causal",
+            controls=len(controls),
+            failed=[finding.claim.id for finding in controls if finding.direction == FAILS],
+            undecided=[finding.claim.id for finding in controls if finding.direction == UNDECIDED],
+            on_size=[by_claim[id] for id in SIZE],
+            on_arrangement=[by_claim[id] for id in ARRANGEMENT],
+            direction_text=direction_text,
+            **settling(self.run, self.lines),
+            **counts(self.run),
+        )
 
 
 def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
@@ -137,20 +148,3 @@ def _losses(run: Run) -> pd.DataFrame:
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["sigma", "seed", "name", "value"])
-
-
-def sentences_on_causes(run: Run, lines: pd.DataFrame, findings: Sequence[Finding]) -> list[str]:
-    """Return sentences on whether the controls did nothing, then on the claims about size and arrangement."""
-    by_claim = {finding.claim.id: finding for finding in findings}
-    controls = [finding for finding in findings if finding.claim.remark == CONTROL]
-    return wording.sentences(
-        "lst-causal",
-        controls=len(controls),
-        failed=[finding.claim.id for finding in controls if finding.direction == FAILS],
-        undecided=[finding.claim.id for finding in controls if finding.direction == UNDECIDED],
-        on_size=[by_claim[id] for id in SIZE],
-        on_arrangement=[by_claim[id] for id in ARRANGEMENT],
-        direction_text=direction_text,
-        **knobs.settling(run, lines),
-        **counts(run),
-    )

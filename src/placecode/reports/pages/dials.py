@@ -7,6 +7,7 @@ are read from a finished run: measures from all members, matrices and maps from 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +18,16 @@ import pandas as pd
 
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
-from placecode.analysis.stats import interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments import study_of
-from placecode.experiments.reading import swept
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import measured, swept
 from placecode.models.member import AUXILIARY, TAKEN
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
+SHARES = (CHANNELS, REGIONS, CELLS, "accuracy")
 """Axes of measures that are shares, from 0 to 1."""
 MEASURED = {
     ("neighbor_agreement", "labels"): ("nearest channel in the PE is of the same group", CHANNELS),
@@ -52,10 +55,8 @@ def dial_of(run: Run, metric: str) -> Dial | None:
     stops = []
     for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
         rows = members[members["sigma"] == sigma]
-        values: dict[str, Interval] = {
-            name: _bounded(interval(rows["member"].map(by_member).dropna().to_numpy()), axis)
-            for name, (axis, by_member) in measures.items()
-        }
+        values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
+        values |= {name: clipped(values[name]) for name, (axis, _) in measures.items() if axis in SHARES}
         stops.append(Stop(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
     names, groups, group_names = named_channels(run, members)
     if groups is None and means[0] is not None:
@@ -66,15 +67,12 @@ def dial_of(run: Run, metric: str) -> Dial | None:
 
 
 def channels_of(run: Run) -> Channels | None:
-    """Return the map of the channels at the smallest sigma, and each channel's nearest ones in the mean over seeds.
-
-    Returns None if no PE was stored or the tokens have no names.
-    """
+    """Return the map of the channels at the smallest sigma; None if no PE was stored or the tokens have no names."""
     members = turned_members(run)
-    stored = _stored(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
-    names, groups, group_names = named_channels(run, members) if len(stored) else ([], None, [])
-    if not names or not _task(run, members).get("names"):
+    stored = stored_members(run, members[members["sigma"] == members["sigma"].min()])
+    if stored.empty or not _task(run, members).get("names"):
         return None
+    names, groups, group_names = named_channels(run, members)
     similar = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
     mean = np.mean(similar, axis=0)
     if groups is None:
@@ -86,15 +84,8 @@ def channels_of(run: Run) -> Channels | None:
         seeds=len(similar),
         neighbors=NEIGHBORS,
     )
-    return Channels(
-        names,
-        arrange(mean, 2),
-        arrange(mean, 3),
-        groups,
-        group_names,
-        neighbors=_nearest(similar, mean),
-        note=note,
-    )
+    flat, solid = arrange(mean, 2), arrange(mean, 3)
+    return Channels(names, flat, solid, groups, group_names, neighbors=_nearest(similar, mean), note=note)
 
 
 def turned_members(run: Run) -> pd.DataFrame:
@@ -114,15 +105,11 @@ def turned_members(run: Run) -> pd.DataFrame:
 
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
-    """Return the cosine similarity of the channels' centred PEs (n, n), or None if none of the PEs was stored.
-
-    The PEs of all blocks are concatenated, and the similarity is averaged over the seeds with stored PEs.
-    """
-    stored = _stored(run, members)["member"]
+    """Return the mean over seeds of the cosine similarity of the channels' PEs (n, n); None if no PE was stored."""
+    stored = stored_members(run, members)["member"]
     if stored.empty:
         return None
-    total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0)
-    return total
+    return np.asarray(np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0))
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
@@ -166,11 +153,9 @@ def _data(run: Run, members: pd.DataFrame) -> str:
     return study_of(run).data_in_words(data) if data else ""
 
 
-def _stored(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+def stored_members(run: Run, members: pd.DataFrame) -> pd.DataFrame:
     """Return the members whose PEs were stored."""
-    stored = [run.has_array(f"pe_end/{number}") for number in members["member"]]
-    rows: pd.DataFrame = members[np.array(stored, dtype=bool)]
-    return rows
+    return members[members["member"].map(lambda number: run.has_array(f"pe_end/{number}")).astype(bool)]
 
 
 def _pe(run: Run, number: int) -> Array:
@@ -192,12 +177,10 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
     """
     previous: Array | None = None
     for mean in means:
-        if mean is None:
-            yield None
-            continue
-        places = arrange(mean)
-        previous = places if previous is None else geometry.turned(places, previous)
-        yield previous
+        if mean is not None:
+            places = arrange(mean)
+            previous = places if previous is None else geometry.turned(places, previous)
+        yield None if mean is None else previous
 
 
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
@@ -207,21 +190,20 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
     not be pooled, it is shown for each condition, on the splits that were not trained on.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
-    rows = rows[rows["member"].isin(members["member"])]
+    rows = rows[rows["member"].isin(members["member"])].set_index("member")
     pooled = (rows["condition"] == "all").any()
     rows = rows[rows["condition"] == "all"] if pooled else rows[rows["split"] != "train"]
     found: dict[str, tuple[str, pd.Series]] = {}
     axis = "error (mse)" if metric == "mse" else metric
     for (split, condition), values in rows.groupby(["split", "condition"], sort=False):
         name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
-        found[name] = (axis, values.set_index("member")["value"])
-    last = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
-    for (analysis, target), (words, axis) in MEASURED.items():
-        values = last[(last["analysis"] == analysis) & (last["target"] == target)]
-        values = values[values["member"].isin(members["member"])]
-        if values["value"].notna().any():
-            chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
-            found[f"{words}{chance}"] = (axis, values.set_index("member")["value"])
+        found[name] = (axis, values["value"])
+    for measure, (words, axis) in MEASURED.items():
+        with contextlib.suppress(NotInRun):
+            values = measured(run, *measure)
+            if values.reindex(members["member"]).notna().any():
+                chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
+                found[f"{words}{chance}"] = (axis, values)
     return found
 
 
@@ -232,18 +214,16 @@ def _by_chance(shape: Mapping[str, Any]) -> float:
     return float(shares.mean() / (len(places) - 1))
 
 
-def _bounded(found: Interval, axis: str) -> Interval:
-    """Return the interval, clipped to 0 and 1 if the axis is a share or an accuracy."""
-    if axis not in (CHANNELS, REGIONS, CELLS, "accuracy"):
-        return found
-    mean, low, high = found
-    return mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high
+def clipped(interval: Interval) -> Interval:
+    """Return the interval of a share, with bounds from 0 to 1."""
+    low, high = np.clip(interval[1:], 0.0, 1.0).tolist()
+    return Interval(interval.mean, low, high)
 
 
 def _note(run: Run, members: pd.DataFrame) -> str:
     """Return the caption of the slider, which says how many seeds and which data it shows."""
     seeds = members.groupby("sigma").size()
-    stored = _stored(run, members).groupby("sigma").size()
+    stored = stored_members(run, members).groupby("sigma").size()
     task = _task(run, members)
     _, note = wording.caption(
         "dial.note",
@@ -277,16 +257,11 @@ def _top(similar: Array, count: int) -> np.ndarray:
 
 
 Array = npt.NDArray[np.float64]
-Interval = tuple[float, float, float]
-"""Mean, lower and upper bound; a bound is NaN if there are too few values."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """One position of the sigma slider: what the report shows at this sigma.
-
-    Fields are None if they were not stored.
-    """
+    """One position of the sigma slider: what the report shows at this sigma. What was not stored is None."""
 
     label: str
     sigma: float

@@ -1,22 +1,24 @@
 """Figures and sentences of the studies on Latin squares that vary another setting (a "knob") besides sigma.
 
-The sentences are in templates/knob.j2. `lines`, an argument of most functions, is a table of the members with the
-`panel` and the `line` of the figure in which each is drawn; `Study.lines` makes it.
+The sentences are in templates/knob.j2. `lines`, an argument of most functions, is `KnobPage.lines`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from placecode.analysis import stats
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments.latin.effects import LARGE, SMALL
+from placecode.experiments.latin.knobs import KnobStudy
+from placecode.experiments.latin.squares import LatinStudy
 from placecode.experiments.reading import STILL, accuracy, by_seed, done, late_change, once
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.base import Page, Shown, counts, run_name, shown
+from placecode.reports.pages.dials import Dial
 from placecode.runs.read import Run, shape_of
 
 Levels = Mapping[str, Mapping[str, Interval]]
@@ -25,35 +27,82 @@ MOST = 6
 """Largest number of unsettled settings that a report names."""
 
 
-def figures_of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
-    """Draw accuracy against sigma, and learning curves.
+class KnobPage(Page):
+    """The page of studies on Latin squares that vary another setting besides sigma."""
 
-    `knob` names the varied setting. `beside` are the accuracies of references, drawn next to the lines.
+    study: KnobStudy
+    measures = (
+        ("norm", ""),
+        ("moved_relative", "start"),
+        ("weights_moved", "start"),
+        ("procrustes", "2d-fixed"),
+        ("rsa", "relation"),
+        ("neighbor_agreement", "relation"),
+    )
+
+    @cached_property
+    def lines(self) -> pd.DataFrame:
+        """The members, with the `panel` and the `line` of the figure in which each is drawn."""
+        return self.study.lines(self.run)
+
+    @cached_property
+    def final(self) -> pd.DataFrame:
+        """The table `lines` with the final accuracy of each member, in the column `value`."""
+        return self.lines.assign(value=self.lines["member"].map(accuracy(self.run)))
+
+    def dial(self) -> Dial | None:
+        return None  # a slider would show one of the settings without saying which
+
+    def figures(self) -> list[Shown]:
+        levels = levels_of(self.run, self.study.reference_lines(self.run))
+        return figures_of_knob(self.run, self.final, self.study.knob, levels)
+
+    def words(self) -> list[str]:
+        """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
+
+        Further sentences say which settings have not settled, and how many members diverged.
+        """
+        entries = []
+        for (panel, line), rows in once(self.final).groupby(["panel", "line"], sort=False):
+            means = rows.groupby("sigma")["value"].mean()
+            sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
+            ends = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
+            entries.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
+        return wording.sentences("knob", lines=entries, **settling(self.run, self.lines), **counts(self.run))
+
+
+class SweptPage(KnobPage):
+    """The page of a study on Latin squares with `--sweep`: a line for each combination of its settings."""
+
+    study: LatinStudy  # type: ignore[assignment]
+
+    def figures(self) -> list[Shown]:
+        names = ", ".join(axis.name.replace("_", " ") for axis in self.study.axes)
+        return figures_of_knob(self.run, self.final, names)
+
+
+def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
+    """Draw accuracy against sigma, and learning curves, with a line for each setting.
+
+    `final` is `KnobPage.final`. `knob` names the varied setting. `beside` are the accuracies of references, drawn next
+    to the lines.
     """
-    return [accuracy_figure(run, lines, knob, beside), curves_figure(run, lines)]
-
-
-def accuracy_figure(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> Shown:
-    """Draw accuracy against sigma, with a line for each setting; the arguments are those of `figures_of_knob`."""
-    final = lines.assign(value=lines["member"].map(accuracy(run)))
-    gained = worth(once(final))
-    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance_by_panel(run, lines), gained, beside)
-    return shown("knob.accuracy", figure, knob=knob, gain=len(gained) > 0)
+    gained, chance = worth(once(final)), chance_by_panel(run, final)
+    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gained, beside)
+    return [shown("knob.accuracy", figure, knob=knob, gain=len(gained) > 0), curves_figure(run, final)]
 
 
 def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
     """Draw OOD accuracy during training, with a line for each setting."""
     single = once(lines)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves = rows[rows["split"] == "ood"][["member", "step", "value"]].merge(single, on="member")
+    rows = rows[rows["split"] == "ood"][["member", "step", "value"]]
+    curves = rows.merge(single, on="member", suffixes=("", "_at_end"))
     return shown("knob.curves", figures.curves_by_setting(curves, run_name(run), chance_by_panel(run, single)))
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
-    """Return the accuracy of guessing in each panel.
-
-    It differs between grid sizes, which have different numbers of symbols.
-    """
+    """Return the accuracy of guessing in each panel; it differs between grid sizes."""
     pairs = zip(lines["panel"], lines["data"], strict=True)
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
@@ -79,23 +128,8 @@ def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interva
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}
     for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
-        levels.setdefault(str(panel), {})[str(line)] = stats.interval(rows["value"].to_numpy())
+        levels.setdefault(str(panel), {})[str(line)] = interval(rows["value"].to_numpy())
     return levels
-
-
-def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
-    """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
-
-    Further sentences say which settings have not settled, and how many members diverged.
-    """
-    table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
-    entries = []
-    for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
-        means = rows.groupby("sigma")["value"].mean()
-        sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
-        ends = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
-        entries.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
-    return wording.sentences("knob", lines=entries, **settling(run, lines), **counts(run))
 
 
 def _name(panel: str, line: str) -> str:
@@ -104,10 +138,7 @@ def _name(panel: str, line: str) -> str:
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return how much the mean accuracy of each setting (a line at a sigma) changed over the last quarter of training.
-
-    2d-fixed models, which have no sigma, are added as further settings.
-    """
+    """Return the change of mean accuracy in the last quarter of training, by line and sigma, and of 2d-fixed."""
     drawn, finished = once(lines), done(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
     table = pd.concat([drawn, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else drawn
@@ -128,8 +159,3 @@ def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
     names = [_name(panel, line) for panel, line in zip(ordered["panel"], ordered["line"], strict=True)]
     unsettled = ordered.assign(name=names)[["name", "sigma", "value"]].to_dict("records")
     return {"settings": len(changes), "unsettled": unsettled, "threshold": STILL, "most": most}
-
-
-def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
-    """Return sentences on whether all curves have settled; they name at most `most` settings that have not."""
-    return wording.sentences("settled", **settling(run, lines, most))

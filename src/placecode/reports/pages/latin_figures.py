@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -33,7 +35,7 @@ GEOMETRY = {
 }
 """Measures of the PE drawn before and after training, with their axis labels."""
 USUAL_SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Sigmas for which the figure of noise draws curves."""
+"""Sigmas for which the figure of noise draws curves, if the run has at least three of them; otherwise all."""
 
 
 def chance_of(run: Run) -> float:
@@ -45,11 +47,7 @@ def chance_of(run: Run) -> float:
 
 
 def of_sigmas(run: Run) -> list[Shown]:
-    """Return the figures of lst-sigma.
-
-    The first are accuracy and learning curves. If the run has members of the sweep, further ones show relations to
-    accuracy, PEs, attention and behaviour.
-    """
+    """Return the figures of lst-sigma; a run without members of the sweep has only accuracy and learning curves."""
     name, chance, members = run_name(run), chance_of(run), members_of(run)
     labels = members["label"].where(~in_sweep(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
@@ -66,11 +64,7 @@ def of_sigmas(run: Run) -> list[Shown]:
 
 
 def _published(run: Run) -> list[Shown]:
-    """Draw our accuracies beside the authors' if the run follows their protocol.
-
-    That is the paper's scale, with learned PEs on their puzzles. Return no figure if the run does not, or has fewer
-    than three of their sigmas.
-    """
+    """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
     fields, rows = run.config["fields"], swept(run)
     theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not theirs or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
@@ -80,10 +74,7 @@ def _published(run: Run) -> list[Shown]:
 
 
 def _relations(run: Run) -> list[Shown]:
-    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma.
-
-    Return no figure if the run does not have the measures.
-    """
+    """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma, if the run has them."""
     table = predictors.relations(run)
     if table is None:
         return []
@@ -144,18 +135,12 @@ def _token_maps(
 
 
 def _geometry(run: Run) -> list[Shown]:
-    """Draw size, effective dimension and movement of the PEs by sigma.
-
-    Return no figure if the run measured none of them.
-    """
+    """Draw size, effective dimension and movement of the PEs by sigma, if the run measured any of them."""
     parts = []
     rows = swept(run)[["member", "sigma", "seed"]]
-    for analysis in GEOMETRY:
-        for moment in ("start", "end"):
-            try:
-                values = measured(run, analysis, "start" if analysis == "moved_relative" else "", moment)
-            except NotInRun:
-                continue
+    for analysis, moment in product(GEOMETRY, ("start", "end")):
+        with contextlib.suppress(NotInRun):
+            values = measured(run, analysis, "start" if analysis == "moved_relative" else "", moment)
             parts.append(rows.assign(measure=analysis, moment=moment, value=rows["member"].map(values)))
     if not parts:
         return []
@@ -182,16 +167,13 @@ def _behaviour(run: Run) -> list[Shown]:
     drawn = []
     rows = swept(run)[["member", "sigma", "seed"]]
     if len(levels) > 1:
-        few = rows[rows["sigma"].isin(_few_sigmas(run))]
-        table = pd.concat(
-            [
-                few.assign(split=split, level=level, value=few["member"].map(values))
-                for split in ("train", "ood")
-                for level in levels
-                for values in [measured(run, "noise_accuracy", f"{split} {level:g}")]
-            ],
-            ignore_index=True,
-        )
+        usual = rows[rows["sigma"].isin(USUAL_SIGMAS)]
+        few = usual if usual["sigma"].nunique() > 2 else rows
+        parts = []
+        for split, level in product(("train", "ood"), levels):
+            values = few["member"].map(measured(run, "noise_accuracy", f"{split} {level:g}"))
+            parts.append(few.assign(split=split, level=level, value=values))
+        table = pd.concat(parts, ignore_index=True)
         drawn.append(shown("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
     try:
         table = pd.concat([_condition(run, rows, name) for name in CLASSES], ignore_index=True)
@@ -199,13 +181,6 @@ def _behaviour(run: Run) -> list[Shown]:
         return drawn
     by_class = figures.conditions_by_sigma(table, run_name(run), chance_of(run))
     return [*drawn, shown("latin.classes", by_class), _errors(run)]
-
-
-def _few_sigmas(run: Run) -> list[float]:
-    """Return the usual sigmas in the run if there are at least three, else all sigmas of the run."""
-    sigmas = [float(sigma) for sigma in np.sort(swept(run)["sigma"].unique())]
-    usual = [sigma for sigma in sigmas if sigma in USUAL_SIGMAS]
-    return usual if len(usual) > 2 else sigmas
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:

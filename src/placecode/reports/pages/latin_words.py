@@ -46,10 +46,7 @@ def of_sigmas(run: Run) -> list[str]:
 
 
 def kind_of(train: float, ood: float) -> str:
-    """Return which of KINDS a pair of accuracies means.
-
-    Only a model that has fitted its training puzzles can be said to generalize or to memorize.
-    """
+    """Return which of KINDS a pair of accuracies means. Only a fitted model can generalize or memorize."""
     if train < FITTED:
         return "not fitted"
     return "generalizes" if ood >= GENERALIZES else "memorizes" if ood <= MEMORIZES else "partly"

@@ -16,6 +16,7 @@ from placecode.models.member import AUXILIARY
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
 from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.dials import stored_members
 from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
 
@@ -102,16 +103,14 @@ def chance_of(run: Run) -> dict[Measure, float]:
 def _sigmas(run: Run, seen: Tables) -> list[Shown]:
     """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = seen.members, seen.name, measures_in(run)
-    drawn = []
+    drawn, best = {}, run.config["task"].get("best_mse")
     if measures:
-        structure = figures.structure_by_sigma(
+        drawn["structure"] = figures.structure_by_sigma(
             members, seen.analysis, run.baselines, name, measures, chance=chance_of(run), labels=SHOWN
         )
-        drawn.append(shown("masked.structure", structure))
-    best = run.config["task"].get("best_mse")
-    error = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
-    curves = figures.error_curves(members, seen.metrics, name)
-    return [*drawn, shown("masked.error", error), shown("masked.curves", curves)]
+    drawn["error"] = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
+    drawn["curves"] = figures.error_curves(members, seen.metrics, name)
+    return [shown(f"masked.{key}", figure) for key, figure in drawn.items()]
 
 
 def _similarities(run: Run) -> list[Shown]:
@@ -122,7 +121,7 @@ def _similarities(run: Run) -> list[Shown]:
     """
     rows = run.members[(run.members["state"] == "done") & run.members["sigma"].notna()]
     rows = rows[rows["seed"] == rows["seed"].min()].sort_values("sigma")
-    rows = rows[[run.has_array(f"pe_end/{number}") for number in rows["member"]]]
+    rows = stored_members(run, rows)
     if rows.empty:
         return []
     seed = int(rows["seed"].iloc[0])
@@ -169,24 +168,12 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
 
 def _encodings(run: Run, seen: Tables) -> list[Shown]:
     """Draw structure and held-out error of each encoding."""
-    figure = figures.measure_by_name(
-        seen.members,
-        seen.analysis,
-        seen.metrics,
-        seen.name,
-        measures_in(run)[:1],
-        run.baselines,
-        chance_of(run),
-        SHOWN,
-    )
-    return [shown("masked.encodings", figure)]
+    tables, others = (seen.members, seen.analysis, seen.metrics), (run.baselines, chance_of(run), SHOWN)
+    return [shown("masked.encodings", figures.measure_by_name(*tables, seen.name, measures_in(run)[:1], *others))]
 
 
 def _settings(run: Run, seen: Tables) -> list[Shown]:
-    """Draw heat maps of held-out error and structure, with sigma across and the other settings down.
-
-    If the run has a single sigma, the last of the other settings is across.
-    """
+    """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
     members, across = _laid_out(seen.members)
     labels = {"across": across, "down": "", "condition": ""}
     last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
@@ -195,13 +182,11 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
     errors = errors.assign(condition=errors["condition"].map(titles))
     figure = figures.heatmap_by_settings(errors, seen.name, "down", "across", "held-out error", labels, "condition")
     drawn = [shown("masked.errors", figure)]
+    last = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
     for measure in measures_in(run)[:1]:
-        rows = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
-        rows = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
+        rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
         table = _finished(rows[["member", "value"]].merge(members, on="member"))
-        figure = figures.heatmap_by_settings(
-            table, seen.name, "down", "across", SHOWN[measure], {"across": across, "down": ""}
-        )
+        figure = figures.heatmap_by_settings(table, seen.name, "down", "across", SHOWN[measure], labels)
         drawn.append(shown("masked.structure-by-setting", figure, name="structure", measure=SHOWN[measure]))
     return drawn
 
@@ -216,8 +201,5 @@ def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _finished(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the values of diverged members set to NaN.
-
-    Their rows stay, so that heat maps show the gaps.
-    """
+    """Return the table with NaN as the values of diverged members, so that heat maps show the gaps."""
     return table.assign(value=table["value"].where(table["state"] == "done"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import interval
 from placecode.experiments import study_of
 from placecode.experiments.channels.claims import over
 from placecode.experiments.channels.masked import MaskedStudy
@@ -19,7 +19,7 @@ from placecode.experiments.reading import measured
 from placecode.experiments.specs import named, worded
 from placecode.reports import wording
 from placecode.reports.pages.base import counts
-from placecode.reports.pages.dials import Verdict
+from placecode.reports.pages.dials import Verdict, clipped
 from placecode.runs.read import Run
 
 Measure = tuple[str, str]
@@ -124,9 +124,8 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
-            mean, low, high = interval(after.dropna().to_numpy())
-            bounded = Interval(mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high)
-            structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": bounded})
+            later = clipped(interval(after.to_numpy()))
+            structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": later})
     done = members.loc[members["state"] == "done", "member"]
     rows = _final_errors(run)
     errors = rows[rows["member"].isin(done)].groupby("condition", sort=False)["value"].mean()
@@ -143,18 +142,16 @@ def _final_errors(run: Run) -> pd.DataFrame:
 def _others(run: Run, data: str) -> dict[str, Any]:
     """Return the template's entry for the baselines on a data set: linear errors, and shares of pairwise measures."""
     rows = run.baselines[run.baselines["data"] == data]
+    means = rows.groupby(["metric", "condition", "baseline"], sort=False)["value"].mean().dropna()
+    pairwise = {
+        measure: {words: means[*measure, name] for name, words in PAIRWISE.items() if (*measure, name) in means}
+        for measure in MEASURES
+    }
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
-    pairwise = {}
-    for metric, target in MEASURES:
-        found = rows[(rows["metric"] == metric) & (rows["condition"] == target)]
-        means = found.groupby("baseline", sort=False)["value"].mean().dropna()
-        shares = {words: means[name] for name, words in PAIRWISE.items() if name in means}
-        if shares:
-            pairwise[metric, target] = shares
     return {
         "data": study_of(run).data_in_words(data),
         "linear": dict(linear.groupby("condition", sort=False)["value"].mean()),
-        "pairwise": pairwise,
+        "pairwise": {measure: shares for measure, shares in pairwise.items() if shares},
     }
 
 
@@ -165,9 +162,8 @@ def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
         members = members.assign(setting=members["setting"].str.removeprefix(shared))
 
     def means(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
-        """Return the mean of the values of each setting."""
-        kept = rows.assign(value=values).dropna(subset=["value"])
-        return pd.Series(kept.groupby("setting", sort=False)["value"].mean())
+        """Return the mean of the values of each setting that has any."""
+        return pd.Series(values.groupby(rows["setting"], sort=False).mean().dropna())
 
     def ends(values: pd.Series) -> dict[str, Any]:
         """Return the lowest and the highest value, and the settings that have them."""
@@ -186,11 +182,6 @@ def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
         linear = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == condition)]
         best = linear[linear["metric"] == "mse"].groupby("data", sort=False)["value"].mean()
         if len(found):
-            errors.append(
-                {
-                    "condition": condition,
-                    "linear": (best.min(), best.max()) if len(best) else None,
-                    **ends(found),
-                }
-            )
+            by_linear = (best.min(), best.max()) if len(best) else None
+            errors.append({"condition": condition, "linear": by_linear, **ends(found)})
     return {"structure": structure, "errors": errors}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from placecode.experiments.channels.own_results import LEVEL, Found, Method
 from placecode.reports import wording
@@ -34,6 +35,8 @@ RANKED = {
     "ari": (max, ".2f"),
 }
 """Scores by which methods are ranked: whether the lowest or the highest is best, and the number format."""
+SCORES = [*RANKED, "neighbor_agreement_p", "ari_p"]
+"""All scores that the sentences use."""
 
 
 def sentences(found: Found) -> list[str]:
@@ -74,7 +77,9 @@ def headline(found: Found) -> str:
 
 def _words(found: Found) -> dict[str, list[str]]:
     """Return the sentences of templates/fit.j2 by the name of their section."""
-    seen, tests = _seen_by_others(found)
+    scores = _scores(found)
+    ours, others, errors = scores.iloc[0], scores.iloc[1:], scores["heldout_mse"].iloc[1:].dropna()
+    tests = _tests_of_others(others)
     stability = found.stability.get(found.count, float("nan"))
     by_confidence = np.argsort(found.confidence, kind="stable")
     uncertain = [found.names[i] for i in by_confidence if found.placed[i] and found.confidence[i] < STABLE]
@@ -83,18 +88,18 @@ def _words(found: Found) -> dict[str, list[str]]:
         "fit",
         found=found,
         level=LEVEL,
-        missed=_missed(found),
-        linear_predictors_miss=_linear_predictors_miss(found),
-        seen=seen,
-        tests=tests,
-        alone=_groups_of_ours_alone(found),
+        missed=_missed(found, errors),
+        linear_predictors_miss=_linear_predictors_miss(found, errors),
+        seen=[test for test in tests if test["p"] <= LEVEL],
+        tests=len(tests),
+        alone=_groups_of_ours_alone(ours, others),
         several_fits=np.isfinite(found.confidence).any(),
         sure=SURE,
         sure_pairs=int((np.triu(found.pairs, k=1) >= SURE).sum()),
         unsure=UNSURE,
         agreement=stability if found.count > 1 and np.isfinite(stability) else None,
         unplaced=[name for name, placed in zip(found.names, found.placed, strict=True) if not placed],
-        ranking=_ranking(found),
+        ranking=_ranking(scores),
         not_tried={SAID[name]: why for name, why in found.left_out.items()},
         memory_is_long=found.facts["memory"] > block / 4,
         block=block,
@@ -108,79 +113,57 @@ def by_name(found: Found) -> dict[str, Method]:
     return {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
 
 
-def _has(method: Method, score: str) -> bool:
-    """Return whether a method has a finite value of a score."""
-    return score in method.scores and method.scores[score] is not None and np.isfinite(method.scores[score])
+def _scores(found: Found) -> pd.DataFrame:
+    """Return the scores of all methods, ours in the first row; NaN where a method lacks a score."""
+    records = {name: method.scores for name, method in by_name(found).items()}
+    return pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
 
 
-def _seen_by_others(found: Found) -> tuple[list[dict[str, Any]], int]:
-    """Return the tests in which other methods see structure (p <= LEVEL), and the number of all tests.
-
-    Both measures of structure are tested: the ARI of the modules, and the nearest neighbours.
-    """
-    tests: list[dict[str, Any]] = [
-        {"method": SAID[name], "score": score, "value": method.scores[score], "p": method.scores[f"{score}_p"]}
-        for name, method in found.others.items()
+def _tests_of_others(others: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the tests of both measures of structure in other methods: ARI of modules, and nearest neighbours."""
+    return [
+        {"method": name, "score": score, "value": row[score], "p": row[f"{score}_p"]}
+        for name, row in others.iterrows()
         for score in ("ari", "neighbor_agreement")
-        if _has(method, f"{score}_p")
+        if np.isfinite(row[f"{score}_p"])
     ]
-    return [test for test in tests if test["p"] <= LEVEL], len(tests)
 
 
-def _groups_of_ours_alone(found: Found) -> dict[str, Any] | None:
+def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, Any] | None:
     """Return the scores for the sentence that only our modules match the known groups; None if that is not so.
 
     It is used only if no other method has p <= LEVEL on any measure.
     """
-    ours = found.ours
-    aris = {SAID[name]: method.scores["ari"] for name, method in found.others.items() if _has(method, "ari")}
-    if not _has(ours, "ari") or ours.scores["ari"] < STABLE or ours.scores["ari_p"] > LEVEL or not aris:
+    aris, near = others["ari"].dropna(), others["neighbor_agreement_p"].dropna()
+    if not (ours["ari"] >= STABLE and ours["ari_p"] <= LEVEL and aris.max() <= STABLE / 2):  # NaN: no such score
         return None
-    low, high = min(aris.values()), max(aris.values())
-    near = [SAID[name] for name, method in found.others.items() if _has(method, "neighbor_agreement_p")]
-    scores = {"ari": ours.scores["ari"], "p": ours.scores["ari_p"], "low": low, "high": high}
-    return None if high > STABLE / 2 else {**scores, "methods": list(aris), "neighbors": near}
+    scores = {"ari": ours["ari"], "p": ours["ari_p"], "low": aris.min(), "high": aris.max()}
+    return {**scores, "methods": list(aris.index), "neighbors": list(near.index)}
 
 
-def _missed(found: Found) -> dict[str, Any] | None:
+def _missed(found: Found, errors: pd.Series) -> dict[str, Any] | None:
     """Return the method that explains at least MISSED more of the variance than our models; None if there is none."""
-    errors = _errors(found)
-    if not errors:
-        return None
-    best = min(errors, key=lambda name: errors[name])
-    share = 1 - errors[best] / found.mean_mse
-    return None if share < max(found.explained, 0.0) + MISSED else {"method": best, "share": share}
+    share = 1 - errors.min() / found.mean_mse
+    return {"method": errors.idxmin(), "share": share} if share >= max(found.explained, 0.0) + MISSED else None
 
 
-def _linear_predictors_miss(found: Found) -> bool:
+def _linear_predictors_miss(found: Found, errors: pd.Series) -> bool:
     """Return whether no linear predictor explains more than 1 - BLIND of the variance that our models explain.
 
     It is False if our models explain 10% of the variance or less.
     """
-    others = 1 - min([found.linear_mse, *_errors(found).values()]) / found.mean_mse
+    others = 1 - min([found.linear_mse, *errors]) / found.mean_mse
     return found.explained > 0.1 and others < (1 - BLIND) * found.explained
 
 
-def _errors(found: Found) -> dict[str, float]:
-    """Return the held-out error of every other method that has one."""
-    return {
-        SAID[name]: method.scores["heldout_mse"] for name, method in found.others.items() if _has(method, "heldout_mse")
-    }
-
-
-def _ranking(found: Found) -> list[dict[str, Any]]:
-    """Return, for each score that our method and another one have, the best methods and the values of the rest.
-
-    Several methods are best if their values are equal as they are shown.
-    """
+def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return, for each score that ours and another method have, the best methods (as shown) and the others."""
     ranking = []
     for score, (best_of, shape) in RANKED.items():
-        known = {name: method.scores[score] for name, method in by_name(found).items() if _has(method, score)}
-        if "placecode" not in known or len(known) < 2:
-            continue
-        best = format(best_of(known.values()), shape)
-        shown = {name: format(value, shape) for name, value in known.items()}
-        first = [name for name, value in shown.items() if value == best]
-        rest = {name: value for name, value in shown.items() if name not in first}
-        ranking.append({"score": score, "first": first, "value": best, "rest": rest})
+        known = scores[score].dropna()
+        if "placecode" in known and len(known) > 1:
+            best, shown = format(best_of(known), shape), {name: format(value, shape) for name, value in known.items()}
+            first = [name for name, value in shown.items() if value == best]
+            rest = {name: value for name, value in shown.items() if name not in first}
+            ranking.append({"score": score, "first": first, "value": best, "rest": rest})
     return ranking

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from placecode.analysis import modules, places
+from placecode.analysis import places
 from placecode.experiments.channels.structure import flat_map
 from placecode.experiments.reading import swept
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.dials import mean_similarity, stored_members
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
@@ -19,25 +18,22 @@ MOST_SIGMAS = 4
 
 
 def as_pictures(run: Run) -> list[Shown]:
-    """Draw a picture on the learned map of each sigma, the largest first, and on the map of plain correlation.
-
-    Return no figure if no PE was stored.
-    """
-    members = swept(run)
-    members = members[[run.has_array(f"pe_end/{number}") for number in members["member"]]]
+    """Draw a picture on the learned map of each sigma and on that of plain correlation, if PEs were stored."""
+    members = stored_members(run, swept(run))
     if members.empty:
         return []
     positions = np.array(run.config["shape"]["positions"], dtype=np.float64)
     near = places.neighbors_in_space(positions)
     maps = []
     for sigma in figures.thinned(members["sigma"].to_numpy(), MOST_SIGMAS)[::-1]:
-        numbers = members.loc[members["sigma"] == sigma, "member"]
-        similar = _consensus([modules.similarities(_stored(run, f"pe_end/{number}"))[-1] for number in numbers])
+        similar = mean_similarity(run, members[members["sigma"] == sigma])
+        assert similar is not None
         maps.append((f"{figures.SIGMA} = {sigma:g}", similar, places.arrange(similar)))
     worlds = sorted(set(members["seed"] % run.config["shape"]["worlds"]))
-    correlations = [_stored(run, f"fc/{world}") for world in worlds if run.has_array(f"fc/{world}")]
+    correlations = [run.array(f"fc/{world}").astype(np.float64) for world in worlds if run.has_array(f"fc/{world}")]
     if correlations:
-        similar = _consensus(correlations)
+        similar = np.mean(correlations, axis=0)
+        np.fill_diagonal(similar, 1.0)
         maps.append(("plain correlation", similar, flat_map(similar)))
     panels = []
     for title, similar, placed in maps:
@@ -48,15 +44,3 @@ def as_pictures(run: Run) -> list[Shown]:
     note = f"similarities are means over {seeds} seeds" if seeds > 1 else f"seed {members['seed'].iloc[0]}"
     source = picture(run.config["fields"]["source"])
     return [shown("masked.picture", figures.maps_as_pictures(panels, positions, near, source, run_name(run), note))]
-
-
-def _stored(run: Run, name: str) -> np.ndarray:
-    """Return a stored array in float64."""
-    return run.array(name).astype(np.float64)
-
-
-def _consensus(similar: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of similarity matrices (cosines of centred PEs, or correlations), with ones on the diagonal."""
-    mean = np.mean(similar, axis=0)
-    np.fill_diagonal(mean, 1.0)
-    return np.asarray(mean)

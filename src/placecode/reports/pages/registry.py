@@ -25,8 +25,6 @@ from placecode.experiments.latin.squares import LatinStudy, LstEncodings, LstSig
 from placecode.experiments.latin.training import LstFrozen, LstSlingshot
 from placecode.reports.pages import (
     brain_networks,
-    causal,
-    knobs,
     latin_figures,
     latin_words,
     masked_figures,
@@ -34,10 +32,12 @@ from placecode.reports.pages import (
     own_figures,
     own_words,
     pixel_figures,
-    training,
 )
 from placecode.reports.pages.base import Page, Shown, run_name
+from placecode.reports.pages.causal import CausalPage
 from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
+from placecode.reports.pages.knobs import KnobPage, SweptPage
+from placecode.reports.pages.training import FrozenPage, SlingshotPage
 from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
 
@@ -75,70 +75,6 @@ class EncodingsPage(Page):
 
     def words(self) -> list[str]:
         return latin_words.of_encodings(self.run)
-
-
-class KnobPage(Page):
-    """The page of studies on Latin squares that vary another setting besides sigma."""
-
-    study: KnobStudy
-    measures = (
-        ("norm", ""),
-        ("moved_relative", "start"),
-        ("weights_moved", "start"),
-        ("procrustes", "2d-fixed"),
-        ("rsa", "relation"),
-        ("neighbor_agreement", "relation"),
-    )
-
-    def dial(self) -> Dial | None:
-        return None  # a slider would show one of the settings without saying which
-
-    def figures(self) -> list[Shown]:
-        levels = knobs.levels_of(self.run, self.study.reference_lines(self.run))
-        return knobs.figures_of_knob(self.run, self.study.lines(self.run), self.study.knob, levels)
-
-    def words(self) -> list[str]:
-        return knobs.sentences_on_knob(self.run, self.study.lines(self.run))
-
-
-class SweptPage(KnobPage):
-    """The page of a study on Latin squares with further settings varied by `--sweep`.
-
-    It shows accuracy against sigma, with a line for each combination of the settings.
-    """
-
-    study: LatinStudy  # type: ignore[assignment]
-
-    def figures(self) -> list[Shown]:
-        names = ", ".join(axis.name.replace("_", " ") for axis in self.study.axes)
-        return knobs.figures_of_knob(self.run, self.study.lines(self.run), names)
-
-
-class CausalPage(KnobPage):
-    """The page of lst-causal."""
-
-    def figures(self) -> list[Shown]:
-        return causal.figures_of_causes(self.run, self.study.lines(self.run), self.findings)
-
-    def words(self) -> list[str]:
-        return causal.sentences_on_causes(self.run, self.study.lines(self.run), self.findings)
-
-
-class FrozenPage(KnobPage):
-    """The page of lst-frozen."""
-
-    def figures(self) -> list[Shown]:
-        return training.of_frozen(self.run, self.study.lines(self.run))
-
-
-class SlingshotPage(KnobPage):
-    """The page of lst-slingshot."""
-
-    def figures(self) -> list[Shown]:
-        return training.figures_of_slingshots(self.run, self.study.lines(self.run))
-
-    def words(self) -> list[str]:
-        return training.sentences_on_slingshots(self.run, self.study.lines(self.run))
 
 
 class MaskedPage(Page):

@@ -1,9 +1,8 @@
-"""Figures and sentences of lst-frozen (learned and frozen PEs) and lst-slingshot (training losses that rise again).
-
-The sentences are in templates/lst-slingshot.j2. `lines` is the table of members that `Study.lines` makes.
-"""
+"""The pages of lst-frozen and lst-slingshot. The sentences are in templates/lst-slingshot.j2."""
 
 from __future__ import annotations
+
+import contextlib
 
 import pandas as pd
 
@@ -12,8 +11,8 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.training_claims import EARLY, late_gain
 from placecode.experiments.reading import accuracy
 from placecode.reports import figures, wording
-from placecode.reports.pages import knobs
 from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.knobs import KnobPage, curves_figure
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
 
@@ -27,52 +26,52 @@ SPIKE = 1e-4
 """The training loss has a spike when it rises above this after it was below a tenth of this."""
 
 
-def of_frozen(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    """Draw the accuracy of learned and frozen PEs against sigma, and learning curves."""
-    final = lines.assign(value=lines["member"].map(accuracy(run)))
-    figure = figures.accuracy_by_setting(final, run_name(run), "the PE", chance_of(run))
-    return [shown("frozen.accuracy", figure), knobs.curves_figure(run, lines)]
+class FrozenPage(KnobPage):
+    """The page of lst-frozen, on learned and frozen PEs."""
+
+    def figures(self) -> list[Shown]:
+        figure = figures.accuracy_by_setting(self.final, run_name(self.run), "the PE", chance_of(self.run))
+        return [shown("frozen.accuracy", figure), curves_figure(self.run, self.lines)]
 
 
-def figures_of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    """Draw training loss, mean logit and OOD accuracy by epoch, with a figure for each sigma."""
-    rows = run.metrics[run.metrics["condition"] == "all"]
-    table = rows.merge(lines[["member", "line", "sigma", "seed"]], on="member")
-    epochs = run.config["fields"]["epochs"] / max(int(run.metrics["step"].max()), 1)
-    table = table.assign(epoch=table["step"] * epochs)
-    drawn = []
-    for sigma, at_sigma in table.groupby("sigma"):
-        panels = {
-            name: at_sigma[(at_sigma["split"] == split) & (at_sigma["metric"] == metric)]
-            for name, (split, metric) in PANELS.items()
-        }
-        figure = figures.slingshots(panels, run_name(run), chance_of(run))
-        title = f"{figures.SIGMA} = {sigma:g}"
-        drawn.append(shown("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=title))
-    return drawn
+class SlingshotPage(KnobPage):
+    """The page of lst-slingshot, on training losses that rise again."""
 
+    def figures(self) -> list[Shown]:
+        """Draw training loss, mean logit and OOD accuracy by epoch, with a figure for each sigma."""
+        run = self.run
+        table = run.metrics[run.metrics["condition"] == "all"]
+        table = table.merge(self.lines[["member", "line", "sigma", "seed"]], on="member")
+        epochs = run.config["fields"]["epochs"] / max(int(run.metrics["step"].max()), 1)
+        table = table.assign(epoch=table["step"] * epochs)
+        drawn = []
+        for sigma, rows in table.groupby("sigma"):
+            panels = {
+                name: rows[(rows["split"] == split) & (rows["metric"] == metric)]
+                for name, (split, metric) in PANELS.items()
+            }
+            figure, title = figures.slingshots(panels, run_name(run), chance_of(run)), f"{figures.SIGMA} = {sigma:g}"
+            drawn.append(shown("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=title))
+        return drawn
 
-def sentences_on_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
-    """Return a sentence for every loss and sigma: how many models had a spike, and how accuracy changed after EARLY."""
-    try:
-        late = late_gain(run)
-    except NotInRun:  # the run is shorter, or was not evaluated at that epoch
-        late = None
-    end, spiked = accuracy(run), spikes(run)
-    settings = []
-    for (line, sigma), rows in lines.groupby(["line", "sigma"], sort=False):
-        members = rows.set_index("member").index
-        settings.append(
+    def words(self) -> list[str]:
+        """Say for every loss and sigma how many models had a spike, and how accuracy changed after epoch EARLY."""
+        values = {"accuracy": accuracy(self.run), "spikes": spikes(self.run)}
+        with contextlib.suppress(NotInRun):  # the run is shorter, or was not evaluated at that epoch
+            values["late_gain"] = late_gain(self.run)
+        table = self.lines.assign(**{name: self.lines["member"].map(column) for name, column in values.items()})
+        settings = [
             {
                 "line": line,
                 "sigma": sigma,
-                "accuracy": end.reindex(members).mean(),
-                "spiked": int((spiked.reindex(members).fillna(0) > 0).sum()),
-                "models": len(members),
-                "late_gain": None if late is None else interval(late.reindex(members).to_numpy()),
+                "accuracy": rows["accuracy"].mean(),
+                "spiked": int((rows["spikes"] > 0).sum()),
+                "models": len(rows),
+                "late_gain": interval(rows["late_gain"].to_numpy()) if "late_gain" in rows else None,
             }
-        )
-    return wording.sentences("lst-slingshot", settings=settings, early=EARLY, **counts(run))
+            for (line, sigma), rows in table.groupby(["line", "sigma"], sort=False)
+        ]
+        return wording.sentences("lst-slingshot", settings=settings, early=EARLY, **counts(self.run))
 
 
 def spikes(run: Run) -> pd.Series:
