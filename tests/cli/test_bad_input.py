@@ -22,9 +22,6 @@ KNOWN = ", ".join(experiments.STUDIES)
 Refuse = Callable[..., str]
 
 
-# Words
-
-
 @pytest.mark.parametrize(
     ("words", "start"),
     [
@@ -140,9 +137,6 @@ def test_program_exits_with_code_2_and_one_line(tmp_path: Path, environment: dic
     assert list(tmp_path.iterdir()) == []
 
 
-# Puzzle files
-
-
 def test_held_out_puzzles_of_one_class_are_enough(puzzles: Path, no_report: None) -> None:
     """What is not there has no accuracy, and no member is to blame for that."""
     file = puzzles / "human_puzzles.csv"
@@ -164,9 +158,6 @@ def test_a_bad_row_is_named_by_file_and_line(refuse: Refuse, puzzles: Path) -> N
     )
     file.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     assert refuse(*RUN, "--puzzles", str(puzzles)).startswith(f"{file} must be a text file in UTF-8")
-
-
-# Tables
 
 
 FIT = ["--steps", "20", "--width", "8", "--layers", "1", "--draws", "19", "--device", "cpu", "--batch", "16"]

@@ -42,9 +42,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -
     return folder / "first", done.stdout
 
 
-# run
-
-
 def test_run_prints_the_accuracies_and_the_path_of_the_report(ran: tuple[Path, str]) -> None:
     run, printed = Run(ran[0]), ran[1]
     assert "Accuracy, mean ± 95% interval over seeds (lst-sigma, quick)" in printed
@@ -104,9 +101,6 @@ def test_references_have_a_row(no_report: None, capsys: pytest.CaptureFixture[st
     assert "only references" in capsys.readouterr().out
 
 
-# What the words mean
-
-
 def fields_of(*words: str) -> dict[str, object]:
     """The settings that a command line gives, without running it."""
     given = cli._parser(["run", "lst-sigma", *words]).parse_args(["run", "lst-sigma", *words])
@@ -157,9 +151,6 @@ def test_command_in_the_report_omits_defaults_of_the_scale(ran: tuple[Path, str]
     usual = experiments.lookup("lst-sigma").at("quick")
     run.config |= {"fields": usual.fields(), "stack": local.DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
     assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
-
-
-# Stopping
 
 
 LONGER = [*RUN, "--epochs", "30", "--evaluations", "15"]
@@ -229,9 +220,6 @@ def test_a_worker_that_dies_is_reported_in_a_sentence(
     monkeypatch.setattr(local, "execute", execute)
     assert cli.main([*RUN, "--workers", "3", "--memory", "0.5", "--out", "a"]) == 1
     assert capsys.readouterr().err == "placecode: worker 1 of 3 has failed [x].\n"
-
-
-# The other commands
 
 
 def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,9 +84,6 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
     return folder / "first", done.stdout
 
 
-# What it leaves and says
-
-
 def test_fit_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
     names = {path.name for path in fitted[0].iterdir()}
     assert names == {*runs.FILES, "figures"} - {"baselines.parquet"} and names >= PRODUCTS
@@ -194,9 +191,6 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
     assert "categories" in summary_of("a")["left_out"]["graphical lasso"]
 
 
-# Stopped, resumed, forced
-
-
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -289,9 +283,6 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
     resumed = True
     assert cli.main(again[1:]) == 0
     assert same_files(Path("broken"), Path("whole"), "weights.safetensors")
-
-
-# Bad input
 
 
 def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(

@@ -67,9 +67,6 @@ def change_config(folder: Path, **values: object) -> None:
     (folder / "config.json").write_text(json.dumps({**config, **values}))
 
 
-# The output folder
-
-
 def test_a_folder_with_a_run_is_kept(refuse: Refuse, finished: Path, unfinished: Path) -> None:
     assert refuse(*RUN, "--out", str(finished)).endswith("a finished run of lst-sigma (--force overwrites it).")
     assert refuse(*RUN, "--out", str(unfinished)).endswith(
@@ -115,9 +112,6 @@ def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
     assert refuse("report", str(unfinished)) == f"{file} is damaged: it has no study."
 
 
-# Resuming
-
-
 def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Path) -> None:
     words = [*RUN, "--puzzles", str(puzzles), "--out", "out"]
     with pytest.MonkeyPatch.context() as patch:
@@ -144,9 +138,6 @@ def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, m
     assert refuse(*RUN, "--out", str(unfinished), "--resume").startswith(f"the checkpoint {file} is damaged")
     assert cli.main([*RUN, "--out", str(unfinished), "--force"]) == 0
     assert same_results(unfinished, made / "finished")
-
-
-# A disk that fills up
 
 
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
@@ -188,9 +179,6 @@ def test_errors_of_the_system_elsewhere_than_in_a_run(
     monkeypatch.setattr(cli, "publish", fail)
     assert cli.main(["report", str(finished)]) == code
     assert capsys.readouterr().err.startswith(f"placecode: {sentence}")
-
-
-# Merging and reporting
 
 
 def test_a_report_of_what_is_not_finished_not_known_or_damaged(

@@ -62,9 +62,6 @@ def commands(page: Path) -> list[list[str]]:
     return [words[1:] for words in lines if words and words[0] == "placecode"]
 
 
-# ----------------------------------------------------------------------------------------------- pages and links
-
-
 def test_nav_and_pages_are_the_same() -> None:
     named = re.findall(r"^ +- [^#\n]*?: (\S+\.md)$", CONFIG, flags=re.MULTILINE)
     assert len(named) == len(set(named)) and set(named) == {name_of(page) for page in PAGES}
@@ -78,9 +75,6 @@ def test_links_and_images_lead_somewhere(page: Path) -> None:
         assert words.strip(), (
             f"{page.name} shows {target} without a word" if mark else f"a link to {target} has no text"
         )
-
-
-# ---------------------------------------------------------------------------------------------- commands and code
 
 
 @pytest.fixture
@@ -179,9 +173,6 @@ def test_names_of_the_api_are_there() -> None:
             assert hasattr(importlib.import_module(room), own), name
 
 
-# --------------------------------------------------------------------------------------------- numbers and pictures
-
-
 def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
     """Return the mean over seeds, straight from the tables."""
     members, rows = run.members, run.analysis
@@ -224,9 +215,6 @@ def test_procrustes_shows_what_the_toolkit_measures() -> None:
     assert f"{start:.3f} before and {end:.3f} after" in page
     layers, _, width = run.array("pe_end/0").shape
     assert f"{layers * width} features" in page
-
-
-# ------------------------------------------------------------------------------------------------------- the site
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:

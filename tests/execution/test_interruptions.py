@@ -51,9 +51,6 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
 
 
-# Writing of checkpoints
-
-
 class ImmediateExecutor:
     """An executor that works in the calling thread."""
 
@@ -154,9 +151,6 @@ def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, 
             assert (saved[1]["state"] == 400 * step - 200).all()
 
 
-# Killed processes
-
-
 KILLER = """
     # Run a study in processes that are killed, one after the other, until one of them finishes.
     import json, os, random, signal, sys, time, traceback
@@ -231,9 +225,6 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 3  # it was really killed
     assert_same(tmp_path / "run", expected.path)
-
-
-# A full disk
 
 
 def full_after(count: int) -> Callable[[int], None]:

@@ -162,9 +162,6 @@ def test_git_state_is_not_that_of_another_checkout_around_the_package(
     assert environment._git_state() is None
 
 
-# Stacks that train concurrently
-
-
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -212,9 +209,6 @@ def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, unbroken: Run
         torch.set_num_threads(before)
     assert run.environment["threads per stack"] == 1
     assert_same(run.path, unbroken.path)
-
-
-# Precision
 
 
 def test_bf16_uses_current_weights() -> None:

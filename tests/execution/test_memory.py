@@ -48,9 +48,6 @@ def test_examples_in_the_module() -> None:
     assert doctest.testmod(memory).failed == 0 < doctest.testmod(memory).attempted
 
 
-# The largest stack
-
-
 Measured = tuple[Callable[..., PeakMemory], list[tuple[int, int]]]
 
 
@@ -109,9 +106,6 @@ def test_if_the_probes_do_not_fit_a_single_member_is_tried(fits: int, budget: in
         return PeakMemory(100, 10, 0)
 
     assert largest_stack(measure, 128, SAFETY_FACTOR * budget)[0] == size
-
-
-# A simulated GPU
 
 
 class FakeGpu:
@@ -242,9 +236,6 @@ def test_no_room_for_a_single_member(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(BadInput, match=r"may use 100 MiB \(0\.8 of 2\.0 GiB, of which 1\.1 GiB are free\)"):
         local.execute(six(), tmp_path / "run", where=CPU)
     assert list(tmp_path.iterdir()) == []
-
-
-# Runs
 
 
 def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return local.execute(STUDY, tmp_path_factory.mktemp("runs") / "unbroken", where=ALONE).path
 
 
-# Real processes
-
-
 class Listener:
     """Acts once, as soon as both stacks are training."""
 

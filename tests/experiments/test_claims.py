@@ -44,9 +44,6 @@ def claim(effect: Interval | Exception, way: str = "above", label: str = PAPER, 
     return Claim("an-id", "A statement.", label, 0.3, measure, way, **fields)
 
 
-# Verdicts
-
-
 @pytest.mark.parametrize(
     ("way", "margin", "low", "high", "direction"),
     [
@@ -142,9 +139,6 @@ def test_claims_of_the_paper_on_channels_are_on_our_data_and_questions_have_no_p
         assert all(claim.published is None for claim in study.claims if claim.label == OURS)
 
 
-# Findings and records
-
-
 @pytest.mark.parametrize(
     ("effect", "note"),
     [
@@ -172,9 +166,6 @@ def test_a_record_is_json_without_nan_and_says_what_is_missing(effect: Interval 
 def test_other_errors_are_not_hidden() -> None:
     with pytest.raises(KeyError):
         claim(KeyError("value")).check(RUN)
-
-
-# The command
 
 
 @pytest.fixture

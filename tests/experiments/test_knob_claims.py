@@ -167,9 +167,6 @@ def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(
         np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
 
-# Every value of a setting
-
-
 def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
     """Return the gain of sigma 0.2 over 2.0 at the value of a setting at which its interval reaches lowest."""
     gains = [student(knob_effect(run, worth({column: value}), 2 * EPOCHS)) for value in values]
@@ -223,9 +220,6 @@ def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
     _, finding = at_every_head(lambda m: 0.3, lambda m: 0.95 if m.sigma == 0.2 else 1.0)
     assert finding.direction == UNDECIDED and np.isnan(finding.found.mean)
     assert finding.note == "the run has no models that fit their training puzzles at sigma 0.2"
-
-
-# Single claims
 
 
 @pytest.mark.parametrize(

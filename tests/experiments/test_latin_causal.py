@@ -68,9 +68,6 @@ def size(pe: np.ndarray) -> float:
     return float(np.sqrt(np.mean(pe.astype(float) ** 2)))
 
 
-# Members
-
-
 def test_members_are_those_planned_in_their_order(table: pd.DataFrame) -> None:
     every = list(itertools.product(SIGMAS, SEEDS))
     wanted: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
@@ -116,9 +113,6 @@ def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
         sigma, seed = DONORS[row["origin"]]
         wanted = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
         assert (sigma, seed) == (wanted.get(row["kind"], row["sigma"]), row["seed"] + 1000)
-
-
-# What the PE is
 
 
 def test_the_start_of_the_pe_of_every_kind(run: Run, table: pd.DataFrame, task: Task) -> None:
@@ -189,9 +183,6 @@ def test_two_ways_to_the_same_pe_have_the_same_losses(run: Run, table: pd.DataFr
     for a in of_kind(table, one):
         (b,) = (b for b in of_kind(table, other) if b["seed"] == a["seed"] and b["sigma"] != 2.0)
         np.testing.assert_allclose(losses[a["member"]], losses[b["member"]], rtol=1e-4)
-
-
-# Accuracy with another PE
 
 
 def with_exchange(run: Run, number: int) -> dict[str, float]:
@@ -296,9 +287,6 @@ def test_a_partner_that_is_missing_or_diverged_is_not_swapped(study: LstCausal, 
     assert swapped(run.members) == [*sigma, "another seed's"]
     assert swapped(run.members[~large]) == swapped(lost) == ["another seed's"]
     assert swapped(run.members[~other]) == sigma
-
-
-# The exchanges themselves
 
 
 def test_an_order_keeps_the_last_token_and_moves_the_others() -> None:

@@ -286,9 +286,6 @@ def test_a_single_seed_decides_nothing() -> None:
         assert finding.direction == UNDECIDED and finding.note
 
 
-# The authors' curve
-
-
 def curve_run(shift: float = 0.0, **fields: Any) -> tuple[Table, Any]:
     """Return a run at the authors' sigmas whose means differ from theirs by chance and by a shift, and its table."""
     sigmas, seeds = list(AUTHORS_MEANS), 15
@@ -318,8 +315,6 @@ def test_a_curve_with_fewer_sigmas_or_few_seeds_is_undecided(fields: dict[str, A
     for finding in check(curve_run(**fields)[1], CURVE).values():
         assert finding.direction == UNDECIDED and finding.note
 
-
-# How fast models train
 
 RESIDUALS = 0.002 * np.random.default_rng(19).uniform(size=SEEDS)
 

@@ -59,9 +59,6 @@ def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquare
     assert len(training.portions(stack, task, examples + 1)) == 2
 
 
-# Noise
-
-
 @pytest.fixture
 def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Return the list of all noise that stacks get, in order."""
@@ -133,9 +130,6 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
             expected = tolerance([accuracy], [0, 0.5, 2], chance=0.25)[0]
             found = values[member, "noise_tolerance", split]
             assert found == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
-
-
-# Probabilities and attention
 
 
 def test_probabilities_sum_to_one_and_answer_as_evaluated(
@@ -215,9 +209,6 @@ def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
     assert (rough_shares.sum(-1) - 1).abs().max() < 1e-6
 
 
-# Accuracy without dropout
-
-
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
 def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
     found = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
@@ -235,9 +226,6 @@ def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(
     task: LatinSquares, drops: dict[str, Any]
 ) -> None:
     assert measures.without_dropout(stack_for(members(**drops), task), task) == []
-
-
-# The arrangement of the PEs
 
 
 def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) -> None:
@@ -302,8 +290,6 @@ def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSqu
     others = after["member"] != 1
     assert np.allclose(after.loc[others, "value"], before.loc[others, "value"], equal_nan=True)
 
-
-# Across members
 
 PLACES = np.stack(np.divmod(np.arange(4), 2), axis=1)
 FIXED = Member("sinusoid", sigma=None, options={"axes": 2}, label="2d-fixed")

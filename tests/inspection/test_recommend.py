@@ -121,9 +121,6 @@ def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> N
                 assert sum(each.weight for each in answer.seen) == pytest.approx(1)
 
 
-# The command line
-
-
 def test_the_command_prints_sentences_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recommend", "--tokens", "4096", "--width", "768", "--optimizer", "adamw"]) == 0
     answer = recommend.recommend(Asked(4096, 768, "adamw"))
@@ -151,9 +148,6 @@ def test_bad_input_is_one_sentence_and_exit_2(option: str, value: str, capsys: p
     assert cli.main(["recommend", *(word for name, text in options.items() for word in (f"--{name}", text))]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"{option.replace('-', '_')} must be" in error
-
-
-# Libraries
 
 
 def test_scales_of_libraries_are_those_of_their_distributions() -> None:

@@ -151,9 +151,6 @@ def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
-# Small copies
-
-
 def test_a_small_copy_has_all_tables_and_rounded_arrays(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

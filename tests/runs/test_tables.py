@@ -164,9 +164,6 @@ def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task
     assert all((outputs[0] - other).abs().max() > 1e-3 for other in outputs[1:])  # members do differ
 
 
-# Summaries of made-up runs
-
-
 NO_ANALYSIS = pd.DataFrame([], columns=["member", "step", "block", "analysis", "target", "value"])
 
 
@@ -242,9 +239,6 @@ def test_members_are_read_from_their_table(tmp_path: Path) -> None:
     member_table([3, 8, 9], members).to_parquet(tmp_path / "members.parquet")
     table = pd.read_parquet(tmp_path / "members.parquet")
     assert [runs.spec_of(row) for _, row in table.iterrows()] == members
-
-
-# Reading
 
 
 def test_settings_that_an_older_run_does_not_have_get_their_defaults(copy: Path, run: Run, study: Study) -> None:

@@ -28,9 +28,6 @@ def seeds(members: pd.DataFrame, metrics: pd.DataFrame, split: str, step: int = 
     return of(rows, split=split, condition="all", metric="accuracy", step=step)
 
 
-# ---------------------------------------------------------------------------------------------- accuracy_by_sigma
-
-
 def test_means_intervals_and_seeds_are_those_of_the_run() -> None:
     members, metrics = tables()
     axes = figures.accuracy_by_sigma(members, metrics, "demo", chance=0.125).axes[0]
@@ -96,9 +93,6 @@ def test_any_set_of_sigmas_can_be_drawn(draw: Any, run: dict[str, Any], tmp_path
     figures.save(draw(*tables(**run), "demo"), tmp_path / "figure.png")
 
 
-# ------------------------------------------------------------------------------------------------ learning_curves
-
-
 def test_curves_are_means_with_bands() -> None:
     members, metrics = tables()
     axes = figures.learning_curves(members, metrics, "demo").axes[1]
@@ -118,9 +112,6 @@ def test_many_sigmas_are_thinned_evenly_and_other_encodings_have_their_own_curve
     assert max(np.diff(sigmas)) - min(np.diff(sigmas)) < 0.11
 
 
-# ----------------------------------------------------------------------------------------------- beside_published
-
-
 def test_crosses_are_the_published_means_of_the_sigmas_of_the_run() -> None:
     rows = [(sigma, seed, 0.9 - sigma + 0.01 * seed) for sigma in (0.1, 0.2, 0.3) for seed in range(3)]
     table = pd.DataFrame(rows, columns=["sigma", "seed", "value"])
@@ -133,9 +124,6 @@ def test_crosses_are_the_published_means_of_the_sigmas_of_the_run() -> None:
     figure.draw_without_rendering()
     table.loc[0, "value"] = np.nan
     assert "1 of 9 values are missing" in words(figures.beside_published(table, {}, "a run"))
-
-
-# --------------------------------------------------------------------------------- noise_curves, conditions_by_sigma
 
 
 def test_noise_has_a_panel_per_split_and_a_line_per_sigma() -> None:
@@ -172,9 +160,6 @@ def test_accuracy_and_confidence_stand_beside_each_other() -> None:
         assert list(found) == conditions and found["a"].marker != found["b"].marker
         for condition, marks in found.items():
             assert_means(marks, [of(rows, value, condition=condition, sigma=sigma) for sigma in sigmas])
-
-
-# ----------------------------------------------------------------------------------------------- before_and_after
 
 
 def moments(sigmas: tuple[float, ...] = (0.5, 1.0, 1.5)) -> pd.DataFrame:

@@ -65,9 +65,6 @@ def drawn(maps: dict[str, Any] | None = None, near: Any = MIRROR, **more: Any) -
     return figures.regions_on_brain(maps, run_name="demo", **given)
 
 
-# --------------------------------------------------------------------------------------------------------- colours
-
-
 @pytest.mark.parametrize(
     ("maps", "last"),
     [
@@ -141,9 +138,6 @@ def test_without_nilearn_a_sentence_says_what_to_install(monkeypatch: pytest.Mon
     with pytest.raises(BadInput) as refused:
         drawn()
     assert str(refused.value) == str(expected.value)
-
-
-# ------------------------------------------------------------------------------------------------------ the figure
 
 
 @pytest.mark.usefixtures("nilearn")

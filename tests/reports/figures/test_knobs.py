@@ -108,9 +108,6 @@ def test_lines_that_were_lost_keep_their_names() -> None:
     assert "no values" in words(figure) and [axes.get_title() for axes in figure.axes[:2]] == list(PANELS)
 
 
-# --------------------------------------------------------------------------------------------------------- causes
-
-
 def kinds() -> pd.DataFrame:
     return made_up({"line": ("true", "random", "other"), "sigma": SIGMAS}, 4)
 

@@ -57,9 +57,6 @@ def test_names_avoid_dots_and_lines() -> None:
     assert barred.texts[0].get_ha() == "right"
 
 
-# -------------------------------------------------------------------------------------------------------------- base
-
-
 def test_text_is_wrapped_evenly_and_loses_nothing() -> None:
     text = "over the sigmas -0.98, before training 0.00"
     assert base.wrapped(text, 40) == "over the sigmas -0.98,\nbefore training 0.00"

@@ -19,8 +19,6 @@ from placecode.reports.figures.maps import DOTS, cut, onto
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-# ------------------------------------------------------------------------------------------------ similarity_maps
-
 
 def maps(n: int, count: int) -> list[np.ndarray]:
     return list(np.random.default_rng(1).uniform(-1, 1, size=(count, n, n)))
@@ -48,9 +46,6 @@ def test_diverged_maps_are_blank_and_many_tokens_are_not_named(tmp_path: Path) -
         figure = figures.similarity_maps(np.eye(n), pair, pair, names, "demo", ("s", "l", "t"), rule=2)
         figures.save(figure, tmp_path / "map.png")
         assert ("t3" in words(figure).split("\n")) == (n == 4)
-
-
-# ------------------------------------------------------------------------------------------------- attention_maps
 
 
 def attention(blocks: int = 2, n: int = 4) -> np.ndarray:
@@ -81,9 +76,6 @@ def test_attention_that_diverged_says_so_and_spares_the_others() -> None:
     assert words(figure).split("\n").count("not finite") == 2
     assert next(axes for axes in figure.axes if axes.get_title() == "b").images[0].get_clim()[1] > 0
     figures.attention_maps([("a", lost)], "demo", 2).draw_without_rendering()
-
-
-# ------------------------------------------------------------------------------------------------------ error_maps
 
 
 def test_every_cell_says_its_rate_or_none() -> None:
@@ -124,9 +116,6 @@ def test_nothing_to_show_can_be_drawn(panels: list[tuple[str, np.ndarray]]) -> N
     assert "run demo" in words(figure)
 
 
-# ----------------------------------------------------------------------------------------------------- token_maps
-
-
 GRID = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 EDGES = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
@@ -164,8 +153,6 @@ def test_tokens_without_places_say_so() -> None:
     assert "nan" not in words(figure)
     assert "no maps" in words(figures.token_maps([], [], list("abcd"), "demo"))
 
-
-# ------------------------------------------------------------------------------------------------ maps_as_pictures
 
 CELLS = np.random.default_rng(0).permutation(np.stack(np.divmod(np.arange(12.0), 4), axis=1))
 NEAR = neighbors_in_space(CELLS)
@@ -241,8 +228,6 @@ def test_a_map_that_is_not_finite_says_so_and_rows_are_filled() -> None:
     figure.savefig(io.BytesIO(), format="png", dpi=40)
     assert figures.svg_text(figure).count("<image") == 5  # one for each map, however many tokens
 
-
-# ------------------------------------------------------------------------------------------------------- bad input
 
 EYE = (np.eye(4), np.eye(4))
 REFUSED: list[tuple[Callable[[], object], str]] = [

@@ -15,7 +15,6 @@ from placecode.reports.figures.structure import SIGNED
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-# --------------------------------------------------------------------------------------------- similarity_by_sigma
 
 LABELS = np.array([1, -1, 0, 1, 0, 0])
 ORDER = [2, 4, 5, 0, 3, 1]
@@ -65,9 +64,6 @@ def test_large_maps_stay_small_files_and_others_are_refused() -> None:
     assert len(figures.svg_text(figure)) < 700_000
     with pytest.raises(BadInput, match="a similarity map must be"):
         figures.similarity_by_sigma({"a": np.eye(5)}, LABELS, "demo")
-
-
-# --------------------------------------------------------------------------------------------- heatmap_by_settings
 
 
 def cells(axes: Axes) -> dict[tuple[int, int], list[str]]:

@@ -45,9 +45,6 @@ def test_axes_are_labelled() -> None:
         assert any(axes.get_ylabel() for axes in figure.axes) or "b" in named  # rows with names need no other label
 
 
-# ------------------------------------------------------------------------------------------------ tables of any kind
-
-
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
     draw, table = TABLES[kind].draw, TABLES[kind].table
@@ -98,9 +95,6 @@ def test_one_thing_that_is_lost_leaves_the_others_and_a_missing_column_is_refuse
     assert any(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
     with pytest.raises(BadInput, match=r"the table must be one with the columns .*seed"):
         draw(whole.drop(columns="seed"), "demo")
-
-
-# ------------------------------------------------------------------------------------------------------------- files
 
 
 def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:

@@ -101,9 +101,6 @@ def test_only_one_moment_can_be_drawn(moment: str, label: str) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [label]
 
 
-# ------------------------------------------------------------------------------------------------------------ forest
-
-
 def test_a_panel_per_question_and_a_row_per_measure() -> None:
     figure = figures.forest(correlations(), "demo")
     over, within = figure.axes

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.figure_reading import (
-    assert_curve,
-    assert_inside,
-    assert_means,
-    of,
-    points,
-    rows_of,
-    words,
-)
+from helpers.figure_reading import assert_curve, assert_inside, assert_means, of, points, rows_of, words
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -88,9 +80,6 @@ def levels(axes: Axes) -> dict[str, float]:
     lines = {str(line.get_label()): np.unique(np.asarray(line.get_ydata())) for line in axes.lines}
     marked = [str(line.get_label()) for line in axes.lines if not line.get_clip_on()]
     return {name: float(lines[name].item()) for name in marked}
-
-
-# --------------------------------------------------------------------------------------------- structure_by_sigma
 
 
 def test_measures_are_means_over_seeds_hollow_before_and_filled_after() -> None:
@@ -164,9 +153,6 @@ def test_a_sigma_that_is_lost_keeps_its_place_and_says_so() -> None:
         figure.draw_without_rendering()
 
 
-# ------------------------------------------------------------------------------------- error_by_sigma, error_curves
-
-
 def test_errors_are_those_of_the_final_step_a_panel_per_share() -> None:
     members, _, metrics = run_of()
     figure = figures.error_by_sigma(members, metrics, baselines(), "demo", best={"hidden 0.5": 0.4})
@@ -204,9 +190,6 @@ def test_many_sigmas_of_curves_are_thinned_and_lost_ones_are_named() -> None:
     assert "6 of 11 sigmas" in words(figure)
     assert f"{SIGMA} = 1.1 (diverged)" in words(figure)
     figure.draw_without_rendering()
-
-
-# ------------------------------------------------------------------------------------------------- measure_by_name
 
 
 def test_names_are_rows_with_errors_and_measures_the_smallest_error_on_top() -> None:
@@ -253,9 +236,6 @@ def test_baselines_have_rows_of_their_own_below_the_encodings() -> None:
     members["name"] = members["name"].replace({"a": "fc"})  # an encoding of the same name stays in its own row
     figure = figures.measure_by_name(members, analysis, metrics, "demo", [AGREEMENT], baselines())
     assert points(figure.axes[2])["baseline"].y.tolist() == [3, 4]
-
-
-# ----------------------------------------------------------------------------------------------------- all of them
 
 
 def drawn(tables: Tables, by_name: Tables, given: pd.DataFrame | None, name: str) -> list[Figure]:

@@ -19,8 +19,6 @@ from placecode.reports.html import Section, Table, page, tables
 from placecode.reports.html.tables import MISSING, Cell
 from placecode.reports.pages.dials import Channels, Verdict
 
-# --------------------------------------------------------------------------------------------------- what it says
-
 
 def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
     run = make(tmp_path)
@@ -184,9 +182,6 @@ def test_every_file_of_a_fit_is_explained() -> None:
     assert all(row[2].text for row in tables.files(fit).rows)
 
 
-# ---------------------------------------------------------------------------------------- what it must not contain
-
-
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     run = make(tmp_path)
     text = page_of(run, figures=[shown(run, "accuracy", "Accuracy", "Look.")])
@@ -268,9 +263,6 @@ def test_the_page_is_accessible(tmp_path: Path) -> None:
     assert tags.count("h1") == 1
     assert tags.count("caption") == tags.count("table") > 4
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
-
-
-# ------------------------------------------------------------------------------------------------------ bare runs
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:

@@ -31,9 +31,6 @@ def dial_of(run: Run) -> Dial:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------ maps
-
-
 def test_stops_lie_on_the_one_before() -> None:
     """The same arrangement, mirrored and turned by its own eigenvectors' whims, stays where it was."""
     rng = np.random.default_rng(0)
@@ -43,9 +40,6 @@ def test_stops_lie_on_the_one_before() -> None:
     first, gap, second = dials._aligned_maps([points @ points.T, None, turned @ turned.T])
     assert gap is None and first is not None and second is not None
     np.testing.assert_allclose(first - first.mean(0), second, atol=1e-9)
-
-
-# ----------------------------------------------------------------------------------------------- committed runs
 
 
 def test_a_dial_has_the_numbers_of_the_summary(demo: Run) -> None:
@@ -143,9 +137,6 @@ def test_without_known_groups_those_that_were_found_sort_the_channels() -> None:
     assert "found at the smallest sigma" in dial.note
     assert channels is not None and channels.modules is not None and not channels.module_names
     assert channels.modules.tolist() == dial.groups.tolist()
-
-
-# --------------------------------------------------------------------------------------------------- made-up runs
 
 
 def thinned(run: Run, keep: Any) -> Any:

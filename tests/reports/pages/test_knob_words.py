@@ -34,9 +34,6 @@ def words(run: Any) -> list[str]:
     return page_of(experiments.study_of(run), run).words()
 
 
-# Settled or not
-
-
 def test_a_change_above_the_threshold_is_told_with_its_setting_and_one_below_is_not() -> None:
     run = heads({(1, 0.2): 0.019, (2, 0.2): 0.021, (4, 2.0): -0.05})
     found = settling(run, experiments.study_of(run).lines(run))
@@ -99,9 +96,6 @@ def test_early_accuracy_is_that_after_the_first_quarter() -> None:
         early_accuracy(heads({}, epoch=3))
 
 
-# Reading
-
-
 def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_through_none() -> None:
     run = heads({})
     assert planned(run, (0.1, 0.2, 0.5)) == [0.2]
@@ -116,7 +110,7 @@ def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
     final = lines.assign(value=lines["seed"] + lines["heads"] * (lines["sigma"] == 0.2))
     found = worth(final)
     assert list(zip(found["line"], found["seed"], found["value"], strict=True)) == [
-        *(("1 head", 0, 1.0), ("1 head", 1, 1.0), ("2 heads", 0, 2.0), ("4 heads", 0, 4.0), ("4 heads", 1, 4.0)),
+        *(("1 head", 0, 1.0), ("1 head", 1, 1.0), ("2 heads", 0, 2.0), ("4 heads", 0, 4.0), ("4 heads", 1, 4.0))
     ]
     assert set(found["large"]) == {2.0}
     assert worth(final[final["sigma"] == 0.2]).empty and list(worth(final.iloc[:0])) == list(found)
@@ -153,9 +147,6 @@ def test_who_is_drawn_in_several_panels_is_told_once() -> None:
             for part in ("all weights", "all but the PE", "the PE alone")
         ),
     }
-
-
-# Sentences
 
 
 def test_a_line_is_told_by_its_ends_and_its_best() -> None:

@@ -73,9 +73,6 @@ def cells(axes: Axes) -> dict[tuple[str, str], str]:
     return {name: text.strip() for name, text in found.items()}
 
 
-# Which ones
-
-
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
@@ -133,9 +130,6 @@ def test_sweeps_without_measures_or_arrays_leave_out_what_needs_them() -> None:
     run.has_array = lambda name: False
     assert [each.name for each in of_run(run)] == SWEEP[:3]
     assert [each.name for each in shown(NetworkSize.at("quick"), analyses={})] == ["errors"]
-
-
-# Measures and chance
 
 
 def test_the_first_measures_that_a_run_has_are_shown() -> None:
@@ -201,9 +195,6 @@ def test_baselines_and_the_best_possible_error_are_lines() -> None:
     assert levels(structure.axes[0]) == {"fc": pytest.approx(0.3)}
 
 
-# Members that diverged, few seeds
-
-
 def lost(member: Member) -> bool:
     return member.sigma == 0.1
 
@@ -242,9 +233,6 @@ def test_a_single_seed_has_no_interval() -> None:
         assert ("seed 3" if each.name == "similarity" else "a single seed, so no interval") in said
     axes = figure(SynergyOptimizer.at("quick", seeds=(3,)), "structure").axes[0]
     assert set(cells(axes).values()) == {"0.70"}
-
-
-# Maps over settings
 
 
 def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None:
@@ -321,9 +309,6 @@ def test_a_setting_that_diverged_keeps_its_cells_and_is_no_setting_that_was_not_
     assert "diverged" in words(whole) and "diverged" in words(cell)
 
 
-# Similarity
-
-
 def cosine(pe: np.ndarray) -> np.ndarray:
     """Of the PEs of all blocks side by side, less their mean over tokens, (l, n, d) -> (n, n), one by one."""
     rows = [(pe[:, token] - pe.mean(axis=1)).ravel() for token in range(pe.shape[1])]
@@ -363,9 +348,6 @@ def test_the_seed_that_is_shown_has_finished() -> None:
     array, run.array = run.array, lambda name: (asked.append(name), array(name))[1]
     assert "seed 1" in words(of_run(run)[-1].figure)
     assert {int(name.split("/")[1]) for name in asked} == set(run.members.query("seed == 1")["member"])
-
-
-# Worlds
 
 
 def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:

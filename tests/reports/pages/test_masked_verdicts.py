@@ -182,9 +182,6 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
         assert np.isfinite(finding.found.mean)
 
 
-# What is not in the run
-
-
 @pytest.mark.parametrize(
     ("measure", "changes", "missing"),
     [
@@ -209,8 +206,6 @@ def test_what_is_missing_is_said(measure: Any, changes: dict[str, Any], missing:
     with pytest.raises(NotInRun, match=re.escape(missing)):
         measure(noisy(0.3, **changes))
 
-
-# Claims
 
 KINDS = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, BrainSigma: claims.BRAIN}
 
@@ -259,9 +254,6 @@ def planted(kind: Any, right: bool) -> Any:
 def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) -> None:
     finding = claim.check(planted(kind, right))
     assert (finding.direction, finding.note) == (YES if right else NO, "")
-
-
-# Runs that were really made
 
 
 def test_every_claim_can_be_judged_on_a_run_on_networks(sigmas_run: Run) -> None:

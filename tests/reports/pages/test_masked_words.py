@@ -128,9 +128,7 @@ def test_an_encoding_without_a_pe_has_only_its_error() -> None:
 def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:
     errors = {"hidden 0.5": lambda m: 99.0 if m.seed == 2 and m.sigma == 0.01 else 0.6}
     run = sigma_run(
-        {0.01: [0.4, 0.6, 0.9], 2.0: [0.2, 0.3, 0.4]},
-        errors=errors,
-        diverged=lambda m: m.sigma == 0.01 and m.seed == 2,
+        {0.01: [0.4, 0.6, 0.9], 2.0: [0.2, 0.3, 0.4]}, errors=errors, diverged=lambda m: m.sigma == 0.01 and m.seed == 2
     )
     bounds = stats.t.interval(0.95, 1, 50, stats.sem([40, 60]))
     assert bounds[0] < 0 and bounds[1] > 100  # no share is
