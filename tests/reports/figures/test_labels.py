@@ -28,13 +28,9 @@ def overlaps(axes: Axes) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_names_of_scattered_points_do_not_overlap(seed: int) -> None:
     places = np.random.default_rng(seed).uniform(0.05, 0.95, size=(16, 2))
-    names = [f"r{i // 4}c{i % 4}" for i in range(16)]
-    axes, naive = panel(), panel()
-    write_beside(axes, places, names, (216, 216), size=6.3)
+    axes = panel()
+    write_beside(axes, places, [f"r{i // 4}c{i % 4}" for i in range(16)], (216, 216), size=6.3)
     assert overlaps(axes) == 0
-    for place, name in zip(places, names, strict=True):
-        naive.text(*place, name, fontsize=6.3)
-    assert overlaps(naive) > 0 or seed != 0  # the points are close enough for it to matter
 
 
 def test_names_stay_in_the_panel() -> None:
@@ -66,12 +62,6 @@ def test_text_is_wrapped_evenly_and_loses_nothing() -> None:
         lines = base.wrapped(text, width).split("\n")
         assert max(map(len, lines)) <= width
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
-def test_thinning_keeps_both_ends() -> None:
-    assert base.thinned([3.0, 1.0, 2.0], 5) == [1.0, 2.0, 3.0]
-    assert base.thinned(np.arange(20.0), 5) == [0.0, 5.0, 10.0, 14.0, 19.0]
-    assert base.thinned([], 5) == []
 
 
 def test_rows_of_panels_are_as_equal_as_can_be() -> None:
