@@ -51,7 +51,7 @@ def noisy(effect: float, seed: int = 0, **changes: Any) -> Any:
     def of(purpose: str, sign: int = 1, base: float = 0.5, spread: float = 0.1) -> Callable[[Member], float]:
         return lambda m: base + sign * effect * (m.sigma < 0.4) + spread * noise(purpose, m)
 
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "errors": {SAME: of("error", -1, 0.8), SHIFTED: of("shifted error", -1, 0.9)},
         "analyses": {
             GROUPS: (lambda m: 0.5 + 0.1 * noise("start", m), of("groups")),
@@ -67,7 +67,7 @@ def noisy(effect: float, seed: int = 0, **changes: Any) -> Any:
         "worlds": WORLDS,
         "best_mse": {SAME: 0.45, SHIFTED: 99.0},
     }
-    return made_up(NetworkSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS), **{**given, **changes})
+    return made_up(NetworkSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS), **{**settings, **changes})
 
 
 def errors(run: Any, condition: str, sigma: float) -> pd.Series:
@@ -141,23 +141,23 @@ def test_seeds_that_diverged_are_left_out_with_their_partners(name: str) -> None
 @pytest.fixture(scope="module")
 def many() -> dict[float, list[dict[str, Any]]]:
     """What 30 runs with an effect, and 30 without, say of all that is planted."""
-    found: dict[float, list[dict[str, Any]]] = {}
+    by_effect: dict[float, list[dict[str, Any]]] = {}
     for effect in (0.4, 0.0):
         runs = [noisy(effect, seed) for seed in range(30)]
         measures = {name: measure for name, (measure, _) in by_hand(runs[0]).items() if name in PLANTED}
-        found[effect] = [{name: measure(run) for name, measure in measures.items()} for run in runs]
-    return found
+        by_effect[effect] = [{name: measure(run) for name, measure in measures.items()} for run in runs]
+    return by_effect
 
 
 @pytest.mark.parametrize(("name", "sign"), PLANTED.items())
 def test_what_is_planted_is_found_and_nothing_else(name: str, sign: int, many: Any) -> None:
     """Of runs with an effect nearly all show it with the right sign; of those without, about as few as 95% promises."""
-    there, absent = ([found[name] for found in many[effect]] for effect in (0.4, 0.0))
-    assert np.mean([found.low > 0 if sign > 0 else found.high < 0 for found in there]) > 0.9
-    assert np.mean([found.low < 0 < found.high for found in absent]) > 0.8
+    there, absent = ([effects[name] for effects in many[effect]] for effect in (0.4, 0.0))
+    assert np.mean([interval.low > 0 if sign > 0 else interval.high < 0 for interval in there]) > 0.9
+    assert np.mean([interval.low < 0 < interval.high for interval in absent]) > 0.8
     share = 2 / 3 if name == "best_sigma_is_small" else 1  # two of the three sigmas up to 0.5 have it
-    assert np.mean([found.mean for found in there]) == pytest.approx(0.4 * sign * share, abs=0.05)
-    assert np.mean([found.mean for found in absent]) == pytest.approx(0, abs=0.05)
+    assert np.mean([interval.mean for interval in there]) == pytest.approx(0.4 * sign * share, abs=0.05)
+    assert np.mean([interval.mean for interval in absent]) == pytest.approx(0, abs=0.05)
 
 
 @pytest.mark.parametrize("labels", [LABELS, [0, 0, 0, 0, 1, 1], [0, 0, 1, 1, -1, -1]])
@@ -250,7 +250,7 @@ def planted(kind: Any, right: bool) -> Any:
 
 
 @pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize(("kind", "claim"), [(kind, claim) for kind, own in KINDS.items() for claim in own])
+@pytest.mark.parametrize(("kind", "claim"), [(kind, claim) for kind in KINDS for claim in KINDS[kind]])
 def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) -> None:
     finding = claim.check(planted(kind, right))
     assert (finding.direction, finding.note) == (YES if right else NO, "")
