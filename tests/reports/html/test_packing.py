@@ -35,11 +35,11 @@ def test_what_is_missing_stays_missing() -> None:
 def test_blocks_are_means() -> None:
     rng = np.random.default_rng(0)
     matrix, order = rng.normal(size=(7, 7)), rng.permutation(7)
-    found = packing.blocks(matrix, order, 3)
+    means = packing.blocks(matrix, order, 3)
     sorted_by = matrix[np.ix_(order, order)]
-    assert found.shape == (3, 3)
-    np.testing.assert_allclose(found[0, 1], sorted_by[:3, 3:6].mean())
-    np.testing.assert_allclose(found[2, 2], sorted_by[6, 6])
+    assert means.shape == (3, 3)
+    np.testing.assert_allclose(means[0, 1], sorted_by[:3, 3:6].mean())
+    np.testing.assert_allclose(means[2, 2], sorted_by[6, 6])
     np.testing.assert_array_equal(packing.blocks(matrix, order, 1), sorted_by)
 
 
@@ -66,7 +66,7 @@ def test_the_diagonal_does_not_set_the_scale() -> None:
 
 
 def test_texts_cannot_leave_the_script() -> None:
-    told = {"</script><!--": [made_up.EVIL, float("nan"), np.float64(0.5), np.int64(3), None, "\u2028"]}
-    text = packing.as_script(told)
+    data = {"</script><!--": [made_up.EVIL, float("nan"), np.float64(0.5), np.int64(3), None, "\u2028"]}
+    text = packing.as_script(data)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"</script><!--": [made_up.EVIL, None, 0.5, 3, None, "\u2028"]}
