@@ -165,15 +165,6 @@ class TestFigure:
             (x0, y0), (x1, y1) = axes.transData.transform([(0, 0), (10, 10)])
             assert abs(x1 - x0) == pytest.approx(y1 - y0) == pytest.approx(0.105 * figure.dpi)
 
-    def test_the_outline_holds_a_brain(self) -> None:
-        """In mm: about as large as the MNI template, and around all regions."""
-        (views,) = brains(drawn())
-        for name, axes in views.items():
-            (outline,) = axes.patches
-            box = outline.get_path().get_extents()
-            assert 130 < box.width < 195 and 140 < box.height < 195
-            assert all(box.contains(*place) for place in markers(axes)), name
-
     def test_lines_join_neighbors_dark_ones_mirror_regions(self) -> None:
         figure = drawn(near=np.array([4, 5, 3, -1, 0, 0, 7, 3, 1]))
         (views,) = brains(figure)

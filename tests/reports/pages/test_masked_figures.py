@@ -224,28 +224,6 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
             assert written[f"learning rate {rate:g}", "0.2"] == f"{values.mean():.2f} ± {half:.2f}"
 
 
-@pytest.mark.parametrize(
-    ("study", "setting"),
-    [
-        (BrainMask.at("quick", sigmas=(0.01, 2.0)), lambda m: f"{100 * m.hidden:g}% hidden in training"),
-        (
-            SynergySize.at("quick", many=(3, 5), samples=(1000, 1_000_001), sigmas=(0.1, 0.2)),
-            lambda m: "groups {}, samples {:,}".format(*(int(part.split("=")[1]) for part in m.data.split())),
-        ),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_rows_are_named_by_what_differs(study: Any, setting: Any) -> None:
-    kinds = list(dict.fromkeys((setting(m), f"{m.sigma:g}") for m in study.members()))
-
-    def value(member: Member) -> float:
-        return kinds.index((setting(member), f"{member.sigma:g}")) / 10
-
-    axes = figure(study, "structure", analyses={GROUPS: (lambda m: STRANGE, value)}).axes[0]
-    written = {(row.replace("\n", " "), column): text for (row, column), text in cells(axes).items()}
-    assert written == {kind: f"{i / 10:.2f} ± 0.00" for i, kind in enumerate(kinds)}
-
-
 @pytest.mark.parametrize("name", MAPS)
 def test_a_setting_that_diverged_keeps_its_cells_and_is_no_setting_that_was_not_run(name: str) -> None:
     study = SynergyOptimizer.at("quick", optimizers=("adam", "sgd"))

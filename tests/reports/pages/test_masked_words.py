@@ -133,36 +133,6 @@ def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out() -> N
     assert "for 50%, 95% interval 0 to 100%" in line and "nan" not in line
 
 
-def test_only_the_linear_predictor_and_pairwise_measures_are_compared() -> None:
-    run = sigma_run({0.01: [0.5, 0.7]})
-    assert len(of_settings(run)) == 1  # without baselines
-    run.baselines = of_data(
-        *(("", world, "trees", "test", "hidden 0.5", "mse", STRANGE) for world in (0, 1)),
-        ("", 0, "spectral", "analysis", "labels", "ari", STRANGE),
-        ("", 0, "mds of fc", "analysis", "labels", "neighbor_agreement", STRANGE),
-        ("", 0, "fc", "analysis", "labels", "modularity", STRANGE),
-        ("", 0, "fc", "analysis", "best", "neighbor_agreement", STRANGE),
-    )
-    assert len(of_settings(run)) == 1
-    run.baselines = of_data(("", 0, "mutual information", "analysis", "partner", "mirror_agreement", 0.25))
-    assert of_settings(run)[1].endswith("mirror region for 25% by mutual information.")
-
-
-def test_several_data_sets_have_baselines_of_their_own() -> None:
-    run = made_up(NetworkSize.at("quick", seeds=(0, 1)), ERRORS, {})
-    run.baselines = of_data(
-        ("nodes=25", 0, "linear", "test", "hidden 0.5", "mse", 0.5),
-        ("nodes=25", 1, "linear", "test", "hidden 0.5", "mse", 0.6),
-        ("nodes=50", 0, "linear", "test", "hidden 0.5", "mse", 0.7),
-        ("nodes=25", 0, "fc", "analysis", "labels", "neighbor_agreement", 0.2),
-        ("nodes=50", 0, "fc", "analysis", "labels", "neighbor_agreement", 0.3),
-    )
-    starts = ["With nodes 25, ", "With nodes 50, "] * 2
-    ends = ["0.550 (hidden 0.5).", "0.700 (hidden 0.5).", "for 20% by correlation.", "for 30% by correlation."]
-    for sentence, start, end in zip(of_settings(run)[4:], starts, ends, strict=True):
-        assert sentence.startswith(start) and sentence.endswith(end)
-
-
 def test_many_settings_are_summarized_by_the_lowest_and_the_highest() -> None:
     """With the setting of either end, and never only the best."""
     groups = {0.01: [0.5, 0.7], 0.1: [0.9, 0.9], 0.2: [0.8, 0.8], 0.5: [0.4, 0.4], 1.0: [0.2, 0.4], 2.0: [0.1, 0.1]}
