@@ -1,7 +1,5 @@
 """Runs that are stopped, killed or out of disk space: resumed, they end with the bytes of an uninterrupted run."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -103,9 +101,8 @@ def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, mon
             assert saver.ready() == ready
 
 
-def test_checkpoints_are_written_in_the_background_one_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the background."""
     go, written = threading.Event(), list[int]()
 
     def save(folder: Path, name: str, step: int, *rest: Any) -> None:
@@ -147,8 +144,7 @@ def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, 
             saver.wait()
             saved = checkpoints.load(tmp_path, "stack")
             assert saved is not None and saved[0] == step
-            assert saved[1]["state"].device.type == "cpu"
-            assert (saved[1]["state"] == 400 * step - 200).all()
+            assert saved[1]["state"].device.type == "cpu" and (saved[1]["state"] == 400 * step - 200).all()
 
 
 KILLER = """
