@@ -1,7 +1,5 @@
 """Accuracy by sigma, noise and condition: what is drawn is compared with an independent computation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +68,7 @@ def test_diverged_members_are_left_out_and_counted() -> None:
     members, metrics = tables(diverged=[0])
     figure = figures.accuracy_by_sigma(members, metrics, "demo")
     values = seeds(members, metrics, "train", sigma=0.2)
-    assert len(values) == 2
-    assert points(figure.axes[0])["train"].y[0] == pytest.approx(values.mean())
+    assert len(values) == 2 and points(figure.axes[0])["train"].y[0] == pytest.approx(values.mean())
     assert "1 of 9 members diverged" in words(figure)
     assert "diverged" not in words(figures.accuracy_by_sigma(*tables(), "demo"))
     lost = figures.accuracy_by_sigma(*tables(diverged=[0, 1, 2]), "demo")
@@ -98,15 +95,6 @@ def test_curves_are_means_with_bands() -> None:
         assert_curve(lines[split], band, {s: seeds(members, metrics, split, s, sigma=1.0) for s in STEPS})
 
 
-def test_many_sigmas_are_thinned_evenly_and_other_encodings_have_their_own_curves() -> None:
-    sigmas, encodings = list(np.arange(1, 21) / 10), [("learned", "{}"), ("none", "{}")]
-    figure = figures.learning_curves(*tables(sigmas, encodings=encodings), "demo")
-    *shown, last = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    sigmas = [float(title.split("= ")[1]) for title in shown]
-    assert last == "none" and len(sigmas) == 6 and (sigmas[0], sigmas[-1]) == (0.1, 2.0)
-    assert max(np.diff(sigmas)) - min(np.diff(sigmas)) < 0.11
-
-
 def test_crosses_are_the_published_means_of_the_sigmas_of_the_run() -> None:
     rows = [(sigma, seed, 0.9 - sigma + 0.01 * seed) for sigma in (0.1, 0.2, 0.3) for seed in range(3)]
     table = pd.DataFrame(rows, columns=["sigma", "seed", "value"])
@@ -130,13 +118,6 @@ def test_noise_has_a_panel_per_split_and_a_line_per_sigma() -> None:
         for marks, sigma in zip(lines.values(), (0.2, 2.0), strict=True):
             assert np.round(marks.x).tolist() == [0, 1, 2]  # at equal distances, not at 0, 0.1 and 5
             assert_means(marks, [of(rows, split=axes.get_title(), sigma=sigma, level=level) for level in (0, 0.1, 5)])
-
-
-def test_many_sigmas_of_noise_are_thinned_and_counted() -> None:
-    sigmas = np.arange(1, 21) / 10
-    figure = figures.noise_curves(made_up({"split": ("train",), "sigma": sigmas, "level": (0.0, 1.0)}, 2), "demo")
-    shown = [float(label.split("= ")[1]) for label in points(figure.axes[0])]
-    assert (len(shown), shown[0], shown[-1]) == (5, 0.1, 2.0) and "5 of 20 sigmas" in words(figure)
 
 
 def test_accuracy_and_confidence_stand_beside_each_other() -> None:

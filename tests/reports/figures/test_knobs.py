@@ -1,7 +1,5 @@
 """Accuracy by sigma and something else, and the figure of lst-causal: marks, bars and levels are those of the table."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -39,16 +37,6 @@ def test_every_setting_has_a_panel_and_every_line_its_look_in_the_order_of_the_t
             assert_means(marks, [of(rows, panel=panel, line=line, sigma=sigma) for sigma in SIGMAS])
     levels = [line.get_ydata()[0] for axes in figure.axes for line in axes.lines if line.get_label() == "chance"]
     assert levels == [0.25, 0.2]
-
-
-@pytest.mark.parametrize("sigmas", [(0.2,), (0.2, 2.0), SIGMAS])
-def test_lines_stand_aside_within_the_axes(sigmas: tuple[float, ...]) -> None:
-    rows = made_up({"panel": ("",), "line": tuple("abcdef"), "sigma": sigmas}, 3)
-    (axes,) = figures.accuracy_by_setting(rows, "demo", "x").axes
-    x = np.array([marks.x for marks in points(axes).values()])
-    low, high = axes.get_xlim()
-    assert (np.diff(x, axis=0) > 0).all() and low < x.min() and x.max() < high
-    assert (np.argmin(abs(x[:, :, None] - np.array(sigmas)), axis=2) == np.arange(len(sigmas))).all()
 
 
 def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> None:

@@ -1,7 +1,5 @@
 """Maps show their arrays, on one scale, with their names."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -119,8 +117,7 @@ def test_tokens_without_places_say_so() -> None:
     lost, same = np.full((4, 2), np.nan), np.zeros((4, 2))
     figure = figures.token_maps([("a", lost, np.nan), ("b", same, 0.0)], EDGES, list("abcd"), "demo")
     figure.draw_without_rendering()
-    assert words(figure).split("\n").count("not finite") == 1
-    assert "nan" not in words(figure)
+    assert words(figure).split("\n").count("not finite") == 1 and "nan" not in words(figure)
     assert "no maps" in words(figures.token_maps([], [], list("abcd"), "demo"))
 
 

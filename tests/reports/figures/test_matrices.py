@@ -1,7 +1,5 @@
 """Similarity maps and maps by two settings: cells are those of the arrays and tables, on one scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -75,8 +73,7 @@ def test_cells_hold_the_mean_and_half_the_interval() -> None:
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1,000", "5,000"]
     written, image = cells(axes), axes.images[0].get_array()
-    assert (written.pop((0, 1)), written.pop((1, 2))) == (["no values"], ["not run"])
-    assert len(written) == 4
+    assert (written.pop((0, 1)), written.pop((1, 2))) == (["no values"], ["not run"]) and len(written) == 4
     for (row, column), text in written.items():
         values = of(table, samples=(1000, 5000)[row], channels=(15, 30, 60)[column])
         mean, low, high = mean_and_bounds(values, clip=False)
@@ -93,8 +90,7 @@ def test_panels_share_a_scale_and_words_keep_their_order() -> None:
     figure = figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT, panel="sigma")
     first, second = figure.axes[:2]
     assert [axes.get_title() for axes in (first, second)] == ["sigma 0.1", "sigma 2"]
-    assert first.images[0].get_clim() == second.images[0].get_clim()
-    assert rows_of(first) == ["z", "b"]
+    assert first.images[0].get_clim() == second.images[0].get_clim() and rows_of(first) == ["z", "b"]
     assert cells(second)[0, 1][0] == f"{of(table, sigma=2.0, a='z', b=2).mean():.2f}"
     with pytest.raises(BadInput, match="a single row for each a, b and seed"):
         figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT)

@@ -1,7 +1,5 @@
 """Figures of known networks: what is drawn is compared with the tables."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The figures of a fit: every channel has its place, its name and its colour, however many there are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -73,13 +71,6 @@ def test_lines_join_pairs_and_the_least_confidence_is_said() -> None:
         assert f"confidence of {percent} or" in words(figure)
     none = channel_map(**settings)
     assert "lines" not in words(none) and not collections(none, LineCollection)
-
-
-def test_channels_in_one_place_are_named_below_each_other() -> None:
-    settings = a_map(12, 2)
-    settings["places"][:9] = 0.0
-    (stacked,) = (text for text in texts(channel_map(**settings)) if "\n" in text)
-    assert stacked.split("\n") == [*(f"channel {i}" for i in range(1, 7)), "and 3 more"]
 
 
 def test_strange_names_are_written_as_they_are() -> None:

@@ -1,7 +1,5 @@
 """How good each sigma is in many settings, and where libraries start."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reports in a real browser: nothing is fetched, nothing complains, and what moves shows the numbers of the run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -9,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -96,7 +94,7 @@ class Opened:
         if not request.url.startswith(("file:", "data:", "blob:")):
             self.wrong.append(request.url)
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

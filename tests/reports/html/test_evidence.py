@@ -1,7 +1,5 @@
 """A drawing of a claim says what its numbers say."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

@@ -1,7 +1,5 @@
 """Several runs on one page: joined by setting, told apart by name, and refused in a sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +51,7 @@ def test_only_settings_that_differ_are_listed(pair: list[Any]) -> None:
 def test_metrics_are_not_mixed(pair: list[Any]) -> None:
     pair[1].summary = [{**row, "metric": "mse"} for row in pair[1].summary]
     page = Page(together.render([part(pair[0]), part(pair[1], "mse")]))
-    assert page.table("Accuracy")[0][4:] == ["a/x"]
-    assert page.table("MSE")[0][4:] == ["b/x"]
+    assert page.table("Accuracy")[0][4:] == ["a/x"] and page.table("MSE")[0][4:] == ["b/x"]
 
 
 def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:

@@ -1,7 +1,5 @@
 """What studies hand to a dial and a map: held against the runs behind them, and against made-up runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

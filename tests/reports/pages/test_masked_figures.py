@@ -1,7 +1,5 @@
 """Figures of masked prediction: which ones a run has, chance levels, and how missing values are drawn."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from typing import Any

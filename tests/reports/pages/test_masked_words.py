@@ -1,7 +1,5 @@
 """Sentences on runs of masked prediction: every number is that of the tables."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -109,8 +107,7 @@ def test_settings_are_named_by_what_differs_and_have_their_own_errors(study: Any
     for member in study.members():
         parts = ["learned", f"{SIGMA} {member.sigma:g}", *([words(member)] if words(member) else [])]
         wanted[", ".join(parts)] = f"held-out error {level(member):.3f} (hidden 0.5)."
-    assert len(set(wanted.values())) == len(wanted) > 1
-    assert dict(line.split(": ") for line in lines) == wanted
+    assert len(set(wanted.values())) == len(wanted) > 1 and dict(line.split(": ") for line in lines) == wanted
     assert heads(lines) == list(wanted)
 
 

@@ -1,7 +1,5 @@
 """Sentences on a fit follow from what was found: checked on made-up results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -119,23 +117,6 @@ def test_our_modules_must_match_and_those_of_others_must_not(ours: dict[str, Any
 
 def test_no_method_is_called_blind_where_none_was_compared() -> None:
     assert headline(replace(planted(OURS, CHANCE), others={})).startswith(NOT_LINEAR)
-
-
-def test_methods_are_ranked_and_equal_ones_named_together() -> None:
-    found = scored(
-        made_up(heldout_mse=0.4),
-        {"heldout_mse": 0.4, "procrustes_r2": 0.5, "neighbor_agreement": 0.8, "ari": 0.3, "ari_p": 0.2},
-        {"procrustes_r2": 0.75, "neighbor_agreement": 0.5, "ari": 0.3, "ari_p": 0.2},
-    )
-    endings = [
-        "correlation + MDS, 0.375; placecode 0.400, PCA 0.500.",
-        "correlation + MDS, PCA and UMAP, 0.75; placecode 0.50.",
-        "placecode, 0.80; correlation + MDS 0.50, PCA 0.50, UMAP 0.50.",
-        "placecode, correlation + MDS, PCA and UMAP, 0.30.",
-    ]
-    for sentence, methods in zip(sentences(found)[3:7], endings, strict=True):
-        assert sentence.endswith(f": {methods}")
-    assert about(found, "graphical lasso was left out: it did not converge.")
 
 
 def test_no_sentence_has_a_missing_value() -> None:
