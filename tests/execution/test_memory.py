@@ -259,8 +259,7 @@ def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pyte
     run = local.execute(six(), tmp_path / "run", where=Where("cpu", memory=1.0), resume=True)
     assert gpu.built == [3, 3, 3]  # the second stack, and both for their analyses: nothing was measured
     assert_same(run.path, whole.path)
-    assert run.environment["split"] == ["0:3", "3:6"]
-    assert run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
+    assert run.environment["split"] == ["0:3", "3:6"] and run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
 
     gpu.free = 123 * MIB
     with pytest.raises(BadInput, match="must have 124 MiB free for the stacks of this run; 123 MiB are free now"):

@@ -35,8 +35,7 @@ def test_config_has_every_field_and_the_shape_of_the_task(run: Run, study: Study
     assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
-    assert config["fields"].keys() == study.fields().keys()
-    assert config["shape"]["positions"] == task.positions.tolist()
+    assert config["fields"].keys() == study.fields().keys() and config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
 
 
@@ -51,8 +50,7 @@ def test_environment_has_versions_device_threads_precision_and_stacks(run: Run) 
 
 def test_members_table_has_every_member_and_its_state(run: Run, study: Study) -> None:
     assert run.members["member"].tolist() == [0, 1, 2, 3] and run.members["state"].tolist() == ["done"] * 4
-    assert run.members["diverged_at"].tolist() == [-1] * 4
-    assert [run.member(i) for i in range(4)] == study.members()
+    assert run.members["diverged_at"].tolist() == [-1] * 4 and [run.member(i) for i in range(4)] == study.members()
     assert run.members["pe_weight_decay"].dtype == np.float64  # pieces of a study have the same columns
     for number in (-1, 4):
         with pytest.raises(BadInput, match=f"0 to 3; got {number}"):
@@ -95,8 +93,7 @@ def test_summary_has_means_and_deviations_of_the_metrics(run: Run) -> None:
     for row in rows:
         names = ("sigma", "split", "condition", "metric")
         values = final.loc[np.logical_and.reduce([final[name] == row[name] for name in names]), "value"].tolist()
-        assert row["n"] == len(values) == 2
-        assert row["mean"] == pytest.approx(statistics.mean(values), abs=1e-12)
+        assert row["n"] == len(values) == 2 and row["mean"] == pytest.approx(statistics.mean(values), abs=1e-12)
         assert row["std"] == pytest.approx(statistics.stdev(values), abs=1e-12)  # ddof=1
         assert row["diverged"] == 0 and row["encoding"] == "learned"
 

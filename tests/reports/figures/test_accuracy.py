@@ -100,8 +100,7 @@ def test_crosses_are_the_published_means_of_the_sigmas_of_the_run() -> None:
     table = pd.DataFrame(rows, columns=["sigma", "seed", "value"])
     figure = figures.beside_published(table, {0.1: 0.81, 0.3: 0.55, 2.0: 0.3}, "a run")
     (crosses,) = [line for line in figure.axes[0].lines if line.get_label() == "published"]
-    assert crosses.get_xdata() == pytest.approx([0.1, 0.3])
-    assert crosses.get_ydata() == pytest.approx([0.81, 0.55])
+    assert crosses.get_xdata() == pytest.approx([0.1, 0.3]) and crosses.get_ydata() == pytest.approx([0.81, 0.55])
     assert points(figure.axes[0])["ours"].y == pytest.approx([0.81, 0.71, 0.61])
     figure.draw_without_rendering()
     table.loc[0, "value"] = np.nan
