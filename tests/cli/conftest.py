@@ -1,7 +1,5 @@
 """What tests of commands share: a folder for each test, no drawing where it is not tested, and refusals."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable

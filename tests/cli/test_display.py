@@ -1,7 +1,5 @@
 """What is shown while a run goes on, its tables, and help."""
 
-from __future__ import annotations
-
 import io
 import math
 import statistics
@@ -9,9 +7,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers.made_up_masked import STRANGE, made_up
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
 
 from placecode import cli, experiments
 from placecode.analysis.stats import Interval
@@ -19,7 +20,10 @@ from placecode.cli import display
 from placecode.cli.doctor import Finding
 from placecode.execution import local
 from placecode.execution.local import Event
+from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
+from placecode.models.member import Member
+from placecode.runs.summary import summarize
 from placecode.settings import help_of
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
@@ -36,7 +40,7 @@ Printed = Callable[[Table], list[list[str]]]
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """Seconds that pass when they are set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -47,9 +51,9 @@ def shown(events: list[tuple[float, Event]], clock: Clock) -> list[str]:
     """The lines that a console which is no terminal gets for events at these seconds."""
     stream = io.StringIO()
     with display.progress(Console(file=stream, width=30)) as notify:
-        for seconds, each in events:
+        for seconds, item in events:
             clock.now = 1000.0 + seconds
-            notify(each)
+            notify(item)
     return stream.getvalue().splitlines()
 
 
@@ -79,17 +83,14 @@ def test_steps_of_an_earlier_process_do_not_count_as_speed(monkeypatch: pytest.M
 
 def test_a_bar_on_a_terminal() -> None:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=140)
-    with display.progress(console) as notify:
+    with display.progress(Console(file=stream, force_terminal=True, width=140)) as notify:
         notify(event(0, math.nan, accuracy=0.2))
         notify(event(30, stack=1, accuracy=0.6))  # side by side
         notify(event(100))
         notify(event(60, stack=1))
     printed = stream.getvalue()
-    assert "2 members, stack 2 of 2" in printed
-    assert "160/200" in printed
+    assert "2 members, stack 2 of 2" in printed and "160/200" in printed and "nan" not in printed
     assert "loss 1.000  accuracy train 0.65" in printed  # the accuracy stays until the next evaluation
-    assert "nan" not in printed
 
 
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
@@ -125,42 +126,37 @@ def test_accuracies_have_half_of_students_interval(values: list[float | None], t
     assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
 
 
-def test_every_setting_has_a_row_with_what_sets_it_apart(printed: Printed) -> None:
-    """A column for each field that members differ in; what an encoding has not is a dash; what none has, no column."""
-    none = {"pe_learning_rate": None}
+def test_every_setting_has_a_row_and_fields_that_differ_a_column(printed: Printed) -> None:
+    """What an encoding has not is a dash; what none has, no column."""
+    usual = {"dropout_at_evaluation": False, "axes": None, "pe_learning_rate": None}
     run = fake(
-        a=({"encoding": "learned", "sigma": 0.2, "dropout_at_evaluation": False, "axes": None, **none}, [0.9, 0.9]),
-        b=({"encoding": "learned", "sigma": 2.0, "dropout_at_evaluation": False, "axes": None, **none}, [0.4, 0.4]),
-        c=({"encoding": "sinusoid", "sigma": None, "dropout_at_evaluation": True, "axes": 2, **none}, [0.8, None]),
+        a=({"encoding": "learned", "sigma": 0.2, **usual}, [0.9, 0.9]),
+        b=({"encoding": "sinusoid", "sigma": None, **usual, "dropout_at_evaluation": True, "axes": 2}, [0.8, None]),
     )
     head, *rows = printed(display.results_table(run))
     assert head == ["encoding", "sigma", "dropout at evaluation", "axes", "train", "ood", "seeds", "diverged"]
     assert rows == [
         ["learned", "0.2", "False", "-", "1.00 ± 0.00", "0.90 ± 0.00", "2", "0"],
-        ["learned", "2", "False", "-", "1.00 ± 0.00", "0.40 ± 0.00", "2", "0"],
         ["sinusoid", "-", "True", "2", "1.00", "0.80", "1", "1"],
     ]
 
 
 def test_claims_have_verdicts_interval_and_margin(printed: Printed) -> None:
-    def found(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
+    def finding(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
         settings = {"label": PAPER, **more, "margin": margin, "measure": lambda run: interval, "way": way}
         claim = Claim("an-id", "More [bold] than less.", **settings)
         number = compare(interval, claim.published)
         return display.Finding(claim, judge(interval, margin, way), number, interval, "run", note)
 
+    large, small, words = Interval(0.6, 0.5, 0.7), Interval(0.01, -0.03, 0.05), "More [bold] than less."
     findings = [
-        found(Interval(0.6, 0.5, 0.7), 0.3, "above", published=0.58),
-        found(Interval(0.6, 0.5, 0.7), 0.25, "below", published=0.4),
-        found(Interval(0.01, -0.03, 0.05), 0.04, "within", remark="asked [later]"),
-        found(Interval(0.01, -0.03, 0.05), 0.06, "within", label=OURS),
-        found(Interval(math.nan, math.nan, math.nan), -0.05, "above", "the run has no [such] members"),
+        finding(large, 0.3, "above", published=0.58),
+        finding(large, 0.25, "below", published=0.4),
+        finding(small, 0.04, "within", remark="asked [later]"),
+        finding(small, 0.06, "within", label=OURS),
+        finding(Interval(math.nan, math.nan, math.nan), -0.05, "above", "the run has no [such] members"),
     ]
-    head, *rows = printed(display.claims_table(findings))
-    words = "More [bold] than less."
-    columns = ["claim", "label", "direction", "number (published)", "effect", "95% interval", "margin", "statement"]
-    assert head == columns
-    assert rows == [
+    assert printed(display.claims_table(findings))[1:] == [
         ["an-id", "paper", "reproduced", "match (0.58)", "+0.600", "+0.500 to +0.700", "> 0.3", words],
         ["an-id", "paper", "not reproduced", "no match (0.4)", "+0.600", "+0.500 to +0.700", "< 0.25", words],
         ["an-id", "paper", "undecided", "-", "+0.010", "-0.030 to +0.050", "± 0.04", f"{words} (asked [later])"],
@@ -210,3 +206,72 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"placecode {VERSION}\n"
+
+
+CONDITIONS = ("hidden 0.5", "hidden 0.9")
+PLACES = [f"test, {condition}" for condition in CONDITIONS]
+NEAR = {("neighbor_agreement", "labels"): (lambda m: 0.2, lambda m: 0.6)}
+BASELINES = {
+    ("linear", "test", "hidden 0.5", "mse"): {0: 0.75, 1: 0.77},
+    ("linear", "test", "hidden 0.9", "mse"): {0: 0.9, 1: 0.96},
+    ("ridge", "test", "hidden 0.5", "mse"): {0: 0.7},
+    ("fc", "analysis", "labels", "neighbor_agreement"): {0: 0.9, 1: 1.0},
+}
+
+
+def value(member: Member, condition: str) -> float:
+    """An error that tells the setting and the share: 1 more with more hidden."""
+    start = 0.5 if condition == "hidden 0.5" else 1.5
+    return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.hidden / 1000 + len(member.data) / 100
+
+
+def table_of(study: Any, metric: str = "mse", **changes: Any) -> Table:
+    errors = {condition: lambda m, c=condition: value(m, c) for condition in CONDITIONS}
+    run = made_up(study, **{"errors": errors, "analyses": NEAR, "baselines": BASELINES, **changes})
+    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
+    return display.results_table(run, metric)
+
+
+def mean_and_half(values: list[float]) -> str:
+    """A mean with half of Student's interval, by scipy."""
+    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+    return f"{np.mean(values):.3f} ± {half:.3f}"
+
+
+def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
+    head, *rows = printed(table_of(study))
+    assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
+    for row, sigma in zip(rows[:2], (0.01, 2.0), strict=True):
+        members = [member for member in study.members() if member.sigma == sigma]
+        cells = [mean_and_half([value(member, condition) for member in members]) for condition in CONDITIONS]
+        assert row == ["learned", f"{sigma:g}", *cells, "3", "0"]
+    assert f"{STRANGE:.3f}" not in str(rows)  # errors on training data, and before training
+
+
+def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
+    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
+    assert rows == [
+        ["baseline:linear", "-", mean_and_half([0.75, 0.77]), mean_and_half([0.9, 0.96]), "2", "0"],
+        ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
+    ]
+
+
+def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
+    gone = {(0.5, 1), (2.0, 0), (2.0, 1)}
+    rows = printed(table_of(study, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
+    assert [row[-2:] for row in rows] == [["2", "0"], ["1", "1"], ["0", "2"]]
+    alone = next(member for member in study.members() if (member.sigma, member.seed) == (0.5, 0))
+    assert rows[1][2:4] == [f"{value(alone, condition):.3f}" for condition in CONDITIONS]
+    assert rows[2][2:4] == ["-", "-"]
+
+
+def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
+    """The negative twin: one row of "all" and the splits are columns again, with two digits."""
+    study = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
+    run = made_up(study, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
+    run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]
+    head, row = printed(display.results_table(run, "mse"))
+    assert head == ["encoding", "sigma", "train", "test", "seeds", "diverged"]
+    assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "2", "0"]

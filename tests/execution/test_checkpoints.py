@@ -1,7 +1,5 @@
 """Checkpoints are loaded as they were saved, damaged ones are rejected, and one is complete at any moment."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json
@@ -74,14 +72,14 @@ def alter_hash(path: Path) -> None:
     path.write_text(path.read_text().replace('.parquet": "', '.parquet": "0', 1))
 
 
+DAMAGES = ((cut, "cut short"), (flip, "altered"), (Path.unlink, "missing"))
+
+
 @pytest.mark.parametrize(
     ("suffix", "damage", "reason"),
     [
-        *[
-            (suffix, damage, reason)
-            for suffix in ("-5.safetensors", "-5.parquet")
-            for damage, reason in ((cut, "cut short"), (flip, "altered"), (Path.unlink, "missing"))
-        ],
+        *(("-5.safetensors", damage, reason) for damage, reason in DAMAGES),
+        *(("-5.parquet", damage, reason) for damage, reason in DAMAGES),
         (".json", cut, "cannot be read"),
         (".json", lambda path: path.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
         (".json", lambda path: path.write_text("[]"), "cannot be read"),
@@ -99,9 +97,7 @@ def test_damaged_files_are_rejected(tmp_path: Path, suffix: str, damage: Callabl
 
 
 @pytest.mark.parametrize("write", [1, 2, 3])
-def test_a_full_disk_keeps_the_previous_checkpoint_and_no_part_of_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
-) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
     save(tmp_path, 5)
     fsync, left = os.fsync, [write]
 

@@ -1,7 +1,5 @@
 """Runs that are stopped, killed or out of disk space: resumed, they end with the bytes of an uninterrupted run."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -49,9 +47,6 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
     run = local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=events.append)
     assert run.summary == unbroken.summary and events == []
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
-
-
-# Writing of checkpoints
 
 
 class ImmediateExecutor:
@@ -106,9 +101,8 @@ def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, mon
             assert saver.ready() == ready
 
 
-def test_checkpoints_are_written_in_the_background_one_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the background."""
     go, written = threading.Event(), list[int]()
 
     def save(folder: Path, name: str, step: int, *rest: Any) -> None:
@@ -150,11 +144,7 @@ def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, 
             saver.wait()
             saved = checkpoints.load(tmp_path, "stack")
             assert saved is not None and saved[0] == step
-            assert saved[1]["state"].device.type == "cpu"
-            assert (saved[1]["state"] == 400 * step - 200).all()
-
-
-# Killed processes
+            assert saved[1]["state"].device.type == "cpu" and (saved[1]["state"] == 400 * step - 200).all()
 
 
 KILLER = """
@@ -231,9 +221,6 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 3  # it was really killed
     assert_same(tmp_path / "run", expected.path)
-
-
-# A full disk
 
 
 def full_after(count: int) -> Callable[[int], None]:

@@ -1,10 +1,9 @@
 """Execution of a study: reproducible, independent of the stacks, and members that diverge do not affect others."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json
+import math
 import shutil
 import subprocess
 import threading
@@ -21,10 +20,11 @@ from helpers.training.tiny_runs import assert_same, stop_run, tiny
 from placecode.errors import BadInput
 from placecode.execution import environment, local
 from placecode.execution.local import Event, Where
+from placecode.execution.progress import Log, Reporter
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
 from placecode.runs.read import Run
-from placecode.training.trainer import Trainer, stack_for
+from placecode.training.trainer import Progress, Trainer, stack_for
 
 TWO_STACKS, ONE_STACK = Where("cpu", stack=2), Where("cpu", stack=4)
 
@@ -49,8 +49,7 @@ def test_the_same_study_gives_the_same_bytes_and_other_seeds_do_not(unbroken: Ru
 def test_chosen_members_are_trained_as_in_the_whole_run(unbroken: Run, tmp_path: Path) -> None:
     run = local.execute(tiny(), tmp_path / "part", where=TWO_STACKS, chosen="2:4")
     assert run.members["member"].tolist() == [2, 3]
-    assert (run.config["members"], run.config["total"]) == ("2:4", 4)
-    assert set(run.arrays("pe_end")) == {2, 3}
+    assert (run.config["members"], run.config["total"]) == ("2:4", 4) and set(run.arrays("pe_end")) == {2, 3}
     for number in (2, 3):
         assert torch.equal(run.load(number).flat, unbroken.load(number).flat)
     with pytest.raises(BadInput, match="2 to 3; got 0"):
@@ -96,9 +95,7 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.01, "cooldown": 0.
 
 
 @pytest.mark.usefixtures("diverging_member")
-def test_a_diverging_member_is_marked_and_counted_and_changes_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverging_member_is_counted_and_changes_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = tiny(**SGD)
     run = local.execute(study, tmp_path / "run", where=ONE_STACK)
     stop_run(study, tmp_path / "resumed", ONE_STACK, 2)
@@ -130,7 +127,7 @@ def test_outputs_that_are_not_finite_at_the_last_step_count_as_divergence(tmp_pa
 
 
 def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
-    """Checks are 52 steps or 13 epochs apart; the second one finds equal parameters."""
+    """Checks are 52 steps or 13 epochs apart; at the second one parameters are equal."""
     run = local.execute(tiny(sigmas=(0.2,), epochs=60, learning_rate=0.0, cooldown=0.0), tmp_path / "run")
     assert run.members["settled_epoch"].tolist() == [26, 26]
     assert run.members["rested_epoch"].tolist() == [-1, -1] and run.members["diverged_by"].tolist() == ["", ""]
@@ -143,9 +140,7 @@ def test_a_study_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_git_state_is_not_that_of_another_checkout_around_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_state_is_not_that_of_another_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
     package = tmp_path / "site-packages"
@@ -162,9 +157,6 @@ def test_git_state_is_not_that_of_another_checkout_around_the_package(
     assert environment._git_state() is None
 
 
-# Stacks that train concurrently
-
-
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -175,15 +167,13 @@ def two_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_threads")
 def test_concurrent_stacks_give_the_bytes_of_sequential_ones(unbroken: Run, tmp_path: Path) -> None:
-    seen: set[tuple[int, int]] = set()
+    threads: dict[int, int] = {}
 
     def note(event: Event) -> None:
-        seen.add((event.stack, threading.get_ident()))
+        threads[event.stack] = threading.get_ident()
 
     assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=note).path, unbroken.path)
-    assert len({stack for stack, _ in seen}) == len({thread for _, thread in seen}) == 2
-    assert threading.get_ident() not in {thread for _, thread in seen}
-    assert torch.get_num_threads() == 2
+    assert len({threading.get_ident(), *threads.values()}) == 3 and torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -214,9 +204,6 @@ def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, unbroken: Run
     assert_same(run.path, unbroken.path)
 
 
-# Precision
-
-
 def test_bf16_uses_current_weights() -> None:
     """Autocast must not keep the first cast of a weight while the optimizer changes it."""
     task, where = tiny().task(), Where("cpu", precision="bf16")
@@ -230,8 +217,7 @@ def test_bf16_uses_current_weights() -> None:
         within = trainer.stack(inputs)
     with where.arithmetic(), torch.no_grad():
         again = trainer.stack(inputs)
-    assert torch.equal(within, again)
-    assert (within - before).abs().max() > 0.1
+    assert torch.equal(within, again) and (within - before).abs().max() > 0.1
 
 
 def test_bf16_is_recorded_rounds_differently_and_can_be_resumed(unbroken: Run, tmp_path: Path) -> None:
@@ -239,7 +225,53 @@ def test_bf16_is_recorded_rounds_differently_and_can_be_resumed(unbroken: Run, t
     run = local.execute(tiny(), tmp_path / "run", where=where)
     assert run.config["precision"] == run.environment["precision"] == "bf16"
     weights = run.load(0).flat
-    assert weights.dtype == torch.float32
-    assert 0 < (weights - unbroken.load(0).flat).abs().max() < 0.05
+    assert weights.dtype == torch.float32 and 0 < (weights - unbroken.load(0).flat).abs().max() < 0.05
     stop_run(tiny(), tmp_path / "resumed", where, 2)
     assert_same(local.execute(tiny(), tmp_path / "resumed", where=where, resume=True).path, run.path)
+
+
+Row = dict[str, Any]
+
+
+def row(member: int, split: str, condition: str, value: float, metric: str = "mse") -> Row:
+    return {"member": member, "step": 10, "split": split, "condition": condition, "metric": metric, "value": value}
+
+
+def means(rows: list[Row]) -> str:
+    return Event(0, 1, 2, Progress(10, 0.5, tuple(rows)), 100).means()
+
+
+ROWS = [row(m, split, "hidden 0.5", x + 0.2 * m) for m in (0, 1) for split, x in (("train", 0.1), ("test", 0.3))]
+POOLED = [row(m, split, "all", 0.5 + 0.1 * m) for m in (0, 1) for split in ("train", "test")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([], ""),
+        (ROWS, "mse train (hidden 0.5) 0.20, test (hidden 0.5) 0.40"),
+        ([*ROWS[:1], row(0, "train", "hidden 0.9", 0.9)], "mse train (hidden 0.5) 0.10, train (hidden 0.9) 0.90"),
+        ([*ROWS, row(0, "test", "hidden 0.5", 9.0, "loss")], "mse train (hidden 0.5) 0.20, test (hidden 0.5) 0.40"),
+        ([*POOLED, *ROWS], "mse train 0.55, test 0.55"),
+        ([row(0, "test", "all", 0.25), row(1, "test", "all", math.nan)], "mse test 0.25"),  # NaN: it diverged
+        ([row(0, "test", "all", math.nan)], "mse test -"),
+    ],
+)
+def test_means_over_members(rows: list[Row], text: str) -> None:
+    """Of the first metric, by split, and by condition if conditions are not pooled."""
+    assert means(rows) == text
+
+
+def test_the_log_has_a_line_for_every_evaluation_and_the_callback_gets_every_event(tmp_path: Path) -> None:
+    events: list[Event] = []
+    report = Reporter([2, 1], 100, events.append, Log(tmp_path / "log.txt"))
+    report(0, Progress(0, math.nan, tuple(ROWS)))
+    report(0, Progress(10, 0.5, ()))
+    report(1, Progress(100, 0.25, (row(0, "test", "hidden 0.5", 0.75),)))
+    lines = [line[20:] for line in (tmp_path / "log.txt").read_text().splitlines()]  # after the time
+    assert lines == [
+        f"stack 1/2, step 0/100: {means(ROWS)}",
+        "stack 2/2, step 100/100: loss 0.2500; mse test (hidden 0.5) 0.75",
+    ]
+    summary = [(event.stack, event.stacks, event.members, event.progress.step) for event in events]
+    assert summary == [(0, 2, 2, 0), (0, 2, 2, 10), (1, 2, 1, 100)]

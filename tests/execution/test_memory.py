@@ -1,7 +1,5 @@
 """Members are split into stacks as GPU memory allows, a resumed run keeps the split, and errors say what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import json
@@ -48,27 +46,24 @@ def test_examples_in_the_module() -> None:
     assert doctest.testmod(memory).failed == 0 < doctest.testmod(memory).attempted
 
 
-# The largest stack
-
-
 Measured = tuple[Callable[..., PeakMemory], list[tuple[int, int]]]
 
 
 def measured(
-    base: float, each: float, evaluation: Callable[[int], float] = lambda n: 0.0, closing: int = 0
+    base: float, per_member: float, evaluation: Callable[[int], float] = lambda n: 0.0, closing: int = 0
 ) -> Measured:
     """A measure for stacks of this memory, and the list of its calls: (members, updates)."""
     calls: list[tuple[int, int]] = []
 
     def measure(count: int, updates: int = 5) -> PeakMemory:
         calls.append((count, updates))
-        return PeakMemory(round(base + each * count), round(evaluation(count)), round(closing * count))
+        return PeakMemory(round(base + per_member * count), round(evaluation(count)), round(closing * count))
 
     return measure, calls
 
 
 @pytest.mark.parametrize(
-    ("base", "each", "most", "budget", "size"),
+    ("base", "per_member", "most", "budget", "size"),
     [
         (100, 10, 128, 1e9, 128),
         (100, 10, 128, 100 + 10 * 60, 60),  # the constant part counts once
@@ -77,12 +72,12 @@ def measured(
         (100, 10, 128, 109, 0),
     ],
 )
-def test_the_largest_stack_that_fits(base: float, each: float, most: int, budget: float, size: int) -> None:
-    measure, calls = measured(base, each)
+def test_the_largest_stack_that_fits(base: float, per_member: float, most: int, budget: float, size: int) -> None:
+    measure, calls = measured(base, per_member)
     result, cost = largest_stack(measure, most, budget * SAFETY_FACTOR)
     assert result == size
     assert [count for count, _ in calls] == list(PROBE_SIZES)
-    assert (cost.base, cost.per_member) == (base, each)
+    assert (cost.base, cost.per_member) == (base, per_member)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +104,6 @@ def test_if_the_probes_do_not_fit_a_single_member_is_tried(fits: int, budget: in
         return PeakMemory(100, 10, 0)
 
     assert largest_stack(measure, 128, SAFETY_FACTOR * budget)[0] == size
-
-
-# A simulated GPU
 
 
 class FakeGpu:
@@ -154,9 +146,7 @@ def budget_for(members: int, width: int = 8) -> float:
     return SAFETY_FACTOR * (100 + width * members)
 
 
-def test_a_probe_trains_evaluates_and_analyses_and_holds_a_checkpoint_while_it_trains(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
     copies: WeakSet[torch.Tensor] = WeakSet()
     state = Trainer.state
@@ -197,9 +187,8 @@ def split_of(members: list[Member], where: Where) -> memory.Split:
 
 
 def sizes_of(count: int, where: Where) -> list[int]:
-    return [
-        len(part) for part in split_of([Member(width=8, heads=2, batch=16, seed=i) for i in range(count)], where).parts
-    ]
+    members = [Member(width=8, heads=2, batch=16, seed=seed) for seed in range(count)]
+    return [len(part) for part in split_of(members, where).parts]
 
 
 def test_every_shape_has_its_stack_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +204,7 @@ def test_every_shape_has_its_stack_size(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_share_of_the_memory_and_at_most_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(monkeypatch, 2 * budget_for(4))
-    assert sizes_of(8, Where("cpu", memory=0.5)) == [4, 4]
-    assert sizes_of(8, Where("cpu", memory=1.0)) == [8]
+    assert sizes_of(8, Where("cpu", memory=0.5)) == [4, 4] and sizes_of(8, Where("cpu", memory=1.0)) == [8]
     FakeGpu(monkeypatch, 2 * budget_for(4), free=budget_for(3))
     assert sizes_of(8, Where("cpu", memory=0.5)) == [3, 3, 2]
 
@@ -244,9 +232,6 @@ def test_no_room_for_a_single_member(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-# Runs
-
-
 def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = local.execute(six(), tmp_path / "whole", where=CPU)
     assert whole.environment["split"] == ["0:6"]
@@ -254,12 +239,9 @@ def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.Monk
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
     run = local.execute(six(), tmp_path / "run", where=CPU)
     assert run.environment["split"] == ["0:3", "3:6"]
-    assert run.environment["memory"] == {
-        "share": 0.8,
-        "peak bytes": [124 * MIB] * 2,
-        "bytes needed": [124 * MIB] * 2,
-        "bytes per member": [8 * MIB] * 2,
-    }
+    needed = [124 * MIB] * 2
+    expected = {"share": 0.8, "peak bytes": needed, "bytes needed": needed, "bytes per member": [8 * MIB] * 2}
+    assert run.environment["memory"] == expected
     assert run.config == whole.config
     estimated = estimate(six(), CPU)
     assert (estimated.members, estimated.stacks, estimated.largest, estimated.steps) == (6, 2, 3, 8)
@@ -277,8 +259,7 @@ def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pyte
     run = local.execute(six(), tmp_path / "run", where=Where("cpu", memory=1.0), resume=True)
     assert gpu.built == [3, 3, 3]  # the second stack, and both for their analyses: nothing was measured
     assert_same(run.path, whole.path)
-    assert run.environment["split"] == ["0:3", "3:6"]
-    assert run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
+    assert run.environment["split"] == ["0:3", "3:6"] and run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
 
     gpu.free = 123 * MIB
     with pytest.raises(BadInput, match="must have 124 MiB free for the stacks of this run; 123 MiB are free now"):

@@ -3,8 +3,6 @@
 Tested with several workers on a CPU, since no machine with several GPUs was available.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -48,9 +46,6 @@ ALONE, TWO = Where("cpu", stack=2), Where("cpu", stack=2, workers=2)
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study in this process, without interruption."""
     return local.execute(STUDY, tmp_path_factory.mktemp("runs") / "unbroken", where=ALONE).path
-
-
-# Real processes
 
 
 class Listener:
@@ -118,9 +113,7 @@ def workers_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path(CHILDREN.format(pid=os.getpid())).exists(), reason="needs /proc/PID/task/PID/children")
-def test_workers_whose_parent_is_killed_save_and_exit_and_lock_the_folder_until_then(
-    unbroken: Path, tmp_path: Path
-) -> None:
+def test_workers_whose_parent_is_killed_save_and_hold_the_lock_until_they_exit(unbroken: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "placecode.cli", "run", "lst-sigma", "--device", "cpu", "--stack", "2"]
     command += ["--workers", "2", "--out", str(out)]
@@ -202,11 +195,11 @@ def converse(
     report: Callable[[int, Progress], None] = lambda index, progress: None,
 ) -> Trained:
     """Give these stacks to two workers, which report progress once and call `act` instead of training."""
-    seen = Trained([], {}, [], None)
+    trained = Trained([], {}, [], None)
 
     def train(study: Study, task: Any, members: Any, where: Where, *rest: Any) -> int:
         _, index, send, stop = rest
-        seen.order.append(index)
+        trained.order.append(index)
         send(Progress(1, 0.5))
         act(index)
         if stop():
@@ -215,11 +208,11 @@ def converse(
 
     monkeypatch.setattr(processes.stacks, "train", train)
     try:
-        done, log = seen.peaks.__setitem__, seen.log.append
+        done, log = trained.peaks.__setitem__, trained.log.append
         processes.train_all(STUDY, queue, TWO, Folder(folder, {}), Crew(2, 1, 1), report, done, log, stop)
     except (BadInput, OSError, Interrupted, WorkerFailed) as error:
-        seen.error = error
-    return seen
+        trained.error = error
+    return trained
 
 
 def sized(*sizes: int) -> dict[int, list[Member]]:
@@ -229,23 +222,16 @@ def sized(*sizes: int) -> dict[int, list[Member]]:
 @pytest.mark.usefixtures("threads")
 def test_the_largest_stacks_are_handed_out_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reported, pair = list[int](), threading.Barrier(2, timeout=20)
-    seen = converse(
-        monkeypatch,
-        tmp_path,
-        sized(1, 3, 2, 5),
-        act=lambda index: pair.wait(),
-        report=lambda index, progress: reported.append(index),
-    )
-    assert seen.error is None
-    assert set(seen.order[:2]) == {3, 1} and set(seen.order[2:]) == {2, 0}
+    report = lambda index, progress: reported.append(index)  # noqa: E731
+    trained = converse(monkeypatch, tmp_path, sized(1, 3, 2, 5), act=lambda index: pair.wait(), report=report)
+    assert trained.error is None
+    assert set(trained.order[:2]) == {3, 1} and set(trained.order[2:]) == {2, 0}
     assert sorted(reported) == [0, 1, 2, 3]
-    assert seen.peaks == {0: 0, 1: 100, 2: 200, 3: 300}
+    assert trained.peaks == {0: 0, 1: 100, 2: 200, 3: 300}
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_stop_reaches_every_worker_and_no_other_stack_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_reaches_every_worker_and_starts_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
 
     def act(index: int) -> None:
@@ -256,10 +242,9 @@ def test_a_stop_reaches_every_worker_and_no_other_stack_is_started(
         if index:
             stop.set()
 
-    seen = converse(monkeypatch, tmp_path, sized(1, 1, 1, 1), act, stop.is_set, report)
-    assert isinstance(seen.error, Interrupted)
-    assert sorted(seen.order) == [0, 1]
-    assert seen.peaks == {}
+    trained = converse(monkeypatch, tmp_path, sized(1, 1, 1, 1), act, stop.is_set, report)
+    assert isinstance(trained.error, Interrupted)
+    assert sorted(trained.order) == [0, 1] and trained.peaks == {}
 
 
 @pytest.mark.usefixtures("threads")
@@ -278,10 +263,10 @@ def test_errors_of_a_worker_reach_the_parent(
     def act(index: int) -> None:
         raise raised
 
-    seen = converse(monkeypatch, tmp_path, sized(2, 1), act)
-    assert isinstance(seen.error, kind) and re.search(text, str(seen.error))
+    trained = converse(monkeypatch, tmp_path, sized(2, 1), act)
+    assert isinstance(trained.error, kind) and re.search(text, str(trained.error))
     if isinstance(raised, ZeroDivisionError):
-        assert "raise raised" in seen.log[0]  # the traceback
+        assert "raise raised" in trained.log[0]  # the traceback
 
 
 def missing() -> Study:
@@ -305,9 +290,8 @@ def test_a_study_that_a_worker_cannot_import_is_rejected(tmp_path: Path) -> None
 
     fields = {name: getattr(STUDY, name) for name in STUDY.fields()}
     for study, reason in ((Homemade(**fields), r"on <module '__main__'"), (Within(**fields), "<locals>.Within'")):
-        with pytest.raises(
-            BadInput, match=rf"the study {study.name} must be one that .*{reason}.*: move it to a module"
-        ):
+        message = rf"the study {study.name} must be one that .*{reason}.*: move it to a module"
+        with pytest.raises(BadInput, match=message):
             local.execute(study, tmp_path / study.name, where=TWO)
 
 
@@ -316,5 +300,5 @@ def test_a_callback_that_fails_stops_the_workers(tmp_path: Path, monkeypatch: py
     def report(index: int, progress: Progress) -> None:
         raise OSError(errno.EPIPE, "nobody listens")
 
-    seen = converse(monkeypatch, tmp_path, sized(1, 1), lambda index: time.sleep(0.2), report=report)
-    assert isinstance(seen.error, OSError) and seen.error.errno == errno.EPIPE
+    trained = converse(monkeypatch, tmp_path, sized(1, 1), lambda index: time.sleep(0.2), report=report)
+    assert isinstance(trained.error, OSError) and trained.error.errno == errno.EPIPE

@@ -1,7 +1,5 @@
 """Members that start from the PE of a member on another grid of tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,31 +45,31 @@ def test_initial_pes_are_computed_from_those_of_the_origins(whole: Run) -> None:
     assert [(row["data"], row["start"], row["sigma"]) for row in heirs[::SEEDS]] == list(HEIRS)
     assert (whole.members["state"] == "done").all()
     for row in heirs:
-        begun, learned = whole.array(f"pe_start/{row['origin']}"), whole.array(f"pe_end/{row['origin']}")
-        assert abs(learned - begun).max() > 0.01
+        start, learned = whole.array(f"pe_start/{row['origin']}"), whole.array(f"pe_end/{row['origin']}")
+        assert abs(learned - start).max() > 0.01
         order = np.random.default_rng(row["seed"]).permutation(16)
         unscaled = {
-            "before": begun,
+            "before": start,
             "rescaled": learned,
             "shuffled": learned[:, order],
             "resized": resized(learned, places(4), places(5 if row["data"] == FIVE else 4)),
             "resized-shuffled": resized(learned[:, order], places(4), places(5)),
         }[row["start"]]
-        found = whole.array(f"pe_start/{row['member']}")
-        np.testing.assert_array_equal(found, whole.array(f"pe_end/{row['member']}"))  # frozen
+        pe = whole.array(f"pe_start/{row['member']}")
+        np.testing.assert_array_equal(pe, whole.array(f"pe_end/{row['member']}"))  # frozen
         if row["start"] in ("before", "shuffled"):
-            np.testing.assert_array_equal(found, unscaled)
+            np.testing.assert_array_equal(pe, unscaled)
         else:
-            assert size(found) == pytest.approx(row["sigma"], rel=1e-6)
-            np.testing.assert_allclose(found / size(found), unscaled / size(unscaled), rtol=0, atol=1e-6)
+            assert size(pe) == pytest.approx(row["sigma"], rel=1e-6)
+            np.testing.assert_allclose(pe / size(pe), unscaled / size(unscaled), rtol=0, atol=1e-6)
 
 
 def test_a_loaded_member_has_the_shape_of_its_data(whole: Run, task: Task) -> None:
     for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
         assert whole.member(number).data == data
         inputs = task.part(data).splits["ood"].inputs
-        found = whole.load(number)(inputs).softmax(-1).detach().numpy()
-        np.testing.assert_allclose(found, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
+        probabilities = whole.load(number)(inputs).softmax(-1).detach().numpy()
+        np.testing.assert_allclose(probabilities, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 
 
 def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
@@ -81,22 +79,22 @@ def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
     maps = {n: each.astype(float).mean(1) for n, each in whole.arrays("attention_end").items()}  # (l, n, n)
     answers = {n: each.argmax(-1) for n, each in whole.arrays("probabilities_end").items()}
     for order, data in ((4, FOUR), (5, FIVE)):
-        own = members[members["data"] == data]
-        fixed = own.loc[own["encoding"] == "sinusoid", "member"].tolist()
+        same_data = members[members["data"] == data]
+        fixed = same_data.loc[same_data["encoding"] == "sinusoid", "member"].tolist()
         assert len(fixed) == SEEDS
-        for number in own["member"]:
-            wanted = {
+        for number in same_data["member"]:
+            references = {
                 "ideal": np.broadcast_to(attention.ideal_map(places(order)), maps[number].shape),
                 "2d-fixed": np.mean([maps[each] for each in fixed if each != number], axis=0),
             }
-            for target, each in wanted.items():
-                found = [rows["attention_cosine", target, end, block, number] for block in (0, 1)]
-                np.testing.assert_allclose(found, attention.cosine(maps[number], each), rtol=1e-6)
-        for _, group in own.groupby(["encoding", "start", "sigma"], dropna=False):
+            for target, each in references.items():
+                values = [rows["attention_cosine", target, end, block, number] for block in (0, 1)]
+                np.testing.assert_allclose(values, attention.cosine(maps[number], each), rtol=1e-6)
+        for _, group in same_data.groupby(["encoding", "start", "sigma"], dropna=False):
             numbers = group["member"].tolist()
-            found = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
+            values = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
             alike = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
-            np.testing.assert_allclose(found, alike)
+            np.testing.assert_allclose(values, alike)
 
 
 def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
@@ -107,14 +105,14 @@ def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
 
 
 def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, tmp_path: Path) -> None:
-    seen: list[Event] = []
+    events: list[Event] = []
     study = TwoOrders.at("quick")
 
     def stop() -> bool:
-        return any(event.stack >= 4 and event.progress.step for event in seen)  # the last two of six stacks
+        return any(event.stack >= 4 and event.progress.step for event in events)  # the last two of six stacks
 
     with pytest.raises(Interrupted):
-        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=stop)
+        local.execute(study, tmp_path / "run", where=CPU, notify=events.append, stop=stop)
     assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
@@ -123,8 +121,8 @@ def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytes
     wild = {"learning_rate": 1e30, "optimizer": "sgd"}
 
     def members(self: TwoOrders) -> list[Member]:
-        given = (wild, {"encoding": "random"}, {"start": "zero", "learn": False})
-        first = [self.spec(data=FOUR, **each) for each in given]
+        kinds = (wild, {"encoding": "random"}, {"start": "zero", "learn": False})
+        first = [self.spec(data=FOUR, **fields) for fields in kinds]
         heirs = (("before", 0), ("rescaled", 0), ("before", 1), ("rescaled", 2))
         return [*first, *(self.spec(start=start, origin=origin, data=FOUR) for start, origin in heirs)]
 

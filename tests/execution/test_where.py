@@ -1,7 +1,5 @@
 """Device, precision, and the distribution of stacks over processes and threads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -33,8 +31,7 @@ def test_invalid_settings_are_rejected(name: str, value: object) -> None:
 def test_every_visible_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert Where().resolved() == Where("cuda", workers=4)
-    assert Where(workers=2).resolved().workers == 2
+    assert Where().resolved() == Where("cuda", workers=4) and Where(workers=2).resolved().workers == 2
     assert Where("cpu").resolved().workers == 1
     with pytest.raises(BadInput, match="visible GPUs, 4; got 5"):
         Where("cuda", workers=5).resolved()

@@ -4,8 +4,6 @@ People are simulated on one network with known clusters and written to one .npy 
 numbers: tests/data/test_recording_files.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +93,11 @@ def test_the_hash_changes_with_a_single_value(tmp_path: Path, people: list[np.nd
 
     def record(folder: str) -> dict[str, Any]:
         fields = {**run.config["fields"], "people": folder}
-        return (
-            BrainSigma(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}).task().describe()
-        )
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return BrainSigma(**fields).task().describe()
 
     changed = [people[0].copy(), *people[1:]]
     changed[0][300, 30] = np.nextafter(changed[0][300, 30], np.float32(np.inf))
     same, other = record(run.config["fields"]["people"]), record(str(write_people(tmp_path / "people", changed)))
     assert same["sha256"] == run.config["task"]["sha256"] != other["sha256"]
     assert {**same, "sha256": ""} == {**other, "sha256": ""}
-
-
-def test_transposed_files_are_refused_if_the_option_says_otherwise(
-    tmp_path: Path, people: list[np.ndarray], regions: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_people(tmp_path / "people", [person.T for person in people])
-    words = ["--people", str(folder), *regions, "--orientation", "time-region", "--out", str(tmp_path / "run")]
-    assert cli.main(["run", "brain-sigma", *MODEL, *words]) == 2
-    assert capsys.readouterr().err.rstrip().endswith("'time-region'.")
-    assert not (tmp_path / "run").exists()

@@ -1,7 +1,5 @@
 """Claims on lst-causal, on made-up runs with planted effects and with their opposites."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -89,17 +87,17 @@ def planted() -> Any:
 def test_every_claim_holds_where_it_is_planted_and_fails_where_its_opposite_is(planted: Any) -> None:
     assert {*BETWEEN, *SIZES, *EXCHANGED, "masters-learned"} == {claim.id for claim in CLAIMS}
     for run, verdict in ((planted, HOLDS), (run_of(-1), FAILS)):
-        found = findings(run)
-        assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, verdict)
+        by_id = findings(run)
+        assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, verdict)
 
 
 def test_effects_and_intervals_are_those_computed_by_hand(planted: Any) -> None:
     some = run_of(diverged=lambda m: m.seed % 1000 == 1 and m.sigma == 0.2)
     for run, seeds in ((planted, SEEDS), (some, SEEDS - 1)):
-        found = findings(run)
+        by_id = findings(run)
         for id, values in causal_effects(run, 2 * EPOCHS, 4).items():
             assert len(values) in (seeds, SEEDS), id  # kinds of a single size are not all at 0.2
-            np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
+            np.testing.assert_allclose(by_id[id].found, student(values), atol=1e-9, err_msg=id)
 
 
 def test_kinds_and_sizes_of_which_no_member_finished_are_named() -> None:
@@ -107,13 +105,13 @@ def test_kinds_and_sizes_of_which_no_member_finished_are_named() -> None:
         return member.label in ("no PE", "twin, frozen") or (member.label == "learned" and member.sigma == 0.5)
 
     run = run_of(diverged=diverged)
-    found = findings(run)
+    by_id = findings(run)
     at_one_size = "kind learned with sigma 0.5"
     notes = {"control-transplant": "kind twin, frozen", "control-swapping": at_one_size}
     for id, note in {**notes, "training-the-pe-is-not-needed": at_one_size}.items():
-        assert found[id].direction == UNDECIDED and found[id].note.endswith(f"no finished members of the {note}")
-    assert found["swapped-small-for-large"].direction == HOLDS  # it needs 0.2 alone
-    undecided = [id for id, finding in found.items() if id.startswith("control-") and finding.direction == UNDECIDED]
+        assert by_id[id].direction == UNDECIDED and by_id[id].note.endswith(f"no finished members of the {note}")
+    assert by_id["swapped-small-for-large"].direction == HOLDS  # it needs 0.2 alone
+    undecided = [id for id, finding in by_id.items() if id.startswith("control-") and finding.direction == UNDECIDED]
     assert all(id in page_of(STUDY, run).words()[0] for id in undecided)
 
 

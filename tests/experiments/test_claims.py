@@ -1,7 +1,5 @@
 """Claims: both verdicts follow from the interval alone, missing values are undecided, and records are JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -16,18 +14,7 @@ from placecode import cli
 from placecode.analysis.stats import Interval
 from placecode.errors import BadInput
 from placecode.experiments import STUDIES, claims
-from placecode.experiments.claims import (
-    FAILS,
-    HOLDS,
-    OURS,
-    PAPER,
-    UNDECIDED,
-    Claim,
-    NotInRun,
-    direction_text,
-    judge,
-    number_text,
-)
+from placecode.experiments.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim, NotInRun, judge
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
 
 RUN: Any = SimpleNamespace(path=Path("some/run"), config={"fields": {"puzzles": "published"}})
@@ -42,9 +29,6 @@ def claim(effect: Interval | Exception, way: str = "above", label: str = PAPER, 
         return effect
 
     return Claim("an-id", "A statement.", label, 0.3, measure, way, **fields)
-
-
-# Verdicts
 
 
 @pytest.mark.parametrize(
@@ -97,7 +81,7 @@ def test_a_published_number_matches_within_the_interval_or_the_tolerance(
 ) -> None:
     finding = claim(Interval(*effect), published=published, tolerance=tolerance).check(RUN)
     assert finding.number == number
-    assert number_text(finding) == (number or "-") + ("" if published is None else f" ({published:g})")
+    assert claims.number_text(finding) == (number or "-") + ("" if published is None else f" ({published:g})")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +116,7 @@ def test_verdicts_in_words_depend_on_the_source_and_the_data(
     run: Any = SimpleNamespace(path=Path("run"), config={"fields": {"puzzles": puzzles}})
     effects = [Interval(0.0, 0.4, 0.5), Interval(0.0, 0.1, 0.2), Interval(0.0, 0.2, 0.4)]
     findings = [claim(effect, label=label, own_data=own_data).check(run) for effect in effects]
-    assert [direction_text(finding) for finding in findings] == [holds, fails, "undecided"]
+    assert [claims.direction_text(finding) for finding in findings] == [holds, fails, "undecided"]
 
 
 def test_claims_of_the_paper_on_channels_are_on_our_data_and_questions_have_no_published_number() -> None:
@@ -140,9 +124,6 @@ def test_claims_of_the_paper_on_channels_are_on_our_data_and_questions_have_no_p
         if name.startswith(("network", "brain", "synergy", "pixels")):
             assert all(claim.own_data for claim in study.claims if claim.label == PAPER)
         assert all(claim.published is None for claim in study.claims if claim.label == OURS)
-
-
-# Findings and records
 
 
 @pytest.mark.parametrize(
@@ -172,9 +153,6 @@ def test_a_record_is_json_without_nan_and_says_what_is_missing(effect: Interval 
 def test_other_errors_are_not_hidden() -> None:
     with pytest.raises(KeyError):
         claim(KeyError("value")).check(RUN)
-
-
-# The command
 
 
 @pytest.fixture

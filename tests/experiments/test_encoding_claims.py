@@ -3,8 +3,6 @@
 Every effect is also computed from the values that the run was made of.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -71,9 +69,9 @@ def encodings_run(values: Values, train: float = 0.999, diverged: tuple[Any, ...
 def values_around(levels: dict[Setting, float], others: float) -> Values:
     """Return values by seed of each setting around its level; much of the noise is shared by all members of a seed."""
     rng = np.random.default_rng(11)
-    of_seed = rng.normal(size=SEEDS) * 0.025
+    by_seed = rng.normal(size=SEEDS) * 0.025
     settings = [(text, dropout) for text in TEXTS for dropout in (0.0, 0.1)]
-    return {key: levels.get(key, others) + of_seed + rng.normal(size=SEEDS) * 0.005 for key in settings}
+    return {key: levels.get(key, others) + by_seed + rng.normal(size=SEEDS) * 0.005 for key in settings}
 
 
 def test_margins_are_those_declared_before_the_runs() -> None:
@@ -85,29 +83,27 @@ def test_margins_are_those_declared_before_the_runs() -> None:
 @pytest.mark.parametrize(
     ("levels", "others", "train", "verdict"), [(GOOD, 0.6, 0.999, HOLDS), (BAD, 0.9, 0.9, FAILS)], ids=["good", "bad"]
 )
-def test_encodings_are_compared_seed_by_seed(
-    levels: dict[Setting, float], others: float, train: float, verdict: str
-) -> None:
+def test_encodings_are_compared_by_seed(levels: dict[Any, float], others: float, train: float, verdict: str) -> None:
     values = values_around(levels, others)
-    found = findings(encodings_run(values, train))
-    assert set(found) == {*PAIRS, "all-fit-training"}
+    by_id = findings(encodings_run(values, train))
+    assert set(by_id) == {*PAIRS, "all-fit-training"}
     for id, (a, b) in PAIRS.items():
-        assert found[id].found == pytest.approx(student(values[a] - values[b]), abs=1e-12), id
-    assert found["all-fit-training"].found == pytest.approx(student(train + TRAIN_NOISE), abs=1e-12)
-    assert found.pop("2d-fixed-beats-learned").direction == HOLDS  # it fails in the test below
-    assert {finding.direction for finding in found.values()} == {verdict}
+        assert by_id[id].found == pytest.approx(student(values[a] - values[b]), abs=1e-12), id
+    assert by_id["all-fit-training"].found == pytest.approx(student(train + TRAIN_NOISE), abs=1e-12)
+    assert by_id.pop("2d-fixed-beats-learned").direction == HOLDS  # it fails in the test below
+    assert {finding.direction for finding in by_id.values()} == {verdict}
 
 
 def test_encodings_that_diverged_or_were_not_run_are_left_out() -> None:
     values = values_around({**GOOD, FIXED: 0.9}, 0.6)
     values[OURS][2] = values["none", 0.0][4] = 1e6
     diverged = ((*OURS, 2), ("none", 0.0, 4), *(("rotary", 0.0, seed) for seed in range(SEEDS)))
-    found = findings(encodings_run(values, diverged=diverged))
+    by_id = findings(encodings_run(values, diverged=diverged))
     both = [seed for seed in range(SEEDS) if seed not in (2, 4)]
-    assert found["beats-none"].found == pytest.approx(student((values[OURS] - values["none", 0.0])[both]), abs=1e-9)
-    assert found["2d-fixed-beats-learned"].direction == FAILS
-    assert found["beats-rotary"].direction == UNDECIDED and "no finished members rotary" in found["beats-rotary"].note
-    assert found["beats-rotary-as-published"].direction == HOLDS
+    assert by_id["beats-none"].found == pytest.approx(student((values[OURS] - values["none", 0.0])[both]), abs=1e-9)
+    assert by_id["2d-fixed-beats-learned"].direction == FAILS
+    assert by_id["beats-rotary"].direction == UNDECIDED and "no finished members rotary" in by_id["beats-rotary"].note
+    assert by_id["beats-rotary-as-published"].direction == HOLDS
     some = findings(encodings_run(values_around(GOOD, 0.6), encodings=(LEARNED, TRUE), dropouts=(0.0,)))
     for id, pair in PAIRS.items():
         assert bool(some[id].note) == (some[id].direction == UNDECIDED) == (not set(pair) <= {OURS, FIXED})

@@ -3,8 +3,6 @@
 Every effect is also computed from the members and metrics of the run.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,11 +113,8 @@ EVERYWHERE |= {"lst-data": "data"}
 
 
 def study_of(name: str) -> Any:
-    usual = {
-        "seeds": tuple(range(SEEDS)),
-        "epochs": EPOCHS,
-        "sigmas": (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0),
-    }
+    sigmas = (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0)
+    usual = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": sigmas}
     return experiments.STUDIES[name].at("paper", **{**usual, **FIELDS[name]})
 
 
@@ -149,8 +144,8 @@ def findings(run: Any, name: str) -> dict[str, Finding]:
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_every_claim_fails_where_its_opposite_is_planted(name: str) -> None:
-    found = findings(run_of(name, -1), name)
-    assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, FAILS)
+    by_id = findings(run_of(name, -1), name)
+    assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, FAILS)
 
 
 @pytest.mark.parametrize("diverged", [False, True], ids=["all finished", "a seed diverged"])
@@ -158,16 +153,13 @@ def test_every_claim_fails_where_its_opposite_is_planted(name: str) -> None:
 def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(name: str, diverged: bool) -> None:
     """A seed of which a member diverged is left out of both sides."""
     run = run_of(name, diverged=lambda m: diverged and m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
-    found = findings(run, name)
-    assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, HOLDS)
+    by_id = findings(run, name)
+    assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, HOLDS)
     effects = knob_effects(run, name, 2 * EPOCHS, 2 * 2)  # all but those on every value of a setting
-    assert set(found) == {*effects, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
+    assert set(by_id) == {*effects, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
     for id, values in effects.items():
         assert SEEDS - diverged <= len(values) <= SEEDS
-        np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
-
-
-# Every value of a setting
+        np.testing.assert_allclose(by_id[id].found, student(values), atol=1e-9, err_msg=id)
 
 
 def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
@@ -211,9 +203,8 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
         (lambda m: 1.0 if m.heads == 4 else 0.0, (4,)),
     ],
 )
-def test_a_value_at_which_training_puzzles_are_not_fitted_is_left_out(
-    train: Callable[[Member], float], kept: tuple[int, ...]
-) -> None:
+def test_a_value_without_a_fit_is_left_out(train: Callable[[Member], float], kept: tuple[int, ...]) -> None:
+    """Of training puzzles, on the mean over seeds."""
     run, finding = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
     np.testing.assert_allclose(finding.found, least(run, "heads", kept), atol=1e-9)
     assert finding.direction == (FAILS if 2 in kept else HOLDS)
@@ -225,9 +216,6 @@ def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
     assert finding.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
-# Single claims
-
-
 @pytest.mark.parametrize(
     ("lead", "verdict"),
     [
@@ -236,9 +224,7 @@ def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
         (lambda m: 0.2 * (-1) ** m.seed, FAILS),  # no gap in the mean, and a wider one in every seed
     ],
 )
-def test_a_gap_is_closed_where_both_are_closer_together_seed_by_seed(
-    lead: Callable[[Member], float], verdict: str
-) -> None:
+def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], float], verdict: str) -> None:
     """2d-fixed leads by 0.1 without decay, and by `lead` with it."""
 
     def accuracy(m: Member) -> float:

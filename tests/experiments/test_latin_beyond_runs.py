@@ -132,9 +132,6 @@ def test_every_claim_has_a_verdict(made: Made) -> None:
         json.dumps(finding.record(), allow_nan=False)
 
 
-# Scales
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_the_quick_scale_can_be_built(name: str) -> None:
     study = experiments.STUDIES[name].at("quick", per_class=2000 if name == "lst-data" else 20, heldout=6, distance=0.5)

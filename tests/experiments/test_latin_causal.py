@@ -1,7 +1,5 @@
 """lst-causal: the PE of every kind, and the accuracy after an exchange, compared with a direct computation."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Callable
@@ -40,9 +38,9 @@ def run(beyond: Callable[[str], Run]) -> Run:
 
 @pytest.fixture(scope="module")
 def study() -> LstCausal:
-    found = smallest("lst-causal")
-    assert isinstance(found, LstCausal)
-    return found
+    smallest_study = smallest("lst-causal")
+    assert isinstance(smallest_study, LstCausal)
+    return smallest_study
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +57,27 @@ def table(run: Run) -> pd.DataFrame:
 
 
 def of_kind(table: pd.DataFrame, kind: str) -> list[dict[Any, Any]]:
-    found = table[table["kind"] == kind].to_dict("records")
-    assert found
-    return found
+    members = table[table["kind"] == kind].to_dict("records")
+    assert members
+    return members
 
 
 def size(pe: np.ndarray) -> float:
     return float(np.sqrt(np.mean(pe.astype(float) ** 2)))
 
 
-# Members
-
-
 def test_members_are_those_planned_in_their_order(table: pd.DataFrame) -> None:
     every = list(itertools.product(SIGMAS, SEEDS))
-    wanted: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
-    wanted += [(kind, *pair) for kind in KINDS for pair in every]
-    for kind, sigma in (
-        *(("frozen by its step size", 0.2), ("2d-fixed as a start", 0.5**0.5)),
-        *(("2d-fixed", None), ("no PE", None)),
-    ):
-        wanted += [(kind, sigma, seed) for seed in SEEDS]
-    wanted += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
-    wanted += [("master", 0.05, seed) for seed in (3000, 3001)]
-    wanted += [(kind, *pair) for kind in LATER_KINDS for pair in every]
+    expected: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
+    expected += [(kind, *pair) for kind in KINDS for pair in every]
+    single = {"frozen by its step size": 0.2, "2d-fixed as a start": 0.5**0.5, "2d-fixed": None, "no PE": None}
+    for kind, sigma in single.items():
+        expected += [(kind, sigma, seed) for seed in SEEDS]
+    expected += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
+    expected += [("master", 0.05, seed) for seed in (3000, 3001)]
+    expected += [(kind, *pair) for kind in LATER_KINDS for pair in every]
     sigma = table["sigma"].astype(object).where(table["sigma"].notna(), None)
-    assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == wanted
+    assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == expected
     assert (table["state"] == "done").all()
 
 
@@ -114,11 +107,8 @@ def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
     assert len(heirs) == 6 * len(DONORS) and len(taught) == 2 * len(DONORS)
     for row in heirs.to_dict("records"):
         sigma, seed = DONORS[row["origin"]]
-        wanted = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
-        assert (sigma, seed) == (wanted.get(row["kind"], row["sigma"]), row["seed"] + 1000)
-
-
-# What the PE is
+        expected = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
+        assert (sigma, seed) == (expected.get(row["kind"], row["sigma"]), row["seed"] + 1000)
 
 
 def test_the_start_of_the_pe_of_every_kind(run: Run, table: pd.DataFrame, task: Task) -> None:
@@ -128,48 +118,48 @@ def test_the_start_of_the_pe_of_every_kind(run: Run, table: pd.DataFrame, task: 
     def pe(number: int, when: str = "start") -> np.ndarray:
         return run.array(f"pe_{when}/{number}").astype(float)
 
-    own = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
+    same_draw = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
     for row in table.to_dict("records"):
-        kind, begun = row["kind"], pe(row["member"])
+        kind, start = row["kind"], pe(row["member"])
         donor = None if pd.isna(row["origin"]) else row["origin"]
         if kind in ("random, frozen", "frozen by its step size", "random, frozen, by SGD", "learned, by SGD"):
-            np.testing.assert_array_equal(begun, pe(own[row["sigma"], row["seed"]]))  # the same draw
+            np.testing.assert_array_equal(start, pe(same_draw[row["sigma"], row["seed"]]))  # the same draw
         elif kind == "true centred, frozen":
-            assert abs(begun.mean(axis=1)).max() < 1e-6 * row["sigma"]
+            assert abs(start.mean(axis=1)).max() < 1e-6 * row["sigma"]
             centred = truth - truth.mean(axis=1, keepdims=True)
-            np.testing.assert_allclose(begun, centred * row["sigma"] / size(centred), rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(start, centred * row["sigma"] / size(centred), rtol=1e-4, atol=1e-6)
         elif kind.startswith("true"):
-            np.testing.assert_allclose(begun, truth * row["sigma"] / size(truth), rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(start, truth * row["sigma"] / size(truth), rtol=1e-5, atol=1e-7)
         elif kind == "2d-fixed as a start" or kind == "2d-fixed":
-            np.testing.assert_allclose(begun, truth, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(start, truth, rtol=1e-5, atol=1e-6)
         elif kind.startswith("rows and columns"):
-            grid = begun.reshape(2, 4, 4, 8)
+            grid = start.reshape(2, 4, 4, 8)
             mixed = grid - grid[:, :1] - grid[:, :, :1] + grid[:, :1, :1]
-            assert abs(mixed).max() < 1e-5 * row["sigma"] < 0.5 * size(begun)  # what a row and a column give adds up
+            assert abs(mixed).max() < 1e-5 * row["sigma"] < 0.5 * size(start)  # what a row and a column give adds up
         elif kind == "no PE":
-            assert not begun.any()
+            assert not start.any()
         elif kind in ("untrained donor's, frozen", TWIN_AGAIN):
-            np.testing.assert_array_equal(begun, pe(donor))
+            np.testing.assert_array_equal(start, pe(donor))
         elif kind in ("donor's, frozen", "donor's, learned on"):
-            np.testing.assert_array_equal(begun, pe(donor, "end"))
-            assert abs(begun - pe(donor)).max() > 1e-3  # the donor has learned something
+            np.testing.assert_array_equal(start, pe(donor, "end"))
+            assert abs(start - pe(donor)).max() > 1e-3  # the donor has learned something
         elif kind.endswith("shuffled, frozen"):
-            given = pe(donor, "end")
+            learned = pe(donor, "end")
             if kind.startswith("master's"):
-                assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
-                given = run.array(f"pe_end/{donor}") * np.float64(row["sigma"] / size(given))
-                given = given.astype(np.float32).astype(float)
-            order = [int(np.flatnonzero((given[0] == token).all(axis=1))[0]) for token in begun[0]]
+                assert size(start) == pytest.approx(row["sigma"], rel=1e-6)
+                learned = run.array(f"pe_end/{donor}") * np.float64(row["sigma"] / size(learned))
+                learned = learned.astype(np.float32).astype(float)
+            order = [int(np.flatnonzero((learned[0] == token).all(axis=1))[0]) for token in start[0]]
             assert sorted(order) == list(range(16)) != order
-            np.testing.assert_array_equal(begun, given[:, order])
+            np.testing.assert_array_equal(start, learned[:, order])
         elif "rescaled" in kind or kind == "master's, frozen":
-            given = pe(donor, "end")
-            assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
-            np.testing.assert_allclose(begun / size(begun), given / size(given), rtol=0, atol=1e-6)
+            learned = pe(donor, "end")
+            assert size(start) == pytest.approx(row["sigma"], rel=1e-6)
+            np.testing.assert_allclose(start / size(start), learned / size(learned), rtol=0, atol=1e-6)
         else:
             assert kind in ("learned", "donor", "twin, frozen", "master")
-            assert size(begun) == pytest.approx(row["sigma"], rel=0.3)
-    assert size(pe(own[0.2, 0]) - pe(own[0.2, 1])) > 0.1
+            assert size(start) == pytest.approx(row["sigma"], rel=0.3)
+    assert size(pe(same_draw[0.2, 0]) - pe(same_draw[0.2, 1])) > 0.1
 
 
 def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: pd.DataFrame) -> None:
@@ -183,15 +173,11 @@ def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: 
     [("frozen by its step size", "random, frozen"), ("2d-fixed as a start", "2d-fixed"), (TWIN_AGAIN, "twin, frozen")],
 )
 def test_two_ways_to_the_same_pe_have_the_same_losses(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
-    losses = run.metrics.query("metric == 'loss' and condition == 'all'").set_index(["member", "step", "split"])[
-        "value"
-    ]
+    rows = run.metrics.query("metric == 'loss' and condition == 'all'")
+    losses = rows.set_index(["member", "step", "split"])["value"]
     for a in of_kind(table, one):
         (b,) = (b for b in of_kind(table, other) if b["seed"] == a["seed"] and b["sigma"] != 2.0)
         np.testing.assert_allclose(losses[a["member"]], losses[b["member"]], rtol=1e-4)
-
-
-# Accuracy with another PE
 
 
 def with_exchange(run: Run, number: int) -> dict[str, float]:
@@ -229,12 +215,12 @@ def by_hand(model: Stack, task: Task, pe: np.ndarray, order: list[int] | None = 
     """Return the OOD accuracy with another PE, without the functions under test."""
     vectors = model.encoding.vectors()
     assert vectors is not None
-    own = vectors.detach().clone()
+    before = vectors.detach().clone()
     vectors.data[0] = torch.from_numpy(np.ascontiguousarray(pe))
     held_out = task.splits["ood"]
     with torch.no_grad():
         answers = model(held_out.inputs if order is None else held_out.inputs[:, order])
-    vectors.data.copy_(own)
+    vectors.data.copy_(before)
     return float((answers.reshape(len(held_out), -1).argmax(1) == held_out.targets).float().mean())
 
 
@@ -250,7 +236,7 @@ def test_accuracies_with_another_pe_are_those_computed_by_hand(run: Run, table: 
     for (sigma, seed), number in learned.items():
         model, own = run.load(number), pe(sigma, seed)
         other = pe(2.2 - sigma if sigma == 0.2 else 0.2, seed)
-        wanted = {
+        pes = {
             "itself": own,
             "nothing": 0 * own,
             "its mean": np.stack([np.tile(block.mean(axis=0), (16, 1)) for block in own]),
@@ -263,11 +249,11 @@ def test_accuracies_with_another_pe_are_those_computed_by_hand(run: Run, table: 
             "that of the other sigma, own size": (other * (size(own) / size(other))).astype(np.float32),
             "another seed's": pe(sigma, 1 - seed),
         }
-        found = with_exchange(run, number)
-        assert list(found) == list(wanted)
-        for name, each in wanted.items():
+        accuracies = with_exchange(run, number)
+        assert list(accuracies) == list(pes)
+        for name, each in pes.items():
             moved = order if name == "shuffled with its cells" else None
-            assert found[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
+            assert accuracies[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
 
 
 def test_exchanges_change_neither_the_stack_nor_the_puzzles(study: LstCausal, task: Task) -> None:
@@ -296,21 +282,3 @@ def test_a_partner_that_is_missing_or_diverged_is_not_swapped(study: LstCausal, 
     assert swapped(run.members) == [*sigma, "another seed's"]
     assert swapped(run.members[~large]) == swapped(lost) == ["another seed's"]
     assert swapped(run.members[~other]) == sigma
-
-
-# The exchanges themselves
-
-
-def test_an_order_keeps_the_last_token_and_moves_the_others() -> None:
-    for tokens in (4, 16, 25):
-        order = interventions.order_of(tokens)
-        assert sorted(order) == list(range(tokens)) != order and order[-1] == tokens - 1
-        assert order == interventions.order_of(tokens) != interventions.order_of(tokens, seed=1)
-
-
-def test_sized_has_the_size_of_another_and_leaves_zeros_alone() -> None:
-    rng = np.random.default_rng(0)
-    small, large = rng.normal(size=(2, 4, 3)), 7 * rng.normal(size=(2, 4, 3))
-    assert size(interventions.sized(small, large)) == pytest.approx(size(large))
-    np.testing.assert_allclose(interventions.sized(small, large) / size(large), small / size(small))
-    assert not interventions.sized(np.zeros((2, 4, 3)), large).any()

@@ -37,9 +37,6 @@ def slingshot(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return local.execute(study, tmp_path_factory.mktemp("slingshot") / "run")
 
 
-# lst-frozen
-
-
 def test_every_kind_has_every_sigma_and_seed() -> None:
     study = LstFrozen.at("paper")
     members = study.members()
@@ -122,9 +119,6 @@ def test_the_gap_is_that_computed_by_hand() -> None:
     table = table[table["sigma"] >= 0.1].groupby(["label", "seed"])["value"].mean()
     (claim,) = (claim for claim in LstFrozen.claims if claim.id == "learning-is-not-needed")
     assert claim.check(run).found == pytest.approx(student(table[LEARNED] - table[FROZEN]), abs=1e-12)
-
-
-# lst-slingshot
 
 
 def test_both_losses_and_frozen_pes(slingshot: Run) -> None:

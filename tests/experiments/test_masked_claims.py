@@ -3,8 +3,6 @@
 Every claim on runs with one seed per world is in tests/reports/pages/test_masked_verdicts.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from helpers.made_up_masked import made_up
 
 from placecode.experiments.channels.network import NetworkSigma
 
+GROUPS = ("neighbor_agreement", "labels")
 SEEDS, NOISE = (0, 1, 2, 3), (0.00, 0.01, -0.02, 0.01)
 LINEAR, FC = {0: 0.75, 1: 0.77}, {0: 0.9, 1: 1.0}
 LEVELS = {0.01: 0.95, 0.2: 0.7, 2.0: 0.2}
@@ -27,10 +26,7 @@ def network(**changes: Any) -> Any:
             "hidden 0.9": lambda m: 0.90 - m.sigma / 50 + NOISE[m.seed] / 9,
         },
         "analyses": {
-            ("neighbor_agreement", "labels"): (
-                lambda m: 0.2 - NOISE[m.seed],
-                lambda m: LEVELS[m.sigma] + NOISE[m.seed],
-            ),
+            GROUPS: (lambda m: 0.2 - NOISE[m.seed], lambda m: LEVELS[m.sigma] + NOISE[m.seed]),
             ("modularity", "labels"): (lambda m: 0.0, lambda m: 0.5 - m.sigma / 10 + NOISE[m.seed] * m.sigma),
         },
         "baselines": {
@@ -59,16 +55,16 @@ def test_seeds_of_a_world_are_averaged_and_compared_with_its_baselines() -> None
         "beats-linear": [0.76 + 0.2 * (0.01 + noise) - LINEAR[seed % 2] for seed, noise in enumerate(NOISE)],
         "beats-correlation": [0.95 + noise - FC[seed % 2] for seed, noise in enumerate(NOISE)],
     }
-    found = findings(network())
+    by_id = findings(network())
     for id, values in by_seed.items():
         worlds = [(values[world] + values[world + 2]) / 2 for world in (0, 1)]
         effect = student(worlds) if max(worlds) - min(worlds) > 1e-12 else (worlds[0],) * 3
-        assert found[id].found == pytest.approx(effect), id
+        assert by_id[id].found == pytest.approx(effect), id
 
 
 def test_claims_on_what_a_run_lacks_are_undecided() -> None:
-    found = findings(network(baselines={}))
-    assert (found["beats-linear"].direction, found["small-sigma-shows-clusters"].direction) == ("undecided", "holds")
+    by_id = findings(network(baselines={}))
+    assert (by_id["beats-linear"].direction, by_id["small-sigma-shows-clusters"].direction) == ("undecided", "holds")
     run = network()
     run.config["fields"]["hidden"] = 0.9  # errors with 0.5 hidden are not those of training
     finding = findings(run)["small-sigma-predicts-better"]

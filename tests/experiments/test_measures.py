@@ -1,7 +1,5 @@
 """Measurements of members do not depend on their neighbours, and equal a direct computation."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -59,21 +57,18 @@ def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquare
     assert len(training.portions(stack, task, examples + 1)) == 2
 
 
-# Noise
-
-
 @pytest.fixture
 def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Return the list of all noise that stacks get, in order."""
-    seen: list[Tensor] = []
+    drawn: list[Tensor] = []
     plain = Stack.with_noise
 
     def note(self: Stack, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        seen.append(noise)
+        drawn.append(noise)
         return plain(self, x, noise, first_row)
 
     monkeypatch.setattr(Stack, "with_noise", note)
-    return seen
+    return drawn
 
 
 def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
@@ -97,8 +92,8 @@ def test_only_the_first_examples_get_noise(
 ) -> None:
     whole = measures.noisy_accuracy(trained, task, "train", (0.3,))
     monkeypatch.setattr(measures, "NOISY_EXAMPLES", 7)
-    found = measures.noisy_accuracy(trained, task, "train", (0.3,))
-    assert found == measures.noisy_accuracy(trained, task.first(7), "train", (0.3,)) != whole
+    accuracies = measures.noisy_accuracy(trained, task, "train", (0.3,))
+    assert accuracies == measures.noisy_accuracy(trained, task.first(7), "train", (0.3,)) != whole
     assert [noise.shape[1] for noise in noises] == [54, 7, 7]
     assert torch.equal(noises[0][:, :7], noises[1])
 
@@ -110,10 +105,8 @@ def test_noise_is_the_same_for_members_of_a_seed_and_differs_by_example(
     measures.noisy_accuracy(stack, task, "train", (1.0, 2.0))
     unit, double = noises
     assert unit.shape == (3, 54, 16, 8)
-    assert torch.equal(unit[0], unit[2])
-    assert torch.equal(double, 2 * unit)
-    assert abs(unit.std().item() - 1) < 0.02
-    assert abs(unit.mean().item()) < 0.02
+    assert torch.equal(unit[0], unit[2]) and torch.equal(double, 2 * unit)
+    assert abs(unit.std().item() - 1) < 0.02 and abs(unit.mean().item()) < 0.02
     assert torch.corrcoef(torch.stack([unit[0].flatten(), unit[1].flatten()]))[0, 1].abs() < 0.05  # another seed
     assert torch.corrcoef(unit[0].flatten(1)).fill_diagonal_(0).abs().max() < 0.5  # another example
     measures.noisy_accuracy(stack, task, "ood", (1.0,))
@@ -135,17 +128,13 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
             assert found == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
 
 
-# Probabilities and attention
-
-
 def test_probabilities_sum_to_one_and_answer_as_evaluated(
     task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for split in ("train", "ood"):
         shares = measures.probabilities(trained, task, split)
         data = task.splits[split]
-        assert shares.shape == (3, len(data), 4)
-        assert (shares.sum(-1) - 1).abs().max() < 1e-6
+        assert shares.shape == (3, len(data), 4) and (shares.sum(-1) - 1).abs().max() < 1e-6
         right = (shares.argmax(-1) == data.targets).double().mean(1)
         assert right.tolist() == evaluate(trained, task, split)["all", "accuracy"]
         loss = -shares.gather(2, data.targets.expand(3, -1)[..., None]).log().mean((1, 2))
@@ -156,8 +145,8 @@ def test_probabilities_sum_to_one_and_answer_as_evaluated(
 
 def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares, trained: Stack) -> None:
     data = task.splits["ood"]
-    asked = data.inputs[:, :, -1].argmax(1).tolist()
-    table = pd.DataFrame(measures.behaviour(trained, task, asked))
+    cells = data.inputs[:, :, -1].argmax(1).tolist()
+    table = pd.DataFrame(measures.behaviour(trained, task, cells))
     assert not table.duplicated(KEYS).any()
     shares = measures.probabilities(trained, task).numpy()
     values = table.set_index(["member", "analysis", "target"])["value"]
@@ -168,7 +157,7 @@ def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares
             chosen = np.array(data.conditions) == name
             assert values[member, "confidence", name] == pytest.approx(sure[chosen].mean())
         for token, name in enumerate(task.token_names):
-            there = np.array(asked) == token
+            there = np.array(cells) == token
             rate = values[member, "error_rate", name]
             assert rate == pytest.approx(wrong[there].mean()) if there.any() else np.isnan(rate)
 
@@ -182,10 +171,10 @@ def test_attention_maps_are_means_of_captured_ones(task: LatinSquares, trained: 
     assert (each.double().sum(-1) - 1).abs().max() < 2e-3
     assert (each.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
     inputs = task.splits["ood"].inputs.expand(3, -1, -1, -1)
-    seen = trained.capture(inputs, "attention.*")
+    captured = trained.capture(inputs, "attention.*")
     for block in range(2):
-        assert (mean[:, block] - seen[f"attention.{block}"].mean(1)).abs().max() < 1e-6
-        assert (each[:, :, block].float() - seen[f"attention.{block}"].mean(2)).abs().max() < 1e-3
+        assert (mean[:, block] - captured[f"attention.{block}"].mean(1)).abs().max() < 1e-6
+        assert (each[:, :, block].float() - captured[f"attention.{block}"].mean(2)).abs().max() < 1e-3
 
 
 def test_attention_maps_do_not_depend_on_portions(
@@ -198,8 +187,7 @@ def test_attention_maps_do_not_depend_on_portions(
     assert (mean - alone).abs().max() < 1e-6
     assert (each.double() - alone_each.double()).abs().max() < 1e-3
     few, _ = measures.attention_maps(trained, task, most=5)
-    assert (few.mean(2) - each[:, :5].float().mean(1)).abs().max() < 1e-3
-    assert (few - mean).abs().max() > 1e-4
+    assert (few.mean(2) - each[:, :5].float().mean(1)).abs().max() < 1e-3 and (few - mean).abs().max() > 1e-4
 
 
 def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
@@ -215,19 +203,16 @@ def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
     assert (rough_shares.sum(-1) - 1).abs().max() < 1e-6
 
 
-# Accuracy without dropout
-
-
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
 def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
-    found = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
+    accuracies = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
     whole = stack_for(members(), task)
     whole.flat.copy_(trained.flat)
     for split in ("train", "test", "ood"):
-        wanted = evaluate(whole, task, split)["all", "accuracy"]
-        assert [found[member, split] for member in range(3)] == wanted
-    assert len(found) == 9
-    assert [found[member, "train"] for member in range(3)] != evaluate(trained, task, "train")["all", "accuracy"]
+        expected = evaluate(whole, task, split)["all", "accuracy"]
+        assert [accuracies[member, split] for member in range(3)] == expected
+    assert len(accuracies) == 9
+    assert [accuracies[member, "train"] for member in range(3)] != evaluate(trained, task, "train")["all", "accuracy"]
 
 
 @pytest.mark.parametrize("drops", [{}, {"dropout": 0.5}, {"dropout_at_evaluation": True}])
@@ -237,42 +222,39 @@ def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(
     assert measures.without_dropout(stack_for(members(**drops), task), task) == []
 
 
-# The arrangement of the PEs
-
-
 def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
     rows = measures.arrangement(stack, task)
-    found = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
+    values = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
     pe = stack.encoding.vectors().detach().double().numpy()
     row, column = task.positions.T.astype(int)
     for member in range(3):
-        own = pe[member]
-        views = {-1: own, -2: own.mean(0, keepdims=True), 0: own[:1], 1: own[1:]}
+        vectors = pe[member]
+        views = {-1: vectors, -2: vectors.mean(0, keepdims=True), 0: vectors[:1], 1: vectors[1:]}
         for block, view in views.items():
-            assert found[member, block, "norm", ""] == pytest.approx(np.sqrt((view**2).mean()))
+            assert values[member, block, "norm", ""] == pytest.approx(np.sqrt((view**2).mean()))
             dimension = geometry.effective_dimension(view)
-            assert found[member, block, "effective_dimension", ""] == pytest.approx(dimension)
+            assert values[member, block, "effective_dimension", ""] == pytest.approx(dimension)
             for name, target in targets(task.positions, 8).items():
                 tokens = alignment.side_by_side(view)
                 everywhere = np.concatenate([target] * len(view), axis=1)
-                wanted = {
+                expected = {
                     "procrustes_raw": alignment.procrustes_raw(tokens, everywhere),
                     "procrustes": alignment.procrustes(tokens, target),
                     "rsa": alignment.rsa(view, target),
                     "cka": alignment.cka(view, target),
                 }
-                for analysis, value in wanted.items():
-                    assert found[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
+                for analysis, value in expected.items():
+                    assert values[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
             near = alignment.neighbor_agreement(view, related(task.positions))
-            assert found[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(near))
-            assert found[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
-            assert found[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))
+            assert values[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(near))
+            assert values[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
+            assert values[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))
         for name, target in targets(task.positions, 8).items():
-            null = alignment.permuted(own, target)
-            assert found[member, -1, "procrustes_z", name] == pytest.approx(float(null.z))
-            assert found[member, -1, "procrustes_p", name] == float(null.p)
-        assert found[member, -1, "mds_stress", ""] == pytest.approx(float(geometry.mds(own).stress))
+            null = alignment.permuted(vectors, target)
+            assert values[member, -1, "procrustes_z", name] == pytest.approx(float(null.z))
+            assert values[member, -1, "procrustes_p", name] == float(null.p)
+        assert values[member, -1, "mds_stress", ""] == pytest.approx(float(geometry.mds(vectors).stress))
 
 
 def test_without_vectors_or_positions_there_is_no_alignment(task: LatinSquares, make_task: Any) -> None:
@@ -287,10 +269,10 @@ def test_without_vectors_or_positions_there_is_no_alignment(task: LatinSquares, 
 def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
     whole = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
-    found = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
+    outline = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
     named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
-    assert set(found) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
-    assert found == {key: whole[key] for key in found}
+    assert set(outline) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
+    assert outline == {key: whole[key] for key in outline}
 
 
 def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
@@ -303,16 +285,12 @@ def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSqu
     assert np.allclose(after.loc[others, "value"], before.loc[others, "value"], equal_nan=True)
 
 
-# Across members
-
 PLACES = np.stack(np.divmod(np.arange(4), 2), axis=1)
 FIXED = Member("sinusoid", sigma=None, options={"axes": 2}, label="2d-fixed")
 DROPPED = dataclasses.replace(FIXED, dropout=0.1, dropout_at_evaluation=True)
 
 
-def with_arrays(
-    specs: list[Member], diverged: tuple[int, ...] = (), each: bool = True
-) -> tuple[pd.DataFrame, dict[str, Tensor]]:
+def with_arrays(specs: list[Member], diverged: tuple[int, ...] = ()) -> tuple[pd.DataFrame, dict[str, Tensor]]:
     """A table of members and made-up arrays of them: 2 blocks, 3 heads, 4 tokens, 5 examples, 3 answers."""
     rng = torch.Generator().manual_seed(0)
 
@@ -326,8 +304,7 @@ def with_arrays(
             arrays[f"pe_{moment}/{number}"] = draw(2, 4, 6)
             arrays[f"attention_{moment}/{number}"] = draw(2, 3, 4, 4)
             arrays[f"probabilities_{moment}/{number}"] = draw(5, 3)
-            if each:
-                arrays[f"attention_each_{moment}/{number}"] = draw(5, 2, 4, 4).half()
+            arrays[f"attention_each_{moment}/{number}"] = draw(5, 2, 4, 4).half()
     return table, arrays
 
 
@@ -355,17 +332,17 @@ def test_references_leave_out_the_member_itself(moment: str, step: int) -> None:
     table, arrays = with_arrays(specs)
     rows = across(table, arrays)
     for number, others in ((0, [1, 2, 3]), (1, [2, 3]), (3, [1, 2])):
-        own = heads_averaged(arrays, f"attention_{moment}/{number}")
+        maps = heads_averaged(arrays, f"attention_{moment}/{number}")
         mean = np.mean([heads_averaged(arrays, f"attention_end/{other}") for other in others], axis=0)
         for name, measure in (("cosine", attention.cosine), ("correlation", attention.correlation)):
             for block in range(2):
                 found = value(rows, number, step, block, f"attention_{name}", "2d-fixed")
-                assert found == pytest.approx(float(measure(own[block], mean[block])))
-            whole = measure(np.concatenate(list(own)), np.concatenate(list(mean)))  # (l * n, n)
+                assert found == pytest.approx(float(measure(maps[block], mean[block])))
+            whole = measure(np.concatenate(list(maps)), np.concatenate(list(mean)))  # (l * n, n)
             assert value(rows, number, step, -1, f"attention_{name}", "2d-fixed") == pytest.approx(float(whole))
         each = arrays[f"attention_each_{moment}/{number}"].double().numpy()
-        wanted = np.mean([arrays[f"attention_each_end/{other}"].double().numpy() for other in others], axis=0)
-        cosines = attention.cosine(each, wanted)  # (b, l)
+        mean_each = np.mean([arrays[f"attention_each_end/{other}"].double().numpy() for other in others], axis=0)
+        cosines = attention.cosine(each, mean_each)  # (b, l)
         assert value(rows, number, step, 1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines[:, 1].mean())
         assert value(rows, number, step, -1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines.mean())
 
@@ -393,9 +370,9 @@ def test_kinds_of_references_are_kept_apart() -> None:
     rows = across(table, arrays)
     for target, others in (("2d-fixed", {0, 2, 3}), ("2d-fixed, dropout 0.1", {0, 1, 3})):
         assert set(rows.loc[rows["target"] == target, "member"]) == others
-    own, wanted = (heads_averaged(arrays, f"attention_end/{number}") for number in (0, 2))
-    found = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed, dropout 0.1")
-    assert found == pytest.approx(float(attention.cosine(own[0], wanted[0])))
+    maps, reference = (heads_averaged(arrays, f"attention_end/{number}") for number in (0, 2))
+    cosine = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed, dropout 0.1")
+    assert cosine == pytest.approx(float(attention.cosine(maps[0], reference[0])))
 
 
 def test_members_on_different_data_are_not_compared() -> None:
@@ -438,12 +415,10 @@ def test_movement_is_the_distance_from_the_start() -> None:
         assert value(rows, 0, 9, -1, name, "start") == 0
     start, end = (arrays[f"pe_{moment}/1"].double() for moment in ("start", "end"))
     assert value(rows, 1, 9, -1, "moved", "start") == pytest.approx((end - start).norm().item())
-    assert value(rows, 1, 9, -1, "moved_relative", "start") == pytest.approx(
-        ((end - start).norm() / start.norm()).item()
-    )
+    relative = ((end - start).norm() / start.norm()).item()
+    assert value(rows, 1, 9, -1, "moved_relative", "start") == pytest.approx(relative)
     moved = rows[rows["analysis"].isin(["moved", "moved_relative"])]
-    assert set(moved["member"]) == {0, 1}
-    assert set(moved["step"]) == {9}
+    assert set(moved["member"]) == {0, 1} and set(moved["step"]) == {9}
 
 
 def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
@@ -451,19 +426,10 @@ def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
     specs += [FIXED, dataclasses.replace(FIXED, seed=1), dataclasses.replace(DROPPED, seed=1)]
     table, arrays = with_arrays(specs, diverged=(2,))
     answers = {0: [0, 1, 2, 0, 1], 1: [0, 1, 2, 2, 2], 2: [0] * 5, 3: [1] * 5, 4: [1] * 5, 5: [0] * 5, 6: [2] * 5}
-    for number, given in answers.items():
-        arrays[f"probabilities_end/{number}"] = torch.eye(3)[given]
+    for number, classes in answers.items():
+        arrays[f"probabilities_end/{number}"] = torch.eye(3)[classes]
     rows = across(table, arrays)
     rows = rows[rows["analysis"] == "agreement"].set_index("member")
-    assert set(rows["target"]) == {"other seeds"}
-    assert set(rows["step"]) == {9}
-    wanted = {0: 0.6, 1: 0.6, 3: 1.0, 4: 1.0, 5: 0.0, 6: 0.0, 7: np.nan}  # 2 diverged, 7 is alone in its setting
-    assert rows["value"].to_dict() == pytest.approx(wanted, nan_ok=True)
-
-
-def test_without_maps_of_single_examples_all_else_is_measured() -> None:
-    """They are not stored, so merged pieces are compared without them."""
-    specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(2))]
-    whole, less = (across(*with_arrays(specs)), across(*with_arrays(specs, each=False)))
-    assert set(whole["analysis"]) - set(less["analysis"]) == {"attention_cosine_each"}
-    assert len(less) == (whole["analysis"] != "attention_cosine_each").sum()
+    assert set(rows["target"]) == {"other seeds"} and set(rows["step"]) == {9}
+    expected = {0: 0.6, 1: 0.6, 3: 1.0, 4: 1.0, 5: 0.0, 6: 0.0, 7: np.nan}  # 2 diverged, 7 is alone in its setting
+    assert rows["value"].to_dict() == pytest.approx(expected, nan_ok=True)

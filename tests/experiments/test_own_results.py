@@ -1,7 +1,5 @@
 """The result of a fit is written and read back without loss. Missing values are null."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -48,16 +46,8 @@ def test_all_of_it_is_read_back(tmp_path: Path) -> None:
     again = own_results.read(tmp_path)
     for field in fields(found):
         same(getattr(found, field.name), getattr(again, field.name))
+    assert own_words.sentences(again) == own_words.sentences(found)  # a confidence of 0.9 is less than 0.9 in float32
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.json", "fit.safetensors", "map.csv"]
-
-
-def test_sentences_on_a_fit_are_the_same_after_reading(tmp_path: Path) -> None:
-    """Also on a pair whose confidence is exactly 0.9, which float32 would put below."""
-    found = rich()
-    own_results.write(found, tmp_path)
-    again = own_results.read(tmp_path)
-    assert own_words.sentences(again) == own_words.sentences(found)
-    assert again.summary() == found.summary()
 
 
 def test_missing_values_are_null(tmp_path: Path) -> None:
@@ -88,17 +78,16 @@ def test_map_csv_has_positions_modules_and_neighbours(tmp_path: Path) -> None:
     assert table["neighbor_1"].tolist() == ["c2", "c3", "c4", "c5", "c6", "c7", "c8", "c1"]
     assert table["label"].tolist() == ["left"] * 3 + ["right"] * 3 + ["", "left"]
     np.testing.assert_allclose(table[["x", "y"]], found.ours.maps[2], rtol=1e-5)
-    np.testing.assert_allclose(
-        table["neighbor_1_confidence"], [found.pairs[i, (i + 1) % 8] for i in range(8)], rtol=1e-5
-    )
+    pairs = [found.pairs[i, (i + 1) % 8] for i in range(8)]
+    np.testing.assert_allclose(table["neighbor_1_confidence"], pairs, rtol=1e-5)
 
 
 def test_a_channel_without_a_place_has_empty_cells() -> None:
-    own = made_up()
-    lost = np.arange(8) == 4
-    told = replace(own.ours, labels=np.where(lost, -1, own.ours.labels))
-    table = made_up(ours=told, confidence=np.where(lost, 0.0, own.confidence)).table()
-    assert table["module"].isna().tolist() == table["confidence"].isna().tolist() == lost.tolist()
+    result = made_up()
+    placeless = np.arange(8) == 4
+    ours = replace(result.ours, labels=np.where(placeless, -1, result.ours.labels))
+    table = made_up(ours=ours, confidence=np.where(placeless, 0.0, result.confidence)).table()
+    assert table["module"].isna().tolist() == table["confidence"].isna().tolist() == placeless.tolist()
     assert table["neighbor_1_confidence"].isna().tolist() == [i in (3, 4) for i in range(8)]
 
 

@@ -71,9 +71,6 @@ def planted(right: bool) -> Any:
     )
 
 
-# Claims
-
-
 def test_the_study_is_known_by_its_name() -> None:
     assert experiments.lookup("pixels-sigma") is PixelsSigma
     paper, quick = PixelsSigma.at("paper"), PixelsSigma.at("quick")
@@ -115,9 +112,6 @@ def test_a_run_without_the_smallest_sigma_decides_nothing() -> None:
         assert (finding.direction, finding.note) == ("undecided", "the run has no finished members with sigma 0.01")
 
 
-# Chance and figures
-
-
 def test_chance_is_the_share_of_pairs_that_are_neighbours() -> None:
     near = np.abs(POSITIONS[:, None] - POSITIONS).sum(-1) == 1
     found = chance_in({"tokens": SIZE**2, "positions": POSITIONS.tolist(), "labels": None})[NEXT_TO]
@@ -136,9 +130,6 @@ def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlatio
     fits = [float(re.search(r"R² (\d\.\d+)", note[0])[1]) for note in notes[:5]]  # type: ignore[index]
     assert right[3] == right[4] == 100 and max(right[:3]) < 60
     assert min(fits[3:]) > 0.9 and fits[0] < 0.5
-
-
-# A run that was really made
 
 
 @pytest.fixture(scope="module")

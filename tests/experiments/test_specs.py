@@ -10,14 +10,7 @@ import pytest
 from placecode.errors import BadInput
 from placecode.experiments import claims, specs
 from placecode.experiments.latin.squares import LstEncodings
-from placecode.experiments.specs import (
-    SIGMA,
-    encoding_label,
-    encoding_spec,
-    label_of,
-    named,
-    option,
-)
+from placecode.experiments.specs import SIGMA, encoding_label, encoding_spec, label_of, named, option
 from placecode.models.member import Member
 from placecode.runs.read import member_table
 

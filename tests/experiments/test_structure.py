@@ -1,7 +1,5 @@
 """Structure in PEs of channels, and the same measures of the data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,20 +35,19 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
     with torch.no_grad():
         places = torch.eye(8)[torch.from_numpy(task.labels)]  # (n, d)
         stack.encoding.vectors()[0] += 5 * places  # type: ignore[index]
-    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table(structure.of_pes(stack, task.bind(stack.members)))
     for block in (-1, -2, 0, 1):
-        assert found["neighbor_agreement", "labels", block, 0] == 1
-        assert found["neighbor_agreement", "labels", block, 1] < 0.8
-    assert found["ari", "labels", -1, 0] == found["ami", "labels", -1, 0] == 1
-    assert found["modularity_p", "labels", -1, 0] < 0.01 < found["modularity_p", "labels", -1, 1]
-    assert found["modularity", "best", -1, 0] == pytest.approx(found["modularity", "labels", -1, 0])
-    assert found["modules", "best", -1, 0] == 3
+        assert rows["neighbor_agreement", "labels", block, 0] == 1
+        assert rows["neighbor_agreement", "labels", block, 1] < 0.8
+    assert rows["ari", "labels", -1, 0] == rows["ami", "labels", -1, 0] == 1
+    assert rows["modularity_p", "labels", -1, 0] < 0.01 < rows["modularity_p", "labels", -1, 1]
+    assert rows["modularity", "best", -1, 0] == pytest.approx(rows["modularity", "labels", -1, 0])
+    assert rows["modules", "best", -1, 0] == 3
     for name in ("ari_p", "ami_p"):
-        assert found[name, "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006)
-        assert found[name, "labels", -1, 1] > 0.02
-    assert found["silhouette_p", "labels", -1, 0] < 0.01 < found["silhouette_p", "labels", -1, 1] <= 1
-    assert found["silhouette_z", "labels", -1, 0] > 3 > found["silhouette_z", "labels", -1, 1]
-    chance = found[[name for name in found.index if name[0].endswith(("_p", "_z"))]]
+        assert rows[name, "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006) and rows[name, "labels", -1, 1] > 0.02
+    assert rows["silhouette_p", "labels", -1, 0] < 0.01 < rows["silhouette_p", "labels", -1, 1] <= 1
+    assert rows["silhouette_z", "labels", -1, 0] > 3 > rows["silhouette_z", "labels", -1, 1]
+    chance = rows[[name for name in rows.index if name[0].endswith(("_p", "_z"))]]
     assert set(chance.index.get_level_values("block")) == {-1}
 
 
@@ -59,15 +56,15 @@ def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
 
 
 def test_baselines_are_evaluated_on_the_batches_of_members(task: Network) -> None:
-    (pupil,) = members(1)
-    rows = pd.DataFrame(baselines.of_data(task, [pupil], ("linear",), [0]))
+    (member,) = members(1)
+    rows = pd.DataFrame(baselines.of_data(task, [member], ("linear",), [0]))
     assert set(rows["world"]) == {1}
-    met = task.bind([pupil])
-    inputs, targets = met.batch("test", torch.arange(met.rows("test"))[None])
+    bound = task.bind([member])
+    inputs, targets = bound.batch("test", torch.arange(bound.rows("test"))[None])
     fitted = Linear().fit(structure.training_values(task, 1))
     hidden = inputs[0, ..., 1].bool().numpy()
     guess = fitted.predict(targets[0, ..., 0].double().numpy(), hidden)
-    mse = met.metrics(torch.from_numpy(guess)[None, ..., None], targets)["mse"][0].numpy()
+    mse = bound.metrics(torch.from_numpy(guess)[None, ..., None], targets)["mse"][0].numpy()
     for number, condition in enumerate(task.conditions):
         (value,) = rows.loc[rows["condition"] == condition, "value"]
         assert value == pytest.approx(mse.reshape(2, -1)[number].mean(), abs=1e-6)
@@ -109,15 +106,14 @@ def test_baselines_are_compared_with_chance_like_pes(baseline: str) -> None:
     targets = {f"{name}_p": "labels" for name in ("modularity", "segregation", "neighbor_agreement", "silhouette")}
     targets |= {"ari_p": "labels", "ami_p": "labels"}
     targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
-    found = {}
+    by_order = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
         table = pd.DataFrame(baselines.of_data(Mirrored(order), members(0), (baseline,), []))
         chance = table[table["metric"].str.endswith("_p")].set_index("metric")
         assert chance["condition"].to_dict() == targets
         assert chance["value"].between(0, 1).all()
-        found[kind] = chance["value"]
-    assert found["known"].max() < 0.02
-    assert found["scrambled"].min() > 0.05
+        by_order[kind] = chance["value"]
+    assert by_order["known"].max() < 0.02 and by_order["scrambled"].min() > 0.05
 
 
 def test_pes_are_compared_with_chance_by_mirror_and_position() -> None:
@@ -125,10 +121,10 @@ def test_pes_are_compared_with_chance_by_mirror_and_position() -> None:
     stack = stack_for(members(0, 1), task)
     with torch.no_grad():
         stack.encoding.vectors()[0, ..., :6] += 5 * torch.eye(6)[torch.arange(N) // 2]  # type: ignore[index]
-    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table(structure.of_pes(stack, task.bind(stack.members)))
     for name, target in (("mirror_agreement_p", "partner"), ("coordinate_agreement_p", "positions")):
-        assert found[name, target, -1, 0] < 0.01 and 0.05 < found[name, target, -1, 1] <= 1
-        assert (name, target, 0, 0) not in found.index
+        assert rows[name, target, -1, 0] < 0.01 and 0.05 < rows[name, target, -1, 1] <= 1
+        assert (name, target, 0, 0) not in rows.index
 
 
 class Placed(Masked):
@@ -140,37 +136,33 @@ class Placed(Masked):
     def __init__(self, order: np.ndarray) -> None:
         self.positions = np.stack(np.divmod(np.arange(N), 4), axis=1).astype(np.float64)
         apart = np.square(self.positions[:, None] - self.positions).sum(-1)
-        values = np.random.default_rng(5).multivariate_normal(
-            np.zeros(N), np.exp(-apart / 4) + np.eye(N) / 10, size=400
-        )
+        covariance = np.exp(-apart / 4) + np.eye(N) / 10
+        values = np.random.default_rng(5).multivariate_normal(np.zeros(N), covariance, size=400)
         super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
 
 
 @pytest.mark.parametrize("baseline", ["fc", "partial correlation", "mds of fc", "pca of channels"])
 def test_baselines_are_compared_with_positions(baseline: str) -> None:
-    found = {}
+    by_order = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
         table = pd.DataFrame(baselines.of_data(Placed(order), members(0), (baseline,), []))
         table = table[(table["condition"] == "positions")].set_index("metric")["value"]
-        assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= set(
-            table.index
-        )
-        found[kind] = table
-    assert found["known"]["neighbor_agreement"] > 0.7 and found["known"]["neighbor_agreement_p"] < 0.02
-    assert found["scrambled"]["neighbor_agreement_p"] > 0.02
-    assert found["scrambled"]["procrustes_r2"] < 0.5
-    assert found["known"]["procrustes_r2"] > (0.3 if baseline == "pca of channels" else 0.8)
+        assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= {*table.index}
+        by_order[kind] = table
+    assert by_order["known"]["neighbor_agreement"] > 0.7 and by_order["known"]["neighbor_agreement_p"] < 0.02
+    assert by_order["scrambled"]["neighbor_agreement_p"] > 0.02 and by_order["scrambled"]["procrustes_r2"] < 0.5
+    assert by_order["known"]["procrustes_r2"] > (0.3 if baseline == "pca of channels" else 0.8)
 
 
 def test_embeddings_of_channels_are_compared_by_their_own_coordinates() -> None:
     task = Placed(np.arange(N))
     rows = pd.DataFrame(baselines.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
-    found = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
+    scores = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
     values = structure.training_values(task, 0)
-    fc = connectivity.correlation(values)
-    own = {"mds of fc": connectivity.mds_embedding(fc, 8), "pca of channels": connectivity.pca_embedding(values, 8)}
-    for name, placed in own.items():
-        assert found[name] == pytest.approx(procrustes_r2(placed[:, :2], task.positions))
+    mds = connectivity.mds_embedding(connectivity.correlation(values), 8)
+    embeddings = {"mds of fc": mds, "pca of channels": connectivity.pca_embedding(values, 8)}
+    for name, placed in embeddings.items():
+        assert scores[name] == pytest.approx(procrustes_r2(placed[:, :2], task.positions))
 
 
 def test_pes_are_compared_with_positions() -> None:
@@ -179,21 +171,21 @@ def test_pes_are_compared_with_positions() -> None:
     bumps = np.exp(-np.square(task.positions[:, None] - task.positions).sum(-1) / 4)[:, ::2]
     with torch.no_grad():
         stack.encoding.vectors()[0, ..., :6] += 9 * torch.from_numpy(bumps).float()  # type: ignore[index]
-    found = table(structure.of_pes(stack, task.bind(stack.members)))
-    one, other = (found.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
+    rows = table(structure.of_pes(stack, task.bind(stack.members)))
+    one, other = (rows.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
     assert one["neighbor_agreement"] > 0.7 and one["neighbor_agreement_p"] < 0.01 and one["procrustes_r2"] > 0.8
     assert other["neighbor_agreement_p"] > 0.02 and other["procrustes_r2"] < 0.6
-    assert ("neighbor_agreement", "positions", 0, 0) in found.index
-    assert ("neighbor_agreement_p", "positions", 0, 0) not in found.index
-    assert ("procrustes_r2", "positions", 0, 0) not in found.index
+    assert ("neighbor_agreement", "positions", 0, 0) in rows.index
+    assert ("neighbor_agreement_p", "positions", 0, 0) not in rows.index
+    assert ("procrustes_r2", "positions", 0, 0) not in rows.index
 
 
 def test_brains_have_no_agreement_of_neighbours_in_space() -> None:
     """Their nearest region is the mirror, which lies far away."""
     task = Mirrored(np.arange(N))
-    found = structure.measured(np.eye(N)[None], task)
-    assert ("coordinate_agreement", "positions") in found
-    assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(found)
+    measures = structure.measured(np.eye(N)[None], task)
+    assert ("coordinate_agreement", "positions") in measures
+    assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(measures)
 
 
 def test_a_matrix_that_is_not_of_cosines_has_no_map() -> None:
@@ -240,42 +232,42 @@ def test_members_of_different_settings_are_not_compared() -> None:
     assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
 
 
+def stability(settings: list[tuple[str, int]], starts: list[torch.Tensor], ends: list[torch.Tensor]) -> pd.Series:
+    """The stability of members on these data with these seeds in two worlds, by target, step and member."""
+    frame = pd.DataFrame(settings, columns=["data", "seed"])
+    frame = frame.assign(member=range(len(settings)), state="done", diverged_at=-1, sigma=0.1)
+    arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", starts), ("end", ends)) for i, pe in enumerate(pes)}
+    rows = pd.DataFrame(structure.across(frame, arrays, 2, 9))
+    return rows[rows["analysis"] == "stability"].set_index(["target", "step", "member"])["value"]
+
+
 def test_data_sets_are_compared_within_a_world_and_between_different_seeds() -> None:
     """Seeds 0 and 2 are in the first of two worlds, 1 and 3 in the second. Members of a seed share their start."""
-    kinds = [(data, seed) for data in ("first", "second") for seed in range(4)]
-    frame = pd.DataFrame({"member": range(8), "data": [d for d, _ in kinds], "seed": [s for _, s in kinds]})
-    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
-    rng = np.random.default_rng(1)
-    own = {seed: rng.normal(size=(1, N, 8)) for seed in range(4)}
-    shared = {world: rng.normal(size=(1, N, 8)) for world in (0, 1)}
-    arrays = {}
-    for number, (_, seed) in enumerate(kinds):
-        arrays[f"pe_start/{number}"] = torch.from_numpy(own[seed])
-        arrays[f"pe_end/{number}"] = torch.from_numpy(shared[seed % 2])
-    found = pd.DataFrame(structure.across(frame, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
+    settings = [(data, seed) for data in ("first", "second") for seed in range(4)]
+    pes = torch.from_numpy(np.random.default_rng(1).normal(size=(6, 1, N, 8)))
+    starts, ends = [pes[seed] for _, seed in settings], [pes[4 + seed % 2] for _, seed in settings]
+    values = stability(settings, starts, ends)
     for target in ("other seeds", "other data"):
-        values = found["value"]["stability", target]
-        assert values[9].to_list() == pytest.approx([1.0] * 8)  # the same world alone
-        assert values[0].abs().max() < 0.5  # at the start the same seed would be the same PE
-    apart = frame.assign(data=[f"{d} {s}" for d, s in kinds])  # no other seed on one's own data
-    found = pd.DataFrame(structure.across(apart, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
-    assert found["value"]["stability", "other seeds", 9].isna().all()
+        assert values[target, 9].to_list() == pytest.approx([1.0] * 8)  # the same world alone
+        assert values[target, 0].abs().max() < 0.5  # at the start the same seed would be the same PE
+    alone = [(f"{data} {seed}", seed) for data, seed in settings]  # no other seed on the same data
+    assert stability(alone, starts, ends)["other seeds", 9].isna().all()
 
 
 def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[np.ndarray] = []
+    fitted: list[np.ndarray] = []
 
     class Watching(Linear):
         def fit(self, values: np.ndarray, seed: int = 0, share: float = 0.5) -> Linear:
-            seen.append(np.asarray(values))
+            fitted.append(np.asarray(values))
             return super().fit(values, seed=seed, share=share)
 
     monkeypatch.setitem(baselines.PREDICTORS, "linear", Watching)
     parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
     task = Masked({"train": recordings(parts, 3), "test": recordings(parts[:1], 3)}, 3)
     list(baselines.of_data(task, members(0), ("linear",), []))
-    assert seen[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
-    np.testing.assert_allclose(seen[0][28], parts[1][0, :3].T, atol=1e-6)
+    assert fitted[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
+    np.testing.assert_allclose(fitted[0][28], parts[1][0, :3].T, atol=1e-6)
 
 
 def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +279,7 @@ def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch:
 
 
 def test_data_sets_are_never_compared_between_worlds() -> None:
-    """Seeds on one's own data are, if the world has no other seed."""
-    frame = pd.DataFrame({"member": range(4), "data": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]})
-    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
-    pe = torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))
-    arrays = {f"pe_{when}/{i}": pe for when in ("start", "end") for i in range(4)}
-    found = pd.DataFrame(structure.across(frame, arrays, 2, 9))
-    assert found[found["target"] == "other data"]["value"].isna().all()
-    assert found[(found["target"] == "other seeds") & (found["step"] == 9)]["value"].to_list() == pytest.approx([1] * 4)
+    """Seeds on the same data are, if the world has no other seed."""
+    pes = [torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))] * 4
+    values = stability([("a", 0), ("a", 1), ("b", 0), ("b", 1)], pes, pes)
+    assert values["other data"].isna().all() and values["other seeds", 9].to_list() == pytest.approx([1] * 4)

@@ -1,7 +1,5 @@
 """The packaged evidence is what the committed runs give, and is read as it is meant."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -23,16 +21,11 @@ script = load(ROOT / "docs" / "pages" / "evidence.py")
 def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: float = 0.0) -> Curve:
     """Return a curve with these means, and intervals of this half width."""
     best = max(sign * value for value in means.values())
-    points = [
-        Point(
-            sigma,
-            Interval(mean, mean - half, mean + half),
-            Interval(best - sign * mean, best - sign * mean - half, best - sign * mean + half),
-            5,
-            0,
-        )
-        for sigma, mean in means.items()
-    ]
+
+    def around(value: float) -> Interval:
+        return Interval(value, value - half, value + half)
+
+    points = [Point(sigma, around(mean), around(best - sign * mean), 5, 0) for sigma, mean in means.items()]
     return Curve("accuracy", sign, nothing, tuple(points))
 
 
@@ -47,8 +40,8 @@ def test_numbers_are_those_of_the_tables() -> None:
     last = last[(last["split"] == "ood") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
     rows = last.merge(run.members, on="member").query("encoding == 'learned'")
     one, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
-    setting = next(each for each in evidence.settings() if each.name == "lst-sigma")
-    (point,) = (each for each in setting.outcome.points if each.sigma == 0.2)
+    setting = next(item for item in evidence.settings() if item.name == "lst-sigma")
+    (point,) = (item for item in setting.outcome.points if item.sigma == 0.2)
     assert point.found == pytest.approx(interval(one), abs=1e-5)
     assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - one), abs=1e-5)
     assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
@@ -57,16 +50,16 @@ def test_numbers_are_those_of_the_tables() -> None:
 def test_no_sweep_is_in_two_settings() -> None:
     """Members that are in two runs are one setting, or a setting that is left out would still have a say."""
     settings = evidence.settings()
-    assert len({each.name for each in settings}) == len(settings) == len({each.outcome for each in settings})
-    assert all(len(each.outcome.points) >= 3 for each in settings)
+    assert len({item.name for item in settings}) == len(settings) == len({item.outcome for item in settings})
+    assert all(len(item.outcome.points) >= 3 for item in settings)
 
 
 def test_members_that_diverged_have_learned_nothing() -> None:
     rows = pd.DataFrame({"member": range(4), "seed": [0, 1] * 2, "sigma": [0.1, 0.1, 1.0, 1.0], "state": "done"})
     rows.loc[3, "state"] = "diverged"
     values = pd.Series([0.4, 0.6, 0.2, 0.1], index=range(4))  # what it had when it was stopped counts for nothing
-    made = script.curve("test error", -1, 1.0, rows, values, {})
-    small, large = made["points"]
+    record = script.curve("test error", -1, 1.0, rows, values, {})
+    small, large = record["points"]
     assert (small["found"][0], large["found"][0], large["diverged"], large["n"]) == (0.5, 0.6, 1, 2)
     assert large["behind"][0] == 0.1  # -0.2 and 0.4
 
@@ -78,17 +71,17 @@ def test_seeds_of_one_world_are_averaged_first() -> None:
 
 
 def test_values_between_sigmas_are_interpolated_over_their_logarithm() -> None:
-    found = curve({0.01: 0.2, 1.0: 0.6, 4.0: 1.0})
-    assert found.at(0.1) == pytest.approx(0.4) and found.at(2.0) == pytest.approx(0.8)
-    assert found.lacks(0.1) == pytest.approx((0.6, 0.6, 0.6))
-    assert found.at(0.009) is None and found.lacks(4.1) is None and found.good(5.0) is None
-    assert found.at(0.01) == 0.2 and found.at(4.0) == 1.0
+    line = curve({0.01: 0.2, 1.0: 0.6, 4.0: 1.0})
+    assert line.at(0.1) == pytest.approx(0.4) and line.at(2.0) == pytest.approx(0.8)
+    assert line.lacks(0.1) == pytest.approx((0.6, 0.6, 0.6))
+    assert line.at(0.009) is None and line.lacks(4.1) is None and line.good(5.0) is None
+    assert line.at(0.01) == 0.2 and line.at(4.0) == 1.0
 
 
 def test_lower_error_is_better() -> None:
-    found = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, nothing=1.0)
-    assert found.best.sigma == 0.1 and found.gain == pytest.approx(0.6)
-    lacks = found.lacks(1.0)
+    errors = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, nothing=1.0)
+    assert errors.best.sigma == 0.1 and errors.gain == pytest.approx(0.6)
+    lacks = errors.lacks(1.0)
     assert lacks is not None and lacks.mean == pytest.approx(0.5)
 
 
@@ -110,8 +103,8 @@ def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
     record = json.loads(evidence.FILE.read_text().splitlines()[1].rstrip(","))
     for point in record["outcome"]["points"]:
         point["found"][1:] = [None, None]
-    found = evidence.parsed(record).outcome
-    assert math.isnan(found.best.found.low) and not found.learned
+    outcome = evidence.parsed(record).outcome
+    assert math.isnan(outcome.best.found.low) and not outcome.learned
 
 
 def test_settings_are_named_by_the_fields_that_distinguish_them() -> None:

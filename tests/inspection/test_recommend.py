@@ -1,7 +1,5 @@
 """`placecode recommend`: which sigma, from which evidence, and what it does not say."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -35,47 +33,48 @@ def setting(good: float, task: str = "a", learned: bool = True, **given: Any) ->
     return Setting(**{**usual, "task": task, "outcome": curve, "structure": curve, **given})
 
 
-def test_near_settings_weigh_more() -> None:
-    settings = [setting(0.05, "a", tokens=16), setting(1.0, "b", tokens=64)]
-    assert recommend.recommend(ASKED, settings).sigma == 0.05
-    far = dataclasses.replace(ASKED, tokens=128)
-    assert recommend.recommend(far, settings).sigma == 1.0
-    first, second = recommend.weighed(ASKED, settings)
-    assert (first.apart, second.apart) == (0, 2) and first.weight / second.weight == pytest.approx(4)
+@pytest.mark.parametrize(
+    ("first", "second", "changes", "sigma"),
+    [
+        ({"tokens": 16}, {"tokens": 64}, {}, 0.05),
+        ({"tokens": 16}, {"tokens": 64}, {"tokens": 128}, 1.0),
+        # layers and rate count only where they are given
+        ({"learning_rate": 1e-2}, {"layers": 2}, {"layers": 2}, 1.0),
+        ({"learning_rate": 1e-2}, {"layers": 2}, {"learning_rate": 1e-2}, 0.05),
+        # kinds of optimizers are kept apart
+        ({}, {"tokens": 1024, "optimizer": "sgd"}, {}, 0.05),
+        ({}, {"tokens": 1024, "optimizer": "sgd"}, {"optimizer": "adamw"}, 0.05),
+        ({}, {"tokens": 1024, "optimizer": "sgd"}, {"optimizer": "sgd"}, 1.0),
+        # a kind that learned nothing is replaced
+        ({}, {"optimizer": "sgd", "learned": False}, {"optimizer": "sgd"}, 0.05),
+    ],
+)
+def test_the_nearest_setting_decides(
+    first: dict[str, Any], second: dict[str, Any], changes: dict[str, Any], sigma: float
+) -> None:
+    """The first has its best sigma at 0.05, the second at 1."""
+    settings = [setting(0.05, "a", **first), setting(1.0, "b", **second)]
+    answer = recommend.recommend(dataclasses.replace(ASKED, **changes), settings)
+    assert answer.sigma == sigma and answer.own_kind == ("learned" not in second)
+
+
+def test_weights_fall_with_the_distance_in_what_is_given() -> None:
+    settings = [setting(0.05, "a", tokens=16, layers=4), setting(1.0, "b", tokens=64, layers=2)]
+    near, far = recommend.weighed(ASKED, settings)
+    assert (near.apart, far.apart) == (0, 2) and near.weight / far.weight == pytest.approx(4)
 
 
 def test_many_settings_of_a_task_are_not_many_tasks() -> None:
     settings = [setting(0.05, "a"), *(setting(1.0, "b", tokens=17 + i) for i in range(8))]
-    seen = recommend.weighed(ASKED, settings)
-    assert sum(each.weight for each in seen) == pytest.approx(1)
-    assert next(each.weight for each in seen if each.setting.task == "a") > 0.5
+    weighed = recommend.weighed(ASKED, settings)
+    assert sum(item.weight for item in weighed) == pytest.approx(1)
+    assert next(item.weight for item in weighed if item.setting.task == "a") > 0.5
     assert recommend.recommend(ASKED, settings).sigma == 0.05
-
-
-def test_layers_and_rate_count_only_where_they_are_given() -> None:
-    settings = [setting(0.05, "a", layers=4, learning_rate=1e-2), setting(1.0, "b", layers=2, learning_rate=1e-3)]
-    assert recommend.recommend(dataclasses.replace(ASKED, layers=2), settings).sigma == 1.0
-    assert recommend.recommend(dataclasses.replace(ASKED, learning_rate=1e-2), settings).sigma == 0.05
-    assert {each.apart for each in recommend.weighed(ASKED, settings)} == {0.0}
-
-
-def test_kinds_of_optimizers_are_kept_apart() -> None:
-    settings = [setting(0.05, "a"), setting(1.0, "b", tokens=1024, optimizer="sgd")]
-    assert recommend.recommend(ASKED, settings).sigma == 0.05
-    assert recommend.recommend(dataclasses.replace(ASKED, optimizer="adamw"), settings).sigma == 0.05
-    assert recommend.recommend(dataclasses.replace(ASKED, optimizer="sgd"), settings).sigma == 1.0
-
-
-def test_a_family_of_optimizers_that_learned_nothing_is_replaced() -> None:
-    asked = dataclasses.replace(ASKED, optimizer="sgd")
-    answer = recommend.recommend(asked, [setting(0.05, "a"), setting(1.0, "b", learned=False, optimizer="sgd")])
-    assert answer.sigma == 0.05 and not answer.own_kind
-    assert recommend.recommend(asked, [setting(0.05, "a"), setting(1.0, "b", optimizer="sgd")]).own_kind
 
 
 def test_extrapolations_are_reported() -> None:
-    asked = Asked(4096, 96, "adam", learning_rate=1e-6)
-    answer = recommend.recommend(asked, [setting(0.2), setting(0.2, "b", tokens=100)])
+    question = Asked(4096, 96, "adam", learning_rate=1e-6)
+    answer = recommend.recommend(question, [setting(0.2), setting(0.2, "b", tokens=100)])
     assert answer.extrapolations() == {"tokens": (16, 100), "learning_rate": (1e-3, 1e-3)}
     assert sum(line.startswith("An extrapolation") for line in recommend.sentences(answer)) == 2
     assert not recommend.recommend(ASKED, [setting(0.2)]).extrapolations()
@@ -121,9 +120,6 @@ def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> N
                 assert sum(each.weight for each in answer.seen) == pytest.approx(1)
 
 
-# The command line
-
-
 def test_the_command_prints_sentences_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recommend", "--tokens", "4096", "--width", "768", "--optimizer", "adamw"]) == 0
     answer = recommend.recommend(Asked(4096, 768, "adamw"))
@@ -151,9 +147,6 @@ def test_bad_input_is_one_sentence_and_exit_2(option: str, value: str, capsys: p
     assert cli.main(["recommend", *(word for name, text in options.items() for word in (f"--{name}", text))]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"{option.replace('-', '_')} must be" in error
-
-
-# Libraries
 
 
 def test_scales_of_libraries_are_those_of_their_distributions() -> None:

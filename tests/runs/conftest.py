@@ -1,7 +1,5 @@
 """A finished run that all tests of run folders share, and copies of it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

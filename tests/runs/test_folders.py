@@ -1,7 +1,5 @@
 """Run folders that are created, resumed, cleared and locked: nothing is lost or mixed."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -14,19 +12,9 @@ from placecode.errors import BadInput
 from placecode.runs.read import Run
 from placecode.runs.write import Folder
 
-CONFIG = {
-    "format": 1,
-    "study": "s",
-    "scale": "quick",
-    "fields": {"epochs": 1, "sigmas": [0.1]},
-    "precision": "high",
-    "device": "cpu",
-    "stack": 2,
-    "members": "0:1",
-    "total": 1,
-    "shape": {"tokens": 2},
-    "task": {"sha256": "a"},
-}
+CONFIG: dict[str, Any] = {"format": 1, "study": "s", "scale": "quick", "fields": {"epochs": 1, "sigmas": [0.1]}}
+CONFIG |= {"precision": "high", "device": "cpu", "stack": 2, "members": "0:1", "total": 1, "shape": {"tokens": 2}}
+CONFIG |= {"task": {"sha256": "a"}}
 MODES: list[dict[str, bool]] = [{}, {"resume": True}, {"force": True}]
 
 
@@ -59,9 +47,8 @@ def test_new_empty_and_nested_folders_are_created(tmp_path: Path) -> None:
 
 
 def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) -> None:
-    assert "it holds an unfinished run of s (--resume continues it, --force starts again)" in rejected(
-        unfinished, CONFIG
-    )
+    message = "it holds an unfinished run of s (--resume continues it, --force starts again)"
+    assert message in rejected(unfinished, CONFIG)
     assert "it holds s, and this is t" in rejected(unfinished, {**CONFIG, "study": "t"}, resume=True)
     with Folder.open(unfinished, CONFIG, resume=True) as folder:
         assert (folder.checkpoints / "stack-000.json").exists()
@@ -106,8 +93,7 @@ def test_leftovers_of_a_process_that_was_killed_while_it_started(tmp_path: Path,
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
     with Folder.open(tmp_path, CONFIG, resume=True):
-        assert not list(tmp_path.glob(".*.part"))
-        assert (tmp_path / "config.json").is_file()
+        assert not list(tmp_path.glob(".*.part")) and (tmp_path / "config.json").is_file()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The source hash in the record of a run, and the commit with this source."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -27,10 +25,8 @@ def environment(run: str) -> dict[str, Any]:
 
 def in_git(folder: Path, *words: str) -> str:
     who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    answer = subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, text=True, check=True, env={**os.environ, **who}
-    )
-    return answer.stdout.strip()
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": {**os.environ, **who}}
+    return str(subprocess.run(["git", *words], cwd=folder, **options).stdout).strip()
 
 
 @pytest.fixture
@@ -61,9 +57,10 @@ def test_the_hash_is_that_of_git(checkout: Path) -> None:
 
 
 def test_every_commit_is_found_by_its_source(checkout: Path) -> None:
-    found = commits_by_source(checkout)
+    by_source = commits_by_source(checkout)
     for commit in ("HEAD", "HEAD~1"):
-        assert found[in_git(checkout, "rev-parse", f"{commit}:src/placecode")] == in_git(checkout, "rev-parse", commit)
+        source = in_git(checkout, "rev-parse", f"{commit}:src/placecode")
+        assert by_source[source] == in_git(checkout, "rev-parse", commit)
     (checkout / "README").write_text("a commit that leaves the package as it is")
     in_git(checkout, "add", "-A")
     in_git(checkout, "commit", "-q", "-m", "third")
@@ -78,13 +75,12 @@ def test_no_commits_outside_a_checkout(tmp_path: Path) -> None:
 
 
 def test_the_commits_of_a_record(checkout: Path) -> None:
-    known = in_git(checkout, "rev-parse", "HEAD~1:src/placecode")
+    source = in_git(checkout, "rev-parse", "HEAD~1:src/placecode")
     commit = in_git(checkout, "rev-parse", "HEAD~1")[:8]
-    assert record_of({}, checkout) == "older"
-    assert record_of({"source": known}, checkout) == commit
+    assert record_of({}, checkout) == "older" and record_of({"source": source}, checkout) == commit
     assert record_of({"source": "0" * 40}, checkout) == "not in this history"
-    merged = {"source": known, "pieces": {"0": {"source": known}, "1": {"pieces": {"0": {"source": "0" * 40}}}}}
-    assert recorded_sources(merged) == [known, "0" * 40]
+    merged = {"source": source, "pieces": {"0": {"source": source}, "1": {"pieces": {"0": {"source": "0" * 40}}}}}
+    assert recorded_sources(merged) == [source, "0" * 40]
     assert record_of(merged, checkout) == f"{commit}, not in this history"
     assert record_of({**merged, "pieces": {**merged["pieces"], "2": {}}}, checkout) == "older"  # type: ignore[dict-item]
 
@@ -106,8 +102,7 @@ def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
     """Or it is older than the source hashes, and on the list."""
     full_history()
     record = record_of(environment(run), ROOT)
-    assert "not in this history" not in record
-    assert (record == "older") == (run in LIST.read_text().split())
+    assert "not in this history" not in record and (record == "older") == (run in LIST.read_text().split())
 
 
 def test_the_list_of_older_runs_only_shrinks() -> None:

@@ -1,10 +1,7 @@
 """The files of a finished run: complete, consistent with each other, and readable."""
 
-from __future__ import annotations
-
 import json
 import os
-import re
 import shutil
 import statistics
 from pathlib import Path
@@ -29,8 +26,7 @@ from placecode.tasks.base import Task
 
 def test_the_folder_has_all_files_and_no_others(run: Run) -> None:
     names = {"config.json", "environment.json", "log.txt", *RESULTS}
-    assert {path.name for path in run.path.iterdir()} == names
-    assert names <= set(runs.FILES)
+    assert {path.name for path in run.path.iterdir()} == names and names <= set(runs.FILES)
 
 
 def test_config_has_every_field_and_the_shape_of_the_task(run: Run, study: Study, task: Task) -> None:
@@ -39,8 +35,7 @@ def test_config_has_every_field_and_the_shape_of_the_task(run: Run, study: Study
     assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
-    assert config["fields"].keys() == study.fields().keys()
-    assert config["shape"]["positions"] == task.positions.tolist()
+    assert config["fields"].keys() == study.fields().keys() and config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
 
 
@@ -54,10 +49,8 @@ def test_environment_has_versions_device_threads_precision_and_stacks(run: Run) 
 
 
 def test_members_table_has_every_member_and_its_state(run: Run, study: Study) -> None:
-    assert run.members["member"].tolist() == [0, 1, 2, 3]
-    assert run.members["state"].tolist() == ["done"] * 4
-    assert run.members["diverged_at"].tolist() == [-1] * 4
-    assert [run.member(i) for i in range(4)] == study.members()
+    assert run.members["member"].tolist() == [0, 1, 2, 3] and run.members["state"].tolist() == ["done"] * 4
+    assert run.members["diverged_at"].tolist() == [-1] * 4 and [run.member(i) for i in range(4)] == study.members()
     assert run.members["pe_weight_decay"].dtype == np.float64  # pieces of a study have the same columns
     for number in (-1, 4):
         with pytest.raises(BadInput, match=f"0 to 3; got {number}"):
@@ -67,14 +60,12 @@ def test_members_table_has_every_member_and_its_state(run: Run, study: Study) ->
 def test_metrics_table_has_every_split_condition_and_evaluation(run: Run, study: Study, task: Task) -> None:
     table = run.metrics
     keys = ["member", "step", "split", "condition", "metric"]
-    assert list(table.columns) == [*keys, "value"]
-    assert set(table["step"]) == {0, *study.evaluate_at(task), 8}
+    assert list(table.columns) == [*keys, "value"] and set(table["step"]) == {0, *study.evaluate_at(task), 8}
     assert set(table["split"]) == {"train", "test", "ood"}
     assert set(table["condition"]) == {"all", "Binary", "Ternary", "Quaternary"}
     assert set(table["metric"]) == {"accuracy", "loss"}
     assert len(table) == len(set(table["step"])) * 4 * 3 * 4 * 2 and not table.duplicated(keys).any()
-    assert table["value"].notna().all()
-    assert table.sort_values(["member", "step"], kind="stable").equals(table)
+    assert table["value"].notna().all() and table.sort_values(["member", "step"], kind="stable").equals(table)
 
 
 def test_analysis_table_has_every_block_before_and_after_training(run: Run) -> None:
@@ -102,8 +93,7 @@ def test_summary_has_means_and_deviations_of_the_metrics(run: Run) -> None:
     for row in rows:
         names = ("sigma", "split", "condition", "metric")
         values = final.loc[np.logical_and.reduce([final[name] == row[name] for name in names]), "value"].tolist()
-        assert row["n"] == len(values) == 2
-        assert row["mean"] == pytest.approx(statistics.mean(values), abs=1e-12)
+        assert row["n"] == len(values) == 2 and row["mean"] == pytest.approx(statistics.mean(values), abs=1e-12)
         assert row["std"] == pytest.approx(statistics.stdev(values), abs=1e-12)  # ddof=1
         assert row["diverged"] == 0 and row["encoding"] == "learned"
 
@@ -125,8 +115,7 @@ def test_summary_has_the_final_analyses_of_all_blocks(run: Run) -> None:
 def test_arrays_are_those_of_the_models(run: Run, study: Study, task: Task) -> None:
     model = run.load(2)
     fresh = placecode.training.trainer.stack_for([study.members()[2]], task)
-    assert run.array("pe_start/2").shape == (1, 16, 8)
-    assert abs(run.array("pe_start/2").std() - 2.0) < 0.3
+    assert run.array("pe_start/2").shape == (1, 16, 8) and abs(run.array("pe_start/2").std() - 2.0) < 0.3
     inputs = task.splits["ood"].inputs
     for moment, stack in (("start", fresh), ("end", model)):
         assert np.array_equal(run.array(f"pe_{moment}/2"), stack.encoding.vectors()[0].detach().numpy())
@@ -144,14 +133,6 @@ def test_arrays_are_those_of_the_models(run: Run, study: Study, task: Task) -> N
         run.array("pe_end/9")
 
 
-def test_log_has_start_evaluations_and_end(run: Run) -> None:
-    lines = (run.path / "log.txt").read_text().splitlines()
-    assert "started: lst-sigma, 4 members" in lines[0]
-    assert "stack 2/2, step 8/8: loss" in lines[-2]
-    assert lines[-1].endswith("finished")
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
-
-
 def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task) -> None:
     inputs, targets = task.splits["ood"].inputs, task.splits["ood"].targets
     final = run.metrics.query("split == 'ood' and condition == 'all' and step == 8").set_index(["metric", "member"])
@@ -162,9 +143,6 @@ def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task
         loss = torch.nn.functional.cross_entropy(outputs[number], targets).item()
         assert loss == pytest.approx(final.loc[("loss", number), "value"], abs=1e-6)
     assert all((outputs[0] - other).abs().max() > 1e-3 for other in outputs[1:])  # members do differ
-
-
-# Summaries of made-up runs
 
 
 NO_ANALYSIS = pd.DataFrame([], columns=["member", "step", "block", "analysis", "target", "value"])
@@ -185,8 +163,7 @@ def test_members_that_diverged_are_counted_and_excluded() -> None:
     values = [0.5, float("nan"), 0.9, 0.1, float("nan"), 0.3]
     small, large = summary_of(members, values, [End(at) for at in (-1, 7, -1, 2, 2, 3)])
     assert (small["sigma"], small["n"], small["diverged"]) == (0.1, 2, 1)
-    assert small["mean"] == pytest.approx(0.7)
-    assert small["std"] == pytest.approx(statistics.stdev([0.5, 0.9]))
+    assert small["mean"] == pytest.approx(0.7) and small["std"] == pytest.approx(statistics.stdev([0.5, 0.9]))
     assert (large["sigma"], large["n"], large["diverged"], large["mean"], large["std"]) == (2.0, 0, 3, None, None)
 
 
@@ -242,9 +219,6 @@ def test_members_are_read_from_their_table(tmp_path: Path) -> None:
     member_table([3, 8, 9], members).to_parquet(tmp_path / "members.parquet")
     table = pd.read_parquet(tmp_path / "members.parquet")
     assert [runs.spec_of(row) for _, row in table.iterrows()] == members
-
-
-# Reading
 
 
 def test_settings_that_an_older_run_does_not_have_get_their_defaults(copy: Path, run: Run, study: Study) -> None:
@@ -323,8 +297,7 @@ def test_runs_are_found_in_subfolders_newest_first(run: Run, tmp_path: Path) -> 
     ("numbers", "text"), [([0, 1, 2, 5], "0:3,5:6"), ([3], "3:4"), ([5, 4, 0], "0:1,4:6"), (list(range(9)), "0:9")]
 )
 def test_ranges_of_member_numbers(numbers: list[int], text: str) -> None:
-    assert ranges(numbers) == text
-    assert numbers_in(text, 9) == sorted(numbers)
+    assert ranges(numbers) == text and numbers_in(text, 9) == sorted(numbers)
 
 
 @pytest.mark.parametrize(

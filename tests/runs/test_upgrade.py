@@ -1,7 +1,5 @@
 """Run folders of older formats are read, and become folders of the present format with the same numbers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,17 +1,14 @@
-"""Encodings by name: order, marks and lines are those of the table."""
-
-from __future__ import annotations
+"""Encodings by name and curves during training: order, marks, lines and bands are those of the table."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.figure_reading import SPLITS, assert_means, made_up, of, points, rows_of, words
-from matplotlib.colors import to_hex
+from helpers.figure_reading import SPLITS, assert_curve, assert_means, made_up, of, points, rows_of
 
 from placecode.reports import figures
-from placecode.reports.figures.encodings import DROPOUT_STYLES, NO_DROPOUT
+from placecode.reports.figures.curves import MIN_LOSS
 
-ORDER = ("good", "fair", "poor")
+ORDER, SIGMAS = ("good", "fair", "poor"), (0.01, 0.2, 1.0)
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -42,39 +39,79 @@ def test_published_values_are_crosses_in_the_ood_panel_alone() -> None:
     published = {"good": (0.95, 0.0), "poor": (0.9, 0.1), "unknown": (0.1, 0.0)}
     figure = figures.worth_of_dropout(table(), "demo", published)
     ood, test = ([line for line in axes.lines if line.get_marker() in ("x", "+")] for axes in figure.axes)
-    assert test == []
-    found = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ood}
-    assert found == {"published, no dropout": (0.95, 0), "published, dropout 0.1": (0.9, 2)}
-    colors = [to_hex(style["color"]) for style in (NO_DROPOUT, DROPOUT_STYLES[0])]
-    assert [to_hex(line.get_color()) for line in ood] == colors
+    places = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ood}
+    assert places == {"published, no dropout": (0.95, 0), "published, dropout 0.1": (0.9, 2)} and test == []
     assert [line.get_marker() for line in ood] == ["x", "+"]  # for those who see no colours
-    assert "crosses: published" in words(figure)
-    assert "published" not in words(figures.worth_of_dropout(table(), "demo"))
 
 
 def test_a_name_that_was_run_with_dropout_alone_comes_last() -> None:
     rows = table()
     rows = rows[(rows["name"] != "good") | (rows["dropout"] > 0)]
     figure = figures.worth_of_dropout(rows, "demo", {}, 0.125)
-    figure.draw_without_rendering()
     assert rows_of(figure.axes[0]) == ["fair", "poor", "good"]
     (chance,) = [line for line in figure.axes[0].lines if line.get_label() == "chance"]
     assert set(chance.get_xdata()) == {0.125}
 
 
 def test_several_rates_have_marks_of_their_own() -> None:
-    found = points(figures.worth_of_dropout(table((0.0, 0.1, 0.3)), "demo").axes[0])
-    assert [mark.hollow for mark in found.values()] == [True, False, False]
-    assert len({mark.marker for mark in found.values()}) == 3
+    marks = points(figures.worth_of_dropout(table((0.0, 0.1, 0.3)), "demo").axes[0]).values()
+    assert [mark.hollow for mark in marks] == [True, False, False] and len({mark.marker for mark in marks}) == 3
 
 
 def test_splits_stand_one_below_another_in_the_row_of_their_name() -> None:
     rows = table((0.0,))
     (axes,) = figures.accuracy_by_name(rows, "demo").axes
-    assert rows_of(axes) == list(ORDER)
-    found = points(axes)
-    assert list(found) == list(SPLITS)
-    for split, marks in found.items():
-        assert (marks.marker, marks.color) == (figures.SPLITS[split]["marker"], to_hex(figures.SPLITS[split]["color"]))
+    by_split = points(axes)
+    assert rows_of(axes) == list(ORDER) and list(by_split) == list(SPLITS)
+    for split, marks in by_split.items():
+        assert marks.marker == figures.SPLITS[split]["marker"]
         assert_means(marks, [of(rows, name=ORDER[round(y)], split=split) for y in marks.y])
-    assert all(found["train"].y < found["test"].y) and all(found["test"].y < found["ood"].y)
+    assert all(by_split["train"].y < by_split["test"].y) and all(by_split["test"].y < by_split["ood"].y)
+
+
+def epochs(values: dict[str, list[list[float]]]) -> pd.DataFrame:
+    rows = [
+        (line, 25 * i, seed, value)
+        for line, seeds in values.items()
+        for seed, curve in enumerate(seeds)
+        for i, value in enumerate(curve)
+    ]
+    return pd.DataFrame(rows, columns=["line", "epoch", "seed", "value"])
+
+
+def test_slingshots_draw_means_and_a_loss_of_zero_at_the_foot() -> None:
+    loss = epochs({"one": [[1.0, 0.0, 0.1], [1.0, 0.0, 0.3]], "two": [[1.0, 0.0, 0.0]]})
+    right = epochs({"one": [[0.2, 0.8, 0.9], [0.4, 0.8, 0.9]], "two": [[0.3, 0.8, 0.8]]})
+    figure = figures.slingshots({"training loss": loss, "OOD accuracy": right}, "a run")
+    first, second = (next(line for line in axes.lines if line.get_label() == "one") for axes in figure.axes)
+    assert first.get_xdata() == pytest.approx([0, 25, 50]) and first.get_ydata() == pytest.approx([1.0, MIN_LOSS, 0.2])
+    assert second.get_ydata() == pytest.approx([0.3, 0.8, 0.9])
+
+
+def test_curves_by_name_have_a_panel_per_name_and_steps_below_the_lowest_panels() -> None:
+    names = list("fbcdea")
+    rows = made_up({"name": names, "dropout": (0.0, 0.1), "step": (0, 50, 100)}, seeds=4)
+    figure = figures.curves_by_name(rows, "demo")
+    assert [axes.get_title() for axes in figure.axes if axes.axison] == names  # as they appear
+    assert [axes.get_title() for axes in figure.axes if axes.get_xlabel()] == names[3:]
+    axes = figure.axes[1]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["no dropout"].get_linestyle() != lines["dropout 0.1"].get_linestyle()
+    for band, (label, rate) in zip(axes.collections, (("no dropout", 0.0), ("dropout 0.1", 0.1)), strict=True):
+        values = {step: of(rows, name="b", dropout=rate, step=step) for step in (0, 50, 100)}
+        assert_curve(lines[label], band, values)
+
+
+def test_curves_by_setting_have_a_panel_per_line_and_a_curve_per_sigma() -> None:
+    rows = made_up({"panel": ("adam", "sgd"), "line": ("slow", "fast"), "sigma": SIGMAS, "step": (0, 10, 20)}, 4)
+    figure = figures.curves_by_setting(rows, "demo", {"adam": 0.25, "sgd": 0.2})
+    drawn = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in drawn] == ["adam, slow", "adam, fast", "sgd, slow", "sgd, fast"]
+    for axes in drawn:
+        panel, line = axes.get_title().split(", ")
+        *curves, chance = axes.lines
+        assert chance.get_ydata()[0] == (0.25 if panel == "adam" else 0.2)
+        assert len({str(curve.get_color()) for curve in curves}) == len(SIGMAS)
+        for sigma, curve, band in zip(SIGMAS, curves, axes.collections, strict=True):
+            values = {step: of(rows, panel=panel, line=line, sigma=sigma, step=step) for step in (0, 10, 20)}
+            assert_curve(curve, band, values)

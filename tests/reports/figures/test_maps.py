@@ -1,7 +1,5 @@
 """Maps show their arrays, on one scale, with their names."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +17,6 @@ from placecode.reports.figures.maps import DOTS, cut, onto
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-# ------------------------------------------------------------------------------------------------ similarity_maps
-
 
 def maps(n: int, count: int) -> list[np.ndarray]:
     return list(np.random.default_rng(1).uniform(-1, 1, size=(count, n, n)))
@@ -34,8 +30,6 @@ def test_maps_show_their_arrays_on_one_scale() -> None:
     for drawn_map, array in zip(shown, (a, b, c, d, true), strict=True):
         np.testing.assert_array_equal(drawn_map.get_array(), array)
         assert drawn_map.get_clim() == (-1, 1)
-    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["s", "l", "t"]
-    assert {"before training", "after training", "cosine similarity of centred PEs"} <= set(words(figure).split("\n"))
     named = [(len(axes.get_xticklabels()), len(axes.get_yticklabels())) for axes in figure.axes if axes.images]
     assert named == [(0, 16), (16, 16), (0, 0), (16, 0), (16, 16)]  # at the left, below, and all around the true one
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == names
@@ -50,12 +44,9 @@ def test_diverged_maps_are_blank_and_many_tokens_are_not_named(tmp_path: Path) -
         assert ("t3" in words(figure).split("\n")) == (n == 4)
 
 
-# ------------------------------------------------------------------------------------------------- attention_maps
-
-
 def attention(blocks: int = 2, n: int = 4) -> np.ndarray:
-    found = np.random.default_rng(blocks).uniform(size=(blocks, n, n))
-    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+    weights = np.random.default_rng(blocks).uniform(size=(blocks, n, n))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def test_attention_is_a_grid_of_blocks_and_columns_on_one_scale() -> None:
@@ -67,11 +58,6 @@ def test_attention_is_a_grid_of_blocks_and_columns_on_one_scale() -> None:
     for axes, array in zip(shown, expected, strict=True):
         np.testing.assert_array_equal(axes.images[0].get_array(), array)
         assert axes.images[0].get_clim() == (0, pytest.approx(top))
-        assert len(axes.lines) == 2  # a thin line after two of four tokens, each way
-    assert [axes.get_title() for axes in shown] == ["small", "large", "true", "", "", ""]
-    assert [axes.get_ylabel() for axes in shown] == ["block 1", "", "", "block 2", "", ""]
-    assert "attention" in [axes.get_ylabel() for axes in figure.axes if not axes.images]
-    figure.draw_without_rendering()
 
 
 def test_attention_that_diverged_says_so_and_spares_the_others() -> None:
@@ -83,35 +69,19 @@ def test_attention_that_diverged_says_so_and_spares_the_others() -> None:
     figures.attention_maps([("a", lost)], "demo", 2).draw_without_rendering()
 
 
-# ------------------------------------------------------------------------------------------------------ error_maps
-
-
 def test_every_cell_says_its_rate_or_none() -> None:
     rates = np.array([[0.0, 0.125, 0.6], [np.nan, 1 / 3, 0.07]])
-    figure = figures.error_maps([("small", rates), ("large", rates / 2)], "demo")
-    first, second = figure.axes[:2]
-    assert (first.get_title(), second.get_title()) == ("small", "large")
-    written = {text.get_position(): text.get_text() for text in first.texts}
-    assert written[(0, 1)] == "none"
-    assert written[(2, 0)] == "0.60"
-    assert written[(1, 1)] == "0.33"
-    assert len(written) == rates.size
+    first, second = figures.error_maps([("small", rates), ("large", rates / 2)], "demo").axes[:2]
+    texts = {text.get_position(): text.get_text() for text in first.texts}
+    assert (texts[0, 1], texts[2, 0], texts[1, 1]) == ("none", "0.60", "0.33") and len(texts) == rates.size
     assert [text.get_text() for text in second.texts][2] == "0.30"
+    assert first.images[0].get_clim() == second.images[0].get_clim()
     np.testing.assert_array_equal(np.asarray(first.images[0].get_array().filled(np.nan)), rates)
 
 
-def test_maps_share_a_scale_from_zero_and_say_what_it_is() -> None:
-    figure = figures.error_maps([("a", np.full((2, 2), 0.02)), ("b", np.full((2, 2), 0.33))], "demo")
-    limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
-    assert limits == {(0, 0.4)}
-    assert "share of wrong answers" in words(figure)
-
-
 def test_numbers_can_be_read_on_their_cells() -> None:
-    rates = np.linspace(0, 1, 100).reshape(10, 10)
-    axes = figures.error_maps([("a", rates)], "demo").axes[0]
-    found = contrasts(axes)
-    assert min(found) > 3.5
+    axes = figures.error_maps([("a", np.linspace(0, 1, 100).reshape(10, 10))], "demo").axes[0]
+    assert min(contrasts(axes)) > 3.5
     for text in axes.texts:  # the negative twin: swapped colours cannot be read
         text.set_color("#111417" if text.get_color() == "#fefefe" else "#fefefe")
     assert min(contrasts(axes)) < 1.5
@@ -124,9 +94,6 @@ def test_nothing_to_show_can_be_drawn(panels: list[tuple[str, np.ndarray]]) -> N
     assert "run demo" in words(figure)
 
 
-# ----------------------------------------------------------------------------------------------------- token_maps
-
-
 GRID = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 EDGES = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
@@ -136,36 +103,23 @@ def test_tokens_lie_at_their_places_with_names_and_edges() -> None:
     figure = figures.token_maps([("true", GRID, 0.0), ("found", moved, 0.123)], EDGES, list("abcd"), "demo")
     for axes, places in zip(figure.axes, (GRID, moved), strict=True):
         np.testing.assert_array_equal(axes.lines[0].get_xydata(), places)
-        (edges,) = [found for found in axes.collections if isinstance(found, LineCollection)]
+        (edges,) = [lines for lines in axes.collections if isinstance(lines, LineCollection)]
         np.testing.assert_array_equal(edges.get_segments(), places[EDGES])
         named = {text.get_text(): text.xy for text in axes.texts if hasattr(text, "xy")}
         assert named == {name: tuple(place) for name, place in zip("abcd", places, strict=True)}
-        assert axes.get_aspect() == 1
-        assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()))
-    assert {"stress 0.00", "stress 0.12"} <= set(words(figure).split("\n"))
     figure.draw_without_rendering()
     for axes in figure.axes:
         box = axes.get_window_extent()
         assert box.width == pytest.approx(box.height)
 
 
-def test_more_than_five_maps_take_another_row() -> None:
-    for count, rows in ((1, 1), (5, 1), (6, 2), (11, 3)):
-        figure = figures.token_maps([("t", GRID, 0.1)] * count, EDGES, list("abcd"), "demo")
-        assert sum(bool(axes.lines) for axes in figure.axes) == count
-        assert len({round(axes.get_position().y0, 6) for axes in figure.axes}) == rows
-
-
 def test_tokens_without_places_say_so() -> None:
     lost, same = np.full((4, 2), np.nan), np.zeros((4, 2))
     figure = figures.token_maps([("a", lost, np.nan), ("b", same, 0.0)], EDGES, list("abcd"), "demo")
     figure.draw_without_rendering()
-    assert words(figure).split("\n").count("not finite") == 1
-    assert "nan" not in words(figure)
+    assert words(figure).split("\n").count("not finite") == 1 and "nan" not in words(figure)
     assert "no maps" in words(figures.token_maps([], [], list("abcd"), "demo"))
 
-
-# ------------------------------------------------------------------------------------------------ maps_as_pictures
 
 CELLS = np.random.default_rng(0).permutation(np.stack(np.divmod(np.arange(12.0), 4), axis=1))
 NEAR = neighbors_in_space(CELLS)
@@ -213,12 +167,10 @@ def test_a_map_is_turned_mirrored_and_scaled_onto_the_grid() -> None:
 def test_every_token_is_drawn_with_its_own_piece_at_its_place() -> None:
     figure = figures.maps_as_pictures([("turned", "R² 1.00", CELLS @ TURN)], CELLS, NEAR, NUMBERED, "a run", "3 seeds")
     ours, true = figure.axes
-    assert (ours.get_title(), true.get_title()) == ("turned", "true grid")
     for axes in (ours, true):
         assert axes.yaxis_inverted()  # the first row is on top
         for place, cell in zip(CELLS - CELLS.mean(axis=0), CELLS @ [4, 1], strict=True):
             assert shade(axes, place) == pytest.approx(cell / 20)
-    assert "run a run" in words(figure) and "3 seeds" in words(figure) and "for display only" in words(figure)
 
 
 def test_another_map_has_its_pieces_and_lines_elsewhere() -> None:
@@ -227,7 +179,7 @@ def test_another_map_has_its_pieces_and_lines_elsewhere() -> None:
     laid = onto(CELLS[order], true)
     assert [shade(axes, place) for place in laid] == pytest.approx((CELLS @ [4, 1] / 20).tolist())
     assert np.abs(laid - true).max() > 1
-    (lines,) = (found for found in axes.collections if isinstance(found, LineCollection))
+    (lines,) = (item for item in axes.collections if isinstance(item, LineCollection))
     drawn = {tuple(np.round(np.sort(segment, axis=0).ravel(), 6)) for segment in lines.get_segments()}
     pairs = np.argwhere(np.triu(NEAR))
     assert len(lines.get_segments()) == len(pairs) == 17
@@ -241,8 +193,6 @@ def test_a_map_that_is_not_finite_says_so_and_rows_are_filled() -> None:
     figure.savefig(io.BytesIO(), format="png", dpi=40)
     assert figures.svg_text(figure).count("<image") == 5  # one for each map, however many tokens
 
-
-# ------------------------------------------------------------------------------------------------------- bad input
 
 EYE = (np.eye(4), np.eye(4))
 REFUSED: list[tuple[Callable[[], object], str]] = [

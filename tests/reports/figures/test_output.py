@@ -1,10 +1,8 @@
 """Every figure: whatever the names, as a file, in a page, from any thread, of any table."""
 
-from __future__ import annotations
-
 import re
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -29,23 +27,11 @@ def test_every_figure_names_its_run_whatever_its_name(name: str) -> None:
     drawn = all_figures(name)
     page = "".join(figures.svg_text(figure, f"figure-{i}", name) for i, figure in enumerate(drawn))
     assert all(f"run {name[:28]}" in words(figure) for figure in drawn)
-    found = Ids(page)  # a name that is read as mathematics has failed before
-    assert not {"script", "b", "style", "metadata"} & found.tags
-    assert len(found.ids) == len(set(found.ids)) > 10
-    assert found.used and found.used <= set(found.ids)
+    html = Ids(page)  # a name that is read as mathematics has failed before
+    assert not {"script", "b", "style", "metadata"} & html.tags and len(html.ids) == len(set(html.ids)) > 10
+    assert html.used and html.used <= set(html.ids)
     for figure in drawn if name == LONG else ():
         assert_inside(figure)
-
-
-def test_axes_are_labelled() -> None:
-    drawn = all_figures("demo")
-    for figure in (*drawn[:2], *drawn[5:]):
-        assert any(axes.get_xlabel() for axes in figure.axes)
-        named = {tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()}
-        assert any(axes.get_ylabel() for axes in figure.axes) or "b" in named  # rows with names need no other label
-
-
-# ------------------------------------------------------------------------------------------------ tables of any kind
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -55,8 +41,8 @@ def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
     figure.draw_without_rendering()
     assert "single seed, so no interval" in words(figure)
     for axes in figure.axes:
-        for found in points(axes).values():
-            for bars in (found.x_bars, found.y_bars):
+        for marks in points(axes).values():
+            for bars in (marks.x_bars, marks.y_bars):
                 assert bars is None or np.ptp(bars, axis=1).max(initial=0) == 0
     assert "over 4 seeds" in words(draw(table(4, "a"), "demo"))
 
@@ -83,8 +69,7 @@ def test_tables_without_any_value_can_be_drawn(kind: str) -> None:
     lost, empty = table(3, "a").assign(**dict.fromkeys(values, np.nan)), table(3, "a").iloc[:0]
     for figure in (draw(lost, "demo"), draw(empty, "demo"), draw(empty.astype(object), "demo")):
         figure.draw_without_rendering()
-        assert "no values" in words(figure)
-        assert "run demo" in words(figure)
+        assert "no values" in words(figure) and "run demo" in words(figure)
     assert "no values" not in words(draw(table(3, "a"), "demo"))
 
 
@@ -94,13 +79,9 @@ def test_one_thing_that_is_lost_leaves_the_others_and_a_missing_column_is_refuse
     whole = table(3, "a")
     whole.loc[whole.iloc[:, 0] == whole.iloc[0, 0], list(values)] = np.nan
     figure = draw(whole, "demo")
-    figure.draw_without_rendering()
     assert any(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
     with pytest.raises(BadInput, match=r"the table must be one with the columns .*seed"):
         draw(whole.drop(columns="seed"), "demo")
-
-
-# ------------------------------------------------------------------------------------------------------------- files
 
 
 def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:
@@ -112,7 +93,7 @@ def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:
 
 
 def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
-    """And other warnings are still told."""
+    """And other warnings are still given."""
     name = "温度 \U0001f9e0"
     figure = figures.accuracy_by_sigma(*tables(), name)
     figures.save(figure, tmp_path / "figure.png")
@@ -160,15 +141,8 @@ def test_svg_colours_follow_the_page() -> None:
 
 
 def test_figures_can_be_made_in_threads() -> None:
-    expected = figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a")
-    found: list[str] = []
+    def draw(number: int = 0) -> str:
+        return figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a")
 
-    def work() -> None:
-        found.append(figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a"))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 4
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(draw, range(4))) == [draw()] * 4

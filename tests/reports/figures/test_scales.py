@@ -1,7 +1,5 @@
 """How good each sigma is in many settings, and where libraries start."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -41,11 +39,6 @@ def test_a_panel_for_each_outcome_and_a_line_for_each_setting() -> None:
     assert [line.get_label() for line in lines] == ["task 0", "task 1"]
     assert lines[1].get_xdata().tolist() == [0.01, 0.1, 2.0]  # type: ignore[union-attr]
     np.testing.assert_allclose(lines[1].get_ydata(), [0.6, 1.0, -0.1])  # what is worse still is drawn at the edge
-
-
-def test_what_is_cut_off_is_said_only_where_something_is() -> None:
-    for table, cut in ((curves(), True), (curves().query("share > 0"), False)):
-        assert ("less than -0.1" in figures.scales(table, MARKS, "demo").get_supxlabel()) == cut
 
 
 def test_libraries_stand_at_their_scales_on_the_same_axis() -> None:

@@ -1,15 +1,22 @@
-"""Sentences on runs of lst-sigma and lst-encodings: which members they are about, and their numbers."""
+"""Sentences on studies of Latin squares: their members and numbers, and which settings have settled."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any
 
-from helpers.made_up import STRANGE, made_up
+import pytest
+from helpers.beyond import smallest
+from helpers.made_up import STRANGE, made_up, student
 
+from placecode import experiments
+from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
+from placecode.experiments.reading import early_accuracy, first_quarter, late_change, once, planned, where
 from placecode.models.member import Member
+from placecode.reports.pages.knobs import levels_of, settling, worth
 from placecode.reports.pages.latin_words import of_encodings, of_sigmas
+from placecode.reports.pages.registry import page_of
 
 
 def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, int]] = ()) -> Any:
@@ -47,24 +54,18 @@ def test_encodings_are_grouped_by_what_they_learned_the_best_first() -> None:
     texts = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "rotary:fraction=0.5")
     values = {("learned", 0.2): 0.9, ("learned", 1): 0.58, ("sinusoid", None): 0.96, ("rotary", None): 0.4}
     run = made_up(
-        LstEncodings.at("paper", encodings=texts, seeds=(0, 1), epochs=3),
-        lambda m: values[m.encoding, m.sigma] - m.dropout + (0.01 if m.seed else -0.01),
+        LstEncodings.at("paper", encodings=texts, dropouts=(0.0,), seeds=(0, 1), epochs=3),
+        lambda m: values[m.encoding, m.sigma] + (0.01 if m.seed else -0.01),
         train=lambda m: 0.9 if m.encoding == "rotary" else 1.0,
     )
-    *groups, seeds = of_encodings(run)
     sigma = "\N{GREEK SMALL LETTER SIGMA}"
     expected = [
-        ("Without dropout", "generalize to", f"2d-fixed (0.960); learned, {sigma} 0.2 (0.900)."),
-        ("Without dropout", "in part", f"learned, {sigma} 1 (0.580)."),
-        ("Without dropout", "not fitted", "rotary, fraction 0.5 (0.400)."),
-        ("With dropout 0.1", "generalize to", "2d-fixed (0.860)."),
-        ("With dropout 0.1", "in part", f"learned, {sigma} 0.2 (0.800)."),
-        ("With dropout 0.1", "memorize", f"learned, {sigma} 1 (0.480)."),
-        ("With dropout 0.1", "not fitted", "rotary, fraction 0.5 (0.300)."),
+        ("generalize to", f"2d-fixed (0.960); learned, {sigma} 0.2 (0.900)."),
+        ("in part", f"learned, {sigma} 1 (0.580)."),
+        ("not fitted", "rotary, fraction 0.5 (0.400)."),
     ]
-    for sentence, (dropout, kind, encodings) in zip(groups, expected, strict=True):
-        assert sentence.startswith(dropout) and kind in sentence and sentence.endswith(f": {encodings}")
-    assert seeds.endswith("mean of 2 seeds.")
+    for sentence, (kind, encodings) in zip(of_encodings(run)[:-1], expected, strict=True):
+        assert kind in sentence and sentence.endswith(f": {encodings}")
 
 
 def test_an_encoding_whose_members_all_diverged_is_named() -> None:
@@ -73,9 +74,115 @@ def test_an_encoding_whose_members_all_diverged_is_named() -> None:
         lambda m: 0.3 if m.encoding == "none" else 0.4,
         diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
-    memorize, diverged, seeds, lost = of_encodings(run)
+    memorize, diverged, _, lost = of_encodings(run)
     assert memorize.endswith(": rotary (0.400); NoPE (0.300).") and diverged.endswith("all diverged: alibi.")
-    assert seeds.endswith("mean of 2 to 3 seeds.") and lost.startswith("4 of 9 members")
-    run.members["state"] = "diverged"
-    diverged, lost = of_encodings(run)
-    assert diverged.endswith(": NoPE; alibi; rotary.") and lost.startswith("9 of 9 members")
+    assert lost.startswith("4 of 9 members")
+
+
+SIGMAS = (0.2, 2.0)
+
+
+def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
+    """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
+    study = experiments.STUDIES["lst-heads"].at("paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+
+    def change(m: Member) -> float:
+        return changes.get((m.heads, m.sigma or 0), 0.0) + (0.3 if m.seed else -0.3)
+
+    return made_up(study, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
+
+
+def words(run: Any) -> list[str]:
+    return page_of(experiments.study_of(run), run).words()
+
+
+def test_settings_that_change_by_more_than_the_threshold_have_not_settled() -> None:
+    run = heads({(1, 0.2): 0.02, (2, 0.2): 0.021, (4, 2.0): -0.05})
+    unsettled = settling(run, experiments.study_of(run).lines(run))["unsettled"]
+    assert [(setting["name"], setting["sigma"]) for setting in unsettled] == [("4 heads", 2.0), ("2 heads", 0.2)]
+    assert [setting["value"] for setting in unsettled] == pytest.approx([-0.05, 0.021])
+    assert words(run)[-1].startswith("Not settled: 2 of 6 settings")
+
+
+def test_models_without_a_sigma_may_not_have_settled_either() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    early = lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0)  # noqa: E731
+    run = made_up(study, lambda m: 0.5, early=early, epoch=6)
+    assert words(run)[-1].startswith("Not settled: 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
+    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
+
+
+def test_a_change_before_the_last_quarter_is_none() -> None:
+    """The last evaluation that is no later than its beginning counts."""
+    run = heads({(1, 0.2): 0.4}, epoch=7)  # within it; before it only that of the start is left
+    assert late_change(run).tolist() == pytest.approx([0.5 - 0.123] * 12)
+    run = heads({(1, 0.2): 0.4}, epoch=5)
+    assert late_change(run).iloc[:2].tolist() == pytest.approx([0.1, 0.7])
+
+
+def test_members_that_diverged_are_no_change() -> None:
+    wild = {(heads, sigma): 9.0 for heads in (1, 2, 4) for sigma in SIGMAS}
+    run = heads(wild, diverged=lambda m: m.heads == 4)
+    assert words(run)[-2].startswith("Not settled: 4 of 4 settings")
+    assert words(run)[-1].startswith("4 of 12 members diverged")
+
+
+@pytest.mark.parametrize(("epochs", "first", "last"), [(1, 1, 1), (2, 1, 2), (6, 2, 4), (40, 10, 30), (200, 50, 150)])
+def test_the_quarters_are_evaluated(epochs: int, first: int, last: int) -> None:
+    assert first_quarter(epochs) == first
+    task: Any = SimpleNamespace(splits={"train": range(54)})  # four batches of 16
+    for evaluations in (1, 4):
+        steps = smallest("lst-heads", epochs=epochs, evaluations=evaluations).evaluate_at(task)
+        assert {4 * first, 4 * last, 4 * epochs} <= set(steps)
+        assert steps == sorted(set(steps)) and steps[0] > 0 and steps[-1] == 4 * epochs
+
+
+def test_early_accuracy_is_that_after_the_first_quarter() -> None:
+    run = heads({(1, 0.2): 0.1}, epoch=2)
+    assert early_accuracy(run).iloc[:3].tolist() == pytest.approx([0.7, 0.1, 0.8])
+    with pytest.raises(NotInRun, match=r"^the run has no ood accuracy at step 4$"):
+        early_accuracy(heads({}, epoch=3))
+
+
+def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_through_none() -> None:
+    run = heads({})
+    assert planned(run, (0.1, 0.2, 0.5)) == [0.2]
+    assert planned(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
+    with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0\.1$"):
+        where(run, early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
+
+
+def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
+    run = heads({}, diverged=lambda m: m.heads == 2 and m.sigma == 2.0 and m.seed == 1)
+    lines = experiments.study_of(run).lines(run)
+    final = lines.assign(value=lines["seed"] + lines["heads"] * (lines["sigma"] == 0.2))
+    gains = worth(final)
+    assert list(zip(gains["line"], gains["seed"], gains["value"], strict=True)) == [
+        *(("1 head", 0, 1.0), ("1 head", 1, 1.0), ("2 heads", 0, 2.0), ("4 heads", 0, 4.0), ("4 heads", 1, 4.0))
+    ]
+    assert set(gains["large"]) == {2.0}
+    assert worth(final[final["sigma"] == 0.2]).empty and list(worth(final.iloc[:0])) == list(gains)
+
+
+def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(
+        study,
+        lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
+        diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
+    )
+    by_panel = levels_of(run, study.reference_lines(run))
+    none, same = "2d-fixed, no decay", "2d-fixed, with the same decay"
+    means = {panel: {name: level.mean for name, level in levels.items()} for panel, levels in by_panel.items()}
+    assert means["decay 0.1"] == pytest.approx({none: 0.41, same: 0.42})
+    assert means["decay 1"] == pytest.approx({none: 0.41, same: 0.5})
+    assert by_panel["decay 1"][none] == pytest.approx(student([0.4, 0.42]))
+    assert math.isnan(by_panel["decay 1"][same].low)  # one seed
+
+
+def test_members_in_several_panels_are_kept_once() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    lines = study.lines(made_up(study, lambda m: 0.5))
+    single = once(lines)
+    assert lines["member"].duplicated().any() and not single["member"].duplicated().any()
+    assert set(single["member"]) == set(lines["member"])

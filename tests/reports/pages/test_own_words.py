@@ -1,7 +1,5 @@
 """Sentences on a fit follow from what was found: checked on made-up results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 from helpers.made_up_own import made_up, scored
 
 from placecode.experiments.channels.own_results import Found
-from placecode.reports.pages.own_figures import listings
 from placecode.reports.pages.own_words import headline, in_short, sentences, verdict
 
 NO_OTHER = {"heldout_mse": 1.01}
@@ -24,39 +21,20 @@ def about(found: Found, words: str) -> list[str]:
 
 def test_structure_that_was_found() -> None:
     found = made_up()
-    assert headline(found).startswith("Structure found: the other channels explain 75% ")
-    for number in ("p = 0.005", "held-out error 0.250", "1.000 for guessing the mean", "0.375 for a linear predictor"):
+    for number in ("75% ", "p = 0.005", "held-out error 0.250", "1.000 for guessing", "0.375 for a linear"):
         assert number in headline(found)
     assert (verdict(found).kind, verdict(found).sentence) == ("found", headline(found))
-    assert sentences(found)[0] == headline(found) and "Look at the map" in in_short(found)[-1]
+    assert sentences(found)[0] == headline(found)
 
 
-@pytest.mark.parametrize(
-    ("p_value", "reason"),
-    [
-        (0.31, "no better than after the channels are shifted"),
-        (0.005, "worse than by their means"),  # however small p is
-    ],
-)
-def test_structure_that_was_not_found(p_value: float, reason: str) -> None:
-    found = scored(made_up(p_value=p_value, heldout_mse=1.02, linear_mse=1.01), {}, NO_OTHER)
-    assert headline(found).startswith("No structure found:") and reason in headline(found)
-    assert f"p = {p_value:g}" in headline(found) and "held-out error 1.020" in headline(found)
+@pytest.mark.parametrize(("p_value", "heldout_mse"), [(0.31, 0.99), (0.005, 1.02), (0.051, 0.99)])
+def test_structure_that_was_not_found(p_value: float, heldout_mse: float) -> None:
+    """An error above that of the means is no structure however small p is."""
+    found = scored(made_up(p_value=p_value, heldout_mse=heldout_mse, linear_mse=1.01), {}, NO_OTHER)
+    assert headline(found).startswith("No structure found:") and f"p = {p_value:g}" in headline(found)
     assert (found.found, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
     assert not about(found, "Look at the map") and not about(found, "confidence")
-
-
-def test_p_of_a_twentieth_is_the_limit() -> None:
-    assert made_up(p_value=0.05, heldout_mse=0.99).found and not made_up(p_value=0.051, heldout_mse=0.99).found
-
-
-def test_structure_that_only_other_methods_find_is_reported() -> None:
-    found = made_up(p_value=0.31, heldout_mse=1.02)
-    better = "correlation + MDS explains 62% of the variance of a hidden channel"
-    assert found.verdict == "no structure found"
-    assert headline(found).startswith("No structure found by these models, although") and better in headline(found)
-    assert any("not learned everything" in line and better in line for line in sentences(made_up(heldout_mse=0.99)))
-    assert not about(made_up(heldout_mse=0.47), "not learned everything")
+    assert made_up(p_value=0.05, heldout_mse=0.99).found  # the limit
 
 
 def test_channels_without_a_place_are_named() -> None:
@@ -68,27 +46,17 @@ def test_channels_without_a_place_are_named() -> None:
         return made_up(ours=ours, confidence=np.where(lost, 0, whole.confidence), **changes)
 
     (line,) = about(without(2), "grey on the map")
-    assert line.startswith("2 channels are ") and "2,400 test samples" in line and line.endswith(": c1, c2.")
-    assert about(without(2), "The 6 channels with a position form 2 modules")
+    assert line.startswith("2 channels are ") and line.endswith(": c1, c2.")
     assert about(without(2), f"mean confidence of {whole.confidence[2:].mean():.2f} ")  # of those that have a position
-    assert not about(without(2), "least certain")
-    assert any(line.startswith("1 channel is ") for line in in_short(without(1)))
     assert about(without(8), "no reliable map") and not about(without(8), "mean confidence")
     for found in (whole, without(8, p_value=0.3)):
         assert not about(found, "grey on the map")
-    many = made_up(12)
-    many = replace(many, ours=replace(many.ours, labels=np.where(np.arange(12) < 10, -1, 0)))
-    assert about(many, ": c1, c2, c3, c4, c5, c6, c7, c8 and 2 more.")
 
 
 def test_a_map_that_fits_do_not_agree_on() -> None:
     found = made_up(confidence=np.full(8, 0.1), stability={2: 0.2})
-    assert verdict(found).kind == "unsure" and about(found, "do not agree on a map")
-    assert about(found, "The 8 channels form 2 modules")[0].endswith("ARI of 0.20 (0 = chance, 1 = the same).")
-    assert about(found, "least certain positions: c1, c2, c3, c4, c5.")
-    assert not about(made_up(), "do not agree") and not about(made_up(), "least certain")
-    assert about(made_up(), "mean confidence of 0.77 (0 = random, 1 = the same); 1 pair of channels")
-    assert about(made_up(stability={2: float("nan")}), "do not agree on any division")
+    assert verdict(found).kind == "unsure" and about(found, "least certain positions: c1, c2, c3, c4, c5.")
+    assert not about(made_up(), "least certain") and about(made_up(), "mean confidence of 0.77 ")
     assert about(made_up(confidence=np.full(8, np.nan)), "Only one model was trained")
 
 
@@ -117,8 +85,6 @@ def planted(ours: dict[str, float], others: dict[str, float], **by_method: dict[
 def test_groups_that_no_pairwise_method_sees() -> None:
     first = headline(planted(OURS, CHANCE))
     assert first.startswith(f"{ALONE}its modules match the known groups (ARI 0.96, p = 0.005)")
-    assert "correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02)" in first
-    assert "nearest neighbours of correlation + MDS, PCA and UMAP (all p > 0.05)" in first
     predicted = scored(made_up(linear_mse=0.98), OURS, CHANCE)  # PCA explains half of the variance
     assert headline(predicted).startswith("Structure found: ")
 
@@ -132,28 +98,6 @@ def test_one_method_at_p_005_on_any_measure_of_the_table_decides(
     """p of None: the method could not be tested on this measure."""
     found = planted(OURS, CHANCE, **{name: {f"{score}_p": p, score: None if p is None else 0.2}})
     assert headline(found).startswith(start)
-
-
-def test_what_other_methods_see_is_said_with_the_numbers_of_the_table() -> None:
-    seen = {
-        "correlation": {"neighbor_agreement": 0.4, "neighbor_agreement_p": 0.04},
-        "pca": {"ari": 0.2, "ari_p": 0.01},
-    }
-    found = planted(OURS, CHANCE, **seen)
-    assert headline(found).startswith(
-        f"{IN_PART}correlation + MDS sees true neighbours (share 0.40, p = 0.04) and PCA sees the groups (ARI 0.20, "
-        "p = 0.01) (p <= 0.05 in 2 of 6 tests);"
-    )
-    table = listings(found)[0]
-    shown = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert shown["correlation + MDS"]["p of the neighbours"] == 0.04 and shown["PCA"]["p of the ARI"] == 0.01
-
-
-def test_a_method_without_neighbours_is_not_said_to_have_any() -> None:
-    found = planted(OURS, CHANCE, pca={"neighbor_agreement": None, "neighbor_agreement_p": None})
-    assert "nearest neighbours of correlation + MDS and UMAP (all p > 0.05)" in headline(found)
-    groups = {name: value for name, value in CHANCE.items() if name.startswith("ari")}
-    assert "nearest neighbours" not in headline(planted(OURS, groups))
 
 
 @pytest.mark.parametrize(
@@ -175,57 +119,8 @@ def test_no_method_is_called_blind_where_none_was_compared() -> None:
     assert headline(replace(planted(OURS, CHANCE), others={})).startswith(NOT_LINEAR)
 
 
-def test_methods_are_ranked_and_equal_ones_named_together() -> None:
-    found = scored(
-        made_up(heldout_mse=0.4),
-        {"heldout_mse": 0.4, "procrustes_r2": 0.5, "neighbor_agreement": 0.8, "ari": 0.3, "ari_p": 0.2},
-        {"procrustes_r2": 0.75, "neighbor_agreement": 0.5, "ari": 0.3, "ari_p": 0.2},
-    )
-    ranking = [
-        ("error", "correlation + MDS, 0.375; placecode 0.400, PCA 0.500."),
-        ("Procrustes", "correlation + MDS, PCA and UMAP, 0.75; placecode 0.50."),
-        ("neighbour", "placecode, 0.80; correlation + MDS 0.50, PCA 0.50, UMAP 0.50."),
-        ("groups", "placecode, correlation + MDS, PCA and UMAP, 0.30."),
-    ]
-    found_ranking = sentences(found)[3:7]
-    for sentence, (score, methods) in zip(found_ranking, ranking, strict=True):
-        assert score in sentence and sentence.endswith(f": {methods}")
-    assert about(found, "graphical lasso was left out: it did not converge.")
-    assert in_short(found)[2:4] == found_ranking[:2]
-    assert about(made_up(), ": placecode, 0.250; correlation + MDS 0.375, PCA 0.500.")
-
-
-FACTS = {"samples": 12_000, "channels": 8, "left out": 3, "train": 7_200, "test": 2_400, "diverged": 1, "memory": 0}
-
-
-def test_what_was_lost_is_said() -> None:
-    last = sentences(made_up(facts=FACTS))[-1]
-    for number in (
-        "12,000 samples of 8 channels",
-        "7,200",
-        "2,400",
-        "3 constant channels were",
-        "1 diverged model was",
-    ):
-        assert number in last
-    assert "left out" not in sentences(made_up())[-1]
-
-
-def test_every_sentence_ends_with_a_full_stop_and_none_has_a_nan() -> None:
-    for found in (
-        made_up(),
-        made_up(p_value=0.5),
-        made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={}),
-        scored(made_up(), {"procrustes_r2": float("nan"), "ari": 1.0, "ari_p": 0.01}, CHANCE),
-    ):
+def test_no_sentence_has_a_missing_value() -> None:
+    lost = made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={})
+    for found in (lost, scored(made_up(), {"procrustes_r2": float("nan"), "ari": 1.0, "ari_p": 0.01}, CHANCE)):
         for line in [*sentences(found), *in_short(found), verdict(found).sentence]:
             assert line.endswith(".") and "nan" not in line.lower() and "None" not in line
-
-
-def test_channels_that_drift_are_warned_of() -> None:
-    slow = FACTS | {"samples": 2_000, "memory": 26}
-    (line,) = about(made_up(facts=slow), "drift")
-    assert "over 26 samples or more" in line and " of 100: " in line
-    assert not about(made_up(facts=slow | {"piece": 200}), "drift")
-    assert not about(made_up(facts=slow | {"memory": 25}), "drift")
-    assert line in sentences(made_up(facts=slow, confidence=np.full(8, np.nan)))

@@ -1,7 +1,5 @@
 """Templates of reports: sentences are paragraphs, captions are all in use, and an undefined name is an error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jinja2
