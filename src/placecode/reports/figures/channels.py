@@ -22,7 +22,19 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
+from placecode.reports.figures.base import (
+    BLUE,
+    GREEN,
+    INK,
+    KINDS,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SHADES,
+    SIGMA,
+    VERMILLION,
+)
 from placecode.reports.figures.curves import curve
 
 MAX_LINES = 6
@@ -41,8 +53,6 @@ LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
 )
 """Styles of baselines, used in turn. None is blue (used for members) or solid (used for the best possible error)."""
-SHADES = "Blues"
-"""Sequential colour map, monotonic in greyscale."""
 SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
 """Colour map over sigma, without the lightest colours, in which thin lines would be invisible on white."""
 
@@ -134,7 +144,7 @@ def heatmap_by_settings(
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
-    norm = Normalize(*_ends(means["mean"].to_numpy(dtype=float)))
+    norm = Normalize(*_ends(means["mean"]))
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
     figure, panels = base.grid_of(len(shown), most, side, extra=(1.2, 0.5), sharey=False)
@@ -172,8 +182,7 @@ def _write(axes: Axes, row: int, column: int, mean: float, width: float, without
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
         return
-    ink = "#fefefe" if float(norm(mean)) > 0.7 else "#111417"
-    sure = np.isfinite(width)
+    ink, sure = base.ink_on(mean, norm), np.isfinite(width)
     axes.text(column, row - 0.14 * sure, f"{mean:.2f}", fontsize=8.5, color=ink, **middle)
     if sure:
         axes.text(column, row + 0.22, f"± {width / 2:.2f}", fontsize=6.5, color=ink, **middle)
@@ -190,31 +199,21 @@ def _word(value: Any, most: int = 24) -> str:
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
-def _ends(values: base.Array) -> tuple[float, float]:
+def _ends(values: pd.Series) -> tuple[float, float]:
     """Return the ends of a colour scale: the smallest and largest value, moved apart if they are equal."""
-    if len(values) == 0:
-        return 0.0, 1.0
-    low, high = float(values.min()), float(values.max())
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1))
 
 
 # ------------------------------------------------------------------------------------------- members and their values
 
 
-def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the members unchanged; raise BadInput if several have the same seed and the same value of `by`."""
-    wanted = ["member", by, "seed", "state"]
-    if not set(wanted) <= set(members.columns):
-        raise must_be("the members", f"a table with the columns {', '.join(wanted)}", list(members.columns))
-    if members.duplicated([by, "seed"]).any():
-        raise must_be("the members", f"one for each {by} and seed", "several, which differ in other settings")
-    return members
-
-
 def swept(members: pd.DataFrame) -> pd.DataFrame:
     """Return the members that have a sigma; raise BadInput if several have the same sigma and seed."""
-    with_sigma = members[pd.to_numeric(members["sigma"]).notna()]
-    return checked(with_sigma.assign(sigma=pd.to_numeric(with_sigma["sigma"])), "sigma")
+    with_sigma = members.assign(sigma=pd.to_numeric(members["sigma"])).dropna(subset=["sigma"])
+    if with_sigma.duplicated(["sigma", "seed"]).any():
+        raise must_be("the members", "one for each sigma and seed", "several, which differ in other settings")
+    return with_sigma
 
 
 def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
@@ -224,7 +223,7 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
     """
     kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", kept]
-    return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"), ["value"])
+    return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"))
 
 
 def errors(metrics: pd.DataFrame) -> pd.DataFrame:

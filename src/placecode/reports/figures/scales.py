@@ -33,7 +33,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
     names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
-    finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
+    finite_rows, lost = base.finite(curves, ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
     ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
     lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
