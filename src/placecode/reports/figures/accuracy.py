@@ -28,8 +28,7 @@ _NOT_SPEC = (*AUXILIARY, "sigma", "options", "encoding")
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
     """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
 
-    There is one panel for each encoding with several sigmas, and one panel for all other encodings. Intervals are
-    clipped to [0, 1] for drawing. Where all members of a sigma diverged, a text says so.
+    There is one panel for each encoding with several sigmas, and one panel for all other encodings.
     """
     settings = labelled(members)
     final = accuracies(settings, metrics)

@@ -2,18 +2,13 @@
 
 Figures are made without pyplot, so they can be made in any thread and are freed like any other object. Colours are the
 colour-blind safe palette of Okabe and Ito. Markers and line styles differ too, for reading in grey.
-
->>> figure, (axes,) = panels(1, 1, (5, 3))
->>> for key, rows in means(table, ["split", "sigma"]).groupby("split"):
-...     marks(axes, rows, rows["sigma"], color=BLUE)
->>> small_print(figure, "lst-quick", over_seeds(table, ["split", "sigma"]))
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -203,34 +198,12 @@ def placed(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes
     return axes
 
 
-def ink_on(value: float, norm: Normalize) -> str:
-    """Return the colour of a text on a cell coloured by `SHADES`: light on dark cells, also on a dark page."""
-    return "#fefefe" if float(norm(value)) > 0.7 else "#111417"
-
-
-def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:
-    """Write in the row of each name that is not in the column `name` of `rows` that it has no values, or `why`."""
-    look: Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
-    for i, name in enumerate(names):
-        if name not in set(rows["name"]):
-            text = why(name) if why else "no values"
-            axes.text(0.5, i, text, transform=axes.get_yaxis_transform(), **look)
-
-
 def at_edge(axes: Axes) -> tuple[bool, bool]:
     """Return whether a panel is the first of its row, and whether it is the last of its column."""
-    place = axes.get_subplotspec()
+    place, *others = (other.get_subplotspec() for other in (axes, *axes.figure.axes) if other.axison)
     assert place is not None
-    below = [
-        other
-        for other in axes.figure.axes
-        if (spec := other.get_subplotspec()) is not None
-        and spec.get_gridspec() is place.get_gridspec()
-        and spec.colspan.start == place.colspan.start
-        and spec.rowspan.start > place.rowspan.start
-        and other.axison
-    ]
-    return place.is_first_col(), not below
+    rows = [other.rowspan.start for other in others if other and other.colspan.start == place.colspan.start]
+    return place.is_first_col(), place.rowspan.start == max(rows)
 
 
 def plain(axes: Axes) -> None:

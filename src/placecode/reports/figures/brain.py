@@ -112,9 +112,9 @@ def matched(maps: Sequence[Numbers]) -> list[Numbers]:
     """Choose colours of groups such that as many regions as possible keep the colour they have in earlier maps.
 
     A map has the group number of each region (n,), -1 for no group. The result for a map has the colour number of each
-    region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. The groups of the first
-    map get colours in order of size. Those of a later map get colours by Hungarian matching with all earlier maps. A
-    group that shares no region with its match gets one of the remaining colours, again in order of size.
+    region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. Colours are chosen by
+    Hungarian matching with all earlier maps. A group without a match gets one of the remaining colours, in order of
+    size.
 
     >>> matched([np.array([4, 4, 4, 2, 2]), np.array([0, 0, 1, 1, 1])])
     [array([0, 0, 0, 1, 1]), array([0, 0, 1, 1, 1])]

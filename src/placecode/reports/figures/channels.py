@@ -36,6 +36,7 @@ from placecode.reports.figures.base import (
     VERMILLION,
 )
 from placecode.reports.figures.curves import curve
+from placecode.reports.figures.maps import ink_on
 
 MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. If there are more, evenly spread ones are drawn."""
@@ -68,7 +69,6 @@ def error_by_sigma(
 
     Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
     at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
-    Where all members of a sigma diverged, a text says so.
     """
     settings = swept(members)
     rows, lost = of_members(settings, final_errors(metrics), ["condition"])
@@ -132,9 +132,9 @@ def heatmap_by_settings(
     """Draw a heat map of a value by two settings, with the mean over seeds and half its 95% interval in every cell.
 
     `table` has the columns seed, value and those named by `down` (the setting in the rows of the map) and `across` (the
-    setting in its columns). If `panel` names another column, there is one map per value of it; all share one colour
-    scale, labelled `value_label`. `labels` maps each of these column names to the text that is written. Cells without
-    a mean say "not run", or "no values" if none of their values is finite.
+    setting in its columns). If `panel` names another column, there is one map per value of it. `value_label` is written
+    at the colour scale, and `labels` maps the names of the columns to their texts. Cells without a mean say "not run",
+    or "no values" if none of their values is finite.
     """
     by = [*([panel] if panel else []), down, across]
     means, how, lost = base.summarized(table, by)
@@ -182,7 +182,7 @@ def _write(axes: Axes, row: int, column: int, mean: float, width: float, without
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
         return
-    ink, sure = base.ink_on(mean, norm), np.isfinite(width)
+    ink, sure = ink_on(mean, norm), np.isfinite(width)
     axes.text(column, row - 0.14 * sure, f"{mean:.2f}", fontsize=8.5, color=ink, **middle)
     if sure:
         axes.text(column, row + 0.22, f"± {width / 2:.2f}", fontsize=6.5, color=ink, **middle)
@@ -217,9 +217,9 @@ def swept(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed if known.
+    """Return the finite `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed.
 
-    Rows whose value is not finite are left out. Also return a note on how many these are, empty if there are none.
+    Also return a note on how many rows are not finite ("" if none).
     """
     kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", kept]
@@ -227,7 +227,7 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
 
 
 def errors(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `metrics` with the test errors (mse) of all members at all steps."""
+    """Return the rows of `metrics` with test errors (mse), at all steps."""
     return metrics[(metrics["metric"] == "mse") & (metrics["split"] == "test")]
 
 
@@ -349,15 +349,14 @@ def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str,
 
 def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
     """Draw a line across the panel at the mean of each baseline, and at `best`, with a mark at its right end."""
+    values = rows.assign(value=rows["value"].astype(float)).groupby("baseline")["value"].mean().to_dict()
+    values |= {} if best is None else {BEST: best}
     for i, (name, style) in enumerate(styles.items()):
-        values = rows.loc[rows["baseline"] == name, "value"].to_numpy(dtype=float)
-        if name == BEST and best is not None:
-            values = np.array([best])
-        if len(values):
-            ends, level = np.array([0, 1.03 + 0.042 * i]), np.full(2, values.mean())
+        if name in values:
             look: base.Style = {"linewidth": 1.1, "markersize": 7 if name == BEST else 4.6, "markeredgewidth": 0}
             free: base.Style = {"clip_on": False, "markevery": [1], "label": name, "zorder": 1.5}
-            axes.plot(ends, level, transform=axes.get_yaxis_transform(), **look, **free, **style)
+            ends = [0, 1.03 + 0.042 * i]
+            axes.plot(ends, [values[name]] * 2, transform=axes.get_yaxis_transform(), **look, **free, **style)
 
 
 def legend(figure: Figure, order: Sequence[str]) -> None:

@@ -28,10 +28,7 @@ MIN_LOSS = 1e-9
 
 
 def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding.
-
-    Lines are means over seeds, bands are 95% intervals, clipped to [0, 1] for drawing.
-    """
+    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding."""
     settings = accuracy.labelled(members)
     table = accuracy.accuracies(settings, metrics)
     sweeps, others = accuracy.swept_labels(settings)

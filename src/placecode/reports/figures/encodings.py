@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def worth_of_dropout(
             base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", **look)
         if split == "ood":
             _crosses(axes, published or {}, names, rates)
-        base.missing_rows(axes, names, here)
+        missing_rows(axes, names, here)
         base.accuracy_axis(axes, chance, along="x")
         base.title(axes, split)
         base.label(axes, "accuracy at the final step")
@@ -81,7 +81,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
         rows = means[means["split"] == split]
         look = {"color": style["color"], "marker": style["marker"], "markersize": 4.6, "label": split}
         base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", shift, **look)
-    base.missing_rows(axes, names, means)
+    missing_rows(axes, names, means)
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
@@ -96,6 +96,15 @@ def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
     rows = means[(means["split"] == "ood") & ((means["dropout"] == 0) if "dropout" in means else True)]
     accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
     return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
+
+
+def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:
+    """Write in the row of each name that is not in the column `name` of `rows` that it has no values, or `why`."""
+    look: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
+    for i, name in enumerate(names):
+        if name not in set(rows["name"]):
+            text = why(name) if why else "no values"
+            axes.text(0.5, i, text, transform=axes.get_yaxis_transform(), **look)
 
 
 def sorted_rates(table: pd.DataFrame) -> list[float]:

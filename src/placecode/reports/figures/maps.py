@@ -126,7 +126,7 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
         for count, setter in zip(rates.shape, (axes.set_yticks, axes.set_xticks), strict=True):
             setter(range(count), [str(i + 1) for i in range(count)])
         for (row, column), rate in np.ndenumerate(rates):
-            text, ink = (f"{rate:.2f}", base.ink_on(rate, norm)) if np.isfinite(rate) else ("none", MUTED)
+            text, ink = (f"{rate:.2f}", ink_on(rate, norm)) if np.isfinite(rate) else ("none", MUTED)
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
         base.title(axes, name, width=38)
         base.label_edges(axes, "column", "row")
@@ -213,6 +213,11 @@ def _heat(axes: Axes, array: Array, shades: str, norm: Normalize, rule: int = 0)
     for edge in range(rule, len(array), rule) if rule else ():
         axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
+
+
+def ink_on(value: float, norm: Normalize) -> str:
+    """Return the colour of a text on a cell coloured by `SHADES`: light on dark cells, also on a dark page."""
+    return "#fefefe" if float(norm(value)) > 0.7 else "#111417"
 
 
 def maps_as_pictures(

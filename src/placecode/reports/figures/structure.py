@@ -1,11 +1,8 @@
 """Draw how well learned PEs reflect groups of channels: measures by sigma or encoding, similarity maps, brain networks.
 
 >>> measures = [("neighbor_agreement", "labels"), ("modularity", "labels")]
->>> chance = {("neighbor_agreement", "labels"): 0.18}
->>> figure = structure_by_sigma(run.members, run.analysis, run.baselines, "network-sigma", measures, chance)
+>>> figure = structure_by_sigma(run.members, run.analysis, run.baselines, "network-sigma", measures)
 >>> figure = similarity_by_sigma({"0.01": small, "2": large}, labels, "network-sigma", reference=fc)  # (n, n)
->>> titles = {"yeo7": "Yeo-7 networks", "cole-anticevic": "Cole-Anticevic networks"}
->>> figure = networks_by_sigma(run.members, run.analysis, run.baselines, "brain-sigma", titles)
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from matplotlib.figure import Figure
 
 from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
+from placecode.reports.figures.encodings import missing_rows
 
 Measure = tuple[str, str]
 """Values of the columns `analysis` and `target` in analysis.parquet, for example ("modularity", "labels")."""
@@ -62,7 +60,7 @@ def structure_by_sigma(
 
     Members without a sigma are left out. A baseline is a horizontal line at its mean over worlds, with a mark at the
     right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
-    `labels` the label of its vertical axis. Where all members of a sigma diverged, a text says so.
+    `labels` the label of its vertical axis.
     """
     settings = channels.swept(members)
     rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
@@ -99,8 +97,7 @@ def measure_by_name(
 
     `members` has a column `name` (the encoding) and one member per name and seed. The encoding with the smallest error
     at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
-    of their own below the encodings. A baseline that predicts channels has no mark in the panels of measures, and one
-    that is a similarity matrix has none in the panels of errors. `chance` and `labels`: as in `structure_by_sigma`.
+    below the encodings. `chance` and `labels` are as in `structure_by_sigma`.
     """
     errors, lost = channels.of_members(members, channels.final_errors(metrics), ["condition"])
     measured, missing = channels.of_members(members, _of(analysis, measures), ["analysis", "target", "step"])
@@ -118,7 +115,7 @@ def measure_by_name(
     for axes, share in zip(panels, shares, strict=False):
         after = base.means(errors[errors["condition"] == share], ["name"])
         base.marks(axes, after, after["name"].map(names.index), (0.0, np.inf), "x", **_AFTER)
-        base.missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no values")
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no values")
         base.title(axes, "\n".join(filter(None, channels.share_title(share, members))), width=38)
         base.label(axes, "test error (mse)")
     for axes, measure in zip(panels[len(shares) :], measures, strict=False):
@@ -128,7 +125,7 @@ def measure_by_name(
         if chance and measure in chance:
             base.chance_line(axes, chance[measure], "x")
         base.marks(axes, after, after["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_AFTER)
-        base.missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no PE to measure")
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no PE to measure")
         base.title(axes, "structure of the PE", width=38)
         base.label(axes, _label(measure, labels, 34))
     bounds = [(0.0, np.inf)] * len(shares) + [BOUNDS.get(name) for name, _ in measures]
@@ -155,10 +152,9 @@ def similarity_by_sigma(
 ) -> Figure:
     """Draw how similar the PEs of every two tokens are, as one heat map per entry of `maps`, sorted by cluster.
 
-    `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none; tokens
-    without a cluster come last. Thin lines separate clusters. A `reference` matrix (n, n) is drawn last. All matrices
-    share one symmetric colour scale. It ends at the 99th percentile of the absolute off-diagonal entries, in the matrix
-    where this is largest, rounded up to one decimal. `note` is added to the small print.
+    `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none. Lines
+    separate clusters. A `reference` matrix (n, n) is drawn last. All matrices share one symmetric colour scale, which
+    ends at the largest 99th percentile of the absolute off-diagonal entries. `note` is added to the small print.
     """
     n = len(labels)
     order = np.lexsort((labels, labels < 0))
@@ -213,7 +209,7 @@ def networks_by_sigma(
     endings = ("", "_low", "_high", "_smooth_low", "_smooth_high")
     wanted = [f"{name}{ending}" for name in NETWORK_MEASURES for ending in endings]
     rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(wanted)]
-    rows = rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())]
+    rows = rows[rows["step"].isin((0, rows["step"].max()))]
     finite_rows, lost = channels.of_members(settings, rows, ["analysis", "target", "step"])
     figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(shown), max(len(shown), 1), (3.7, 2.5), sharey=False)
     cells = [(measure, target) for measure in NETWORK_MEASURES for target in shown]
@@ -294,7 +290,7 @@ def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
     """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
     wanted = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
     rows = analysis[wanted & (analysis["block"] == ALL_BLOCKS)]
-    return pd.DataFrame(rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())])
+    return rows[rows["step"].isin((0, rows["step"].max()))]
 
 
 def _label(measure: Measure, labels: Mapping[Measure, str] | None, width: int) -> str:
