@@ -152,9 +152,9 @@ def causes(
     """Draw the results of the study lst-causal in three panels, one for each of these tables.
 
     `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
-    `effects` has group, name, mean, low, high and control, and is drawn with a row per effect; effects of controls have
-    hollow marks. `losses` has sigma, name, seed and value, which is how much accuracy is lost when the PE is exchanged
-    after training. It is drawn with a row per name and a mark per sigma; names in `controls` have hollow marks.
+    `effects` has a row per effect with the columns group, name, mean, low, high and control. `losses` has sigma, name,
+    seed and value, which is how much accuracy is lost when the PE is exchanged after training. Marks of controls, and
+    of the names in `controls`, are hollow.
     """
     means, how, lost = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())

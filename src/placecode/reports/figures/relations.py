@@ -31,8 +31,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
     after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` are
-    by measure, for example its correlation, and written below the titles. Rows with a value or accuracy that is not
-    finite are left out.
+    by measure, for example its correlation, and written below the titles.
     """
     finite_rows, lost = base.finite(table, ("value", "accuracy"))
     by = ["measure", "moment", "sigma"]

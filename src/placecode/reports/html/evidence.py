@@ -68,8 +68,7 @@ def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
     The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
-    "margins". A dot is the "effect" and a bar its "interval" (empty if it has none). A diamond is the "published" value
-    (None if there is none). "ticks" are (position, text-anchor, label).
+    "margins". "interval" is empty, and "published" None, if unknown. "ticks" are (position, text-anchor, label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)
