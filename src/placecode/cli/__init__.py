@@ -289,11 +289,10 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
     """Print the table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
-    listed = runs.find(arguments.folder)
-    if not listed:
+    if listed := runs.find(arguments.folder):
+        console.print(display.run_table(listed))
+    else:
         print_line(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")
-        return
-    console.print(display.run_table(listed))
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
@@ -314,9 +313,8 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
     else:
         for table in display.bench_tables(result):
             console.print(table)
-        for line in (display.BENCH_LEGEND, bench.disturbance(result)):
-            if line:
-                print_line(console, line)
+        for line in filter(None, (display.BENCH_LEGEND, bench.disturbance(result))):
+            print_line(console, line)
         if written:
             print_line(console, f"Written to {arguments.out}: {', '.join(path.name for path in written)}")
     timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])

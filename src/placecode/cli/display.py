@@ -24,12 +24,11 @@ from placecode.execution.memory import describe_peak, format_bytes
 from placecode.experiments import OwnData, Study, claims
 from placecode.experiments.claims import Finding
 from placecode.experiments.specs import ENCODING_NAMES
+from placecode.reports.html import tables
 from placecode.runs.read import Run, numbers_in
 from placecode.runs.source import record_of
 from placecode.tasks.table import PARTS
 
-SPLITS = ("train", "test", "validation", "ood")
-"""Splits in the order of the columns of `results_table`."""
 SECONDS_BETWEEN_LINES = 10.0
 """Minimum time between lines of progress that have no evaluation."""
 
@@ -112,19 +111,19 @@ def _loss(event: Event) -> str:
 def results_table(run: Run, metric: str = "accuracy") -> Table:
     """Return a table of a metric at the end of training, with one row per setting and baseline.
 
-    The table has one column per split. If a study does not average over the conditions of its splits, it has one column
-    per held-out split and condition instead.
+    It has a column per split, or per held-out split and condition if the study does not average over conditions.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
     rows = pooled or [row for row in rows if row["split"] != "train"]
-    measured = ("split", "condition", "metric", "mean", "std", "n", "diverged")
-    keys = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in measured]
-    keys = [name for name in keys if any(row.get(name) is not None for row in rows)]
-    title = metric.upper() if metric == "mse" else metric.capitalize()
-    table = Table(title=f"{title}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
+    keys = [name for name in tables.keys_of(rows) if any(row.get(name) is not None for row in rows)]
+    table = Table(
+        title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})"
+    )
     by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
-    pairs = [(split, "all") for split in SPLITS if (split, "all") in by_condition] if pooled else list(by_condition)
+    pairs = (
+        [(split, "all") for split in tables.SPLITS if (split, "all") in by_condition] if pooled else list(by_condition)
+    )
     columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in pairs]
     for column in (*keys, *columns, "seeds", "diverged"):
         table.add_column(column.replace("_", " "), justify="right")

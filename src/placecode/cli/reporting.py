@@ -17,26 +17,39 @@ from placecode.runs.read import Run
 
 def publish(page: Page) -> Path:
     """Draw the figures of a finished run, write its report and return the path of the report."""
-    study, run = page.study, page.run
+    sections = [
+        html.Section(listing.title, tables=[html.tables.listed(listing.caption, listing.columns, listing.rows)])
+        for listing in page.listings()
+    ]
     return html.write(
-        run,
-        _title(study),
-        page.summary(),
-        page.figures(),
-        command_of(run, study),
-        metric=study.metric,
+        figures=page.figures(),
         measures=page.measures,
-        claims=[finding.record() for finding in page.findings],
-        sections=[
-            html.Section(listing.title, tables=[html.tables.listed(listing.caption, listing.columns, listing.rows)])
-            for listing in page.listings()
-        ],
+        sections=sections,
         words=page.words(),
-        verdicts=page.verdicts(),
-        dial=page.dial(),
         channels=page.channels(),
         map_first=page.map_first,
+        **_shared(page),
     )
+
+
+def compared(page: Page) -> together.Part:
+    """Return what a report that compares several runs shows about one run: title, summary, claims and so on."""
+    return together.Part(**_shared(page))
+
+
+def _shared(page: Page) -> dict[str, Any]:
+    """Return what both kinds of report show about a run."""
+    study, run = page.study, page.run
+    return {
+        "run": run,
+        "title": study.about[0].upper() + study.about[1:],
+        "lead": page.summary(),
+        "command": command_of(run, study),
+        "metric": study.metric,
+        "claims": [finding.record() for finding in page.findings],
+        "verdicts": page.verdicts(),
+        "dial": page.dial(),
+    }
 
 
 def command_of(run: Run, study: Study) -> str:
@@ -82,23 +95,3 @@ def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
         else:
             words += flags.words_of(name, value)
     return words
-
-
-def compared(page: Page) -> together.Part:
-    """Return what a report that compares several runs shows about one run: title, summary, claims and so on."""
-    study, run = page.study, page.run
-    return together.Part(
-        run,
-        _title(study),
-        page.summary(),
-        command_of(run, study),
-        study.metric,
-        claims=[finding.record() for finding in page.findings],
-        verdicts=page.verdicts(),
-        dial=page.dial(),
-    )
-
-
-def _title(study: Study) -> str:
-    """Return the description of a study, starting with a capital letter."""
-    return study.about[0].upper() + study.about[1:]

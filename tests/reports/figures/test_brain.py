@@ -95,23 +95,6 @@ def test_small_groups_beyond_the_palette_are_grey() -> None:
     assert len({color for color, _ in PALETTE}) == len({marker for _, marker in PALETTE}) == len(PALETTE)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"coordinates": PLACES[:, :2]}, r"coordinates must be numbers of shape \(regions, 3\)"),
-        ({"coordinates": np.where(PLACES == 30, np.nan, PLACES)}, "coordinates must be finite; those of 2 of 9"),
-        ({"maps": {"a": PAIRS[:5]}}, "the groups of 'a' must be a number for each of 9 regions"),
-        ({"maps": {"a": PAIRS - 1}}, "the groups of 'a' must be whole numbers of at least -1"),
-        ({"maps": {"a": PAIRS / 2}}, "the groups of 'a' must be whole numbers"),
-        ({"near": MIRROR + 2}, "the neighbors of 'one' must be whole numbers from -1 to 8"),
-        ({"partner": MIRROR[1:]}, "partner must be a number for each of 9 regions"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused_before_nilearn_is_needed(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        drawn(**changes)
-
-
 def test_without_nilearn_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words in which tasks say it."""
     monkeypatch.setitem(sys.modules, "nilearn.plotting.displays", None)

@@ -1,7 +1,6 @@
 """Maps show their arrays, on one scale, with their names."""
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from placecode.analysis.places import neighbors_in_space
-from placecode.errors import BadInput
 from placecode.reports import figures
 from placecode.reports.figures.maps import DOTS, cut, onto
 
@@ -192,27 +190,3 @@ def test_a_map_that_is_not_finite_says_so_and_rows_are_filled() -> None:
     assert len(figure.axes) == 6 and "not finite" in words(figure)
     figure.savefig(io.BytesIO(), format="png", dpi=40)
     assert figures.svg_text(figure).count("<image") == 5  # one for each map, however many tokens
-
-
-EYE = (np.eye(4), np.eye(4))
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (
-        lambda: figures.similarity_maps(np.eye(4), EYE, (np.eye(4), np.eye(5)), list("abcd"), "", ("",) * 3, 2),
-        "a similarity map",
-    ),
-    *(
-        (lambda other=other: figures.attention_maps([("a", attention()), ("b", other)], "", 2), "attention maps")
-        for other in (attention(3), attention(2, 5), attention()[0], np.ones((2, 4, 5)))
-    ),
-    (lambda: figures.error_maps([("a", np.zeros(4))], ""), "error rates"),
-    (lambda: figures.token_maps([("a", GRID[:3], 0.1)], EDGES, list("abcd"), ""), "places"),
-    (lambda: figures.maps_as_pictures([], CELLS, NEAR[:5], NUMBERED, ""), "positions and near"),
-    (lambda: figures.maps_as_pictures([], CELLS, NEAR, np.zeros((3, 4, 3)), ""), "picture"),
-    (lambda: figures.maps_as_pictures([("", "", CELLS[:5])], CELLS, NEAR, NUMBERED, ""), "places and onto"),
-]
-
-
-@pytest.mark.parametrize(("draw", "name"), REFUSED)
-def test_arrays_of_another_shape_are_refused(draw: Callable[[], object], name: str) -> None:
-    with pytest.raises(BadInput, match=f"^{name} must be"):
-        draw()

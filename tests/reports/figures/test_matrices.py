@@ -49,11 +49,9 @@ def test_maps_that_are_lost_say_so_and_those_with_holes_are_drawn() -> None:
         empty.draw_without_rendering()
 
 
-def test_large_maps_stay_small_files_and_others_are_refused() -> None:
+def test_large_maps_stay_small_files() -> None:
     figure = figures.similarity_by_sigma({"a": maps(600, 1)[0]}, np.arange(600) % 200, "demo")
     assert len(figures.svg_text(figure)) < 700_000
-    with pytest.raises(BadInput, match="a similarity map must be"):
-        figures.similarity_by_sigma({"a": np.eye(5)}, LABELS, "demo")
 
 
 def cells(axes: Axes) -> dict[tuple[int, int], list[str]]:
@@ -94,8 +92,6 @@ def test_panels_share_a_scale_and_words_keep_their_order() -> None:
     assert cells(second)[0, 1][0] == f"{of(table, sigma=2.0, a='z', b=2).mean():.2f}"
     with pytest.raises(BadInput, match="a single row for each a, b and seed"):
         figures.heatmap_by_settings(table, "demo", "a", "b", **HEAT)
-    with pytest.raises(BadInput, match=r"the table must be one with the columns .*seed"):
-        figures.heatmap_by_settings(table.drop(columns="seed"), "demo", "a", "b", **HEAT)
 
 
 @pytest.mark.parametrize("name", ["$x^_{ <b>", "a rather long name, option 0.5, of which there is another"])

@@ -1,8 +1,7 @@
 """Draw figures from tables of results, one function per figure. Means are drawn with 95% intervals over seeds.
 
 The last lines of a figure (its small print) name the run, say over how many seeds the means are taken, and how many
-members or values are left out. The module `base` contains what all figures share, `output` writes PNG files and SVG
-text, and every other module contains one kind of figure.
+members or values are left out.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))

@@ -28,8 +28,7 @@ _NOT_SPEC = (*AUXILIARY, "sigma", "options", "encoding")
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
     """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
 
-    There is one panel for each encoding with several sigmas, and one panel for all other encodings. Intervals are
-    clipped to [0, 1] for drawing. Where all members of a sigma diverged, a text says so.
+    There is one panel for each encoding with several sigmas, and one panel for all other encodings.
     """
     settings = labelled(members)
     final = accuracies(settings, metrics)
@@ -104,13 +103,11 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
         rows = table[(table["split"] == split) & table[column].isin(list(places))]
         if rows.empty:
             continue
-        color, marker = style["color"], style["marker"]
+        look: base.Style = {**style, "markersize": 5.4 if len(places) <= 10 else 4.2}
+        look |= {"linewidth": 1.3, "elinewidth": 1.3, "capsize": 2} | ({} if line else {"linestyle": "none"})
         dots = _beside(axes, rows[column].map(places), places, shift + 0.38, near)
-        axes.plot(dots, rows["value"], marker, color=color, alpha=0.3, markersize=3.6, mew=0)
+        axes.plot(dots, rows["value"], style["marker"], color=style["color"], alpha=0.3, markersize=3.6, mew=0)
         means = base.means(rows, [column])
-        size = 5.4 if len(places) <= 10 else 4.2
-        look: base.Style = {"linewidth": 1.3, "elinewidth": 1.3, "capsize": 2, "markersize": size}
-        look |= {"color": color, "marker": marker, "linestyle": style["linestyle"] if line else "none"}
         at = _beside(axes, means[column].map(places), places, shift, near)
         base.marks(axes, means, at, (0, 1), label=split, **look)
     for lost in set(places) - set(table[column]):
@@ -142,7 +139,7 @@ def beside_published(
 
     `table` has the columns sigma, seed and value. `published` maps a sigma to a mean, and may lack some sigmas.
     """
-    rows, lost = base.finite(table, ["sigma", "seed", "value"])
+    rows, lost = base.finite(table)
     means, sigmas = base.means(rows, ["sigma"]), base.sorted_sigmas(table)
     figure, (axes,) = base.panels(1, 1, (6.4, 4.0))
     base.sigma_axis(axes, sigmas)
@@ -174,10 +171,9 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         here = means[means["split"] == split]
         for i, sigma in enumerate(sigmas):
             rows = here[here["sigma"] == sigma]
-            if len(rows):
-                at = np.searchsorted(levels, rows["level"].to_numpy(dtype=float)) + 0.05 * (i - (len(sigmas) - 1) / 2)
-                look = {"label": f"{SIGMA} = {sigma:g}", "markersize": 4.6, "linewidth": 1.3, **KINDS[i]}
-                base.marks(axes, rows, at, (0, 1), **look)
+            at = np.searchsorted(levels, rows["level"].to_numpy(dtype=float)) + 0.05 * (i - (len(sigmas) - 1) / 2)
+            look = {"label": f"{SIGMA} = {sigma:g}", "markersize": 4.6, "linewidth": 1.3, **KINDS[i]}
+            base.marks(axes, rows, at, (0, 1), **look)
         if here.empty:
             base.nothing(axes)
         base.title(axes, str(split))
@@ -195,7 +191,7 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
     `table` has the columns condition, sigma, seed, accuracy and confidence.
     """
     labels = {"accuracy": "accuracy", "confidence": "confidence in the answer given"}
-    rows, lost = base.finite(table, ["condition", "sigma", "seed", *labels], values=[*labels])
+    rows, lost = base.finite(table, [*labels])
     by = ["condition", "sigma"]
     conditions, sigmas = base.in_order(table["condition"]), base.sorted_sigmas(table)
     figure, panels = base.panels(1, 2, (8.2, 3.7))
@@ -205,9 +201,8 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
             base.sigma_axis(axes, sigmas, most=10)
         for i, condition in enumerate(conditions):
             here = means[means["condition"] == condition]
-            if len(here):
-                look = {"label": str(condition), "markersize": 4.4, "linewidth": 1.2, **KINDS[i % len(KINDS)]}
-                base.marks(axes, here, here["sigma"], (0, 1), **look)
+            look = {"label": str(condition), "markersize": 4.4, "linewidth": 1.2, **KINDS[i % len(KINDS)]}
+            base.marks(axes, here, here["sigma"], (0, 1), **look)
         if means.empty:
             base.nothing(axes)
         base.accuracy_axis(axes, chance)
@@ -217,10 +212,9 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
 
 
 _MOMENTS: Mapping[str, base.Style] = {
-    "start": {"color": MUTED, "linestyle": (0, (1, 1.4)), "hollow": True, "zorder": 2, "markersize": 6.8},
-    "end": {"color": BLUE, "linestyle": "-", "zorder": 3, "markersize": 4.2},
+    "start": {"label": "before training", "color": MUTED, "linestyle": (0, (1, 1.4)), "zorder": 2, "markersize": 6.8},
+    "end": {"label": "after training", "color": BLUE, "linestyle": "-", "zorder": 3, "markersize": 4.2},
 }
-_MOMENT_NAMES = {"start": "before training", "end": "after training"}
 
 
 def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, str] | None = None) -> Figure:
@@ -237,13 +231,12 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
         base.sigma_axis(axes, base.sorted_sigmas(table[table["measure"] == measure]), most=5)
         for moment, style in _MOMENTS.items():
             rows = here[here["moment"] == moment]
-            if len(rows):
-                look = {"label": _MOMENT_NAMES[moment], "marker": "o", "linewidth": 1.1, **style}
-                base.marks(axes, rows, rows["sigma"], **look)
+            look = {"marker": "o", "linewidth": 1.1, "hollow": moment == "start", **style}
+            base.marks(axes, rows, rows["sigma"], **look)
         if here.empty:
             base.nothing(axes)
         base.quiet_lines(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))
-    base.legend(figure, [*_MOMENT_NAMES.values()])
+    base.legend(figure, ["before training", "after training"])
     return base.small_print(figure, run_name, f"dots and bars: {how}", lost)

@@ -1,13 +1,7 @@
 """Helpers that all figures use: colours, panels, axes, means over seeds and the small print below a figure.
 
-Figures are made without pyplot and have no global state, so they can be made in any thread and are freed like any other
-object. Colours are the colour-blind safe palette of Okabe and Ito. Markers and line styles differ too, so that figures
-can be read in greyscale.
-
->>> figure, (axes,) = panels(1, 1, (5, 3))
->>> for key, rows in means(table, ["split", "sigma"]).groupby("split"):
-...     marks(axes, rows, rows["sigma"], color=BLUE)
->>> small_print(figure, "lst-quick", over_seeds(table, ["split", "sigma"]))
+Figures are made without pyplot, so they can be made in any thread and are freed like any other object. Colours are the
+colour-blind safe palette of Okabe and Ito. Markers and line styles differ too, for reading in grey.
 """
 
 from __future__ import annotations
@@ -30,7 +24,6 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from placecode.analysis.stats import interval
-from placecode.errors import must_be
 from placecode.experiments.specs import SIGMA as SIGMA
 
 INK = "#1d2126"
@@ -63,8 +56,8 @@ SMALL = 7.5
 MIN_WIDTH = 4.4
 """Minimum width of a figure in inches, enough for legend and small print."""
 SIGMA_LABEL = f"initial scale {SIGMA} of the encoding"
-SIGMA_COLORS = "cividis"
-"""Colour map over sigma, monotonic in greyscale."""
+SIGMA_COLORS, SHADES = "cividis", "Blues"
+"""Colour maps over sigma and over other values, both monotonic in greyscale."""
 ALL_DIVERGED = "all members diverged"
 
 Array = npt.NDArray[Any]
@@ -72,13 +65,8 @@ Style = dict[str, Any]
 """Keyword arguments for a function of matplotlib."""
 
 
-def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
-    """Return the rows in which all columns `values` are finite, and a note on how many rows are left out.
-
-    The note is empty if none are left out. Raises BadInput if the table lacks one of `columns`.
-    """
-    if not set(columns) <= set(table.columns):
-        raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
+def finite(table: pd.DataFrame, values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
+    """Return the rows in which all columns `values` are finite, and a note on how many are left out ("" if none)."""
     rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
     lost = len(table) - len(rows)
     return rows, f"{lost} of {len(table)} values are missing (diverged, or not defined) and left out" if lost else ""
@@ -104,12 +92,12 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
     """Return the `means` of the finite values, the text of `over_seeds`, and the note of `finite` on missing values."""
-    rows, lost = finite(table, [*by, "seed", "value"])
+    rows, lost = finite(table)
     return means(rows, by), over_seeds(rows, by), lost
 
 
 def left_out(members: pd.DataFrame) -> str:
-    """Return a note on how many members diverged; empty if none did."""
+    """Return a note on how many members diverged ("" if none)."""
     lost = int((members["state"] != "done").sum())
     return f"{lost} of {len(members)} members diverged and are left out" if lost else ""
 
@@ -141,9 +129,10 @@ def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
     return [float(ordered[i]) for i in chosen]
 
 
-def panels(
-    rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any
-) -> tuple[Figure, list[Axes]]:
+Panels = tuple[Figure, list[Axes]]
+
+
+def panels(rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any) -> Panels:
     """Make a figure of `size` inches and return it with its panels, row by row. `grid` has arguments of GridSpec."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     drawn = figure.subplots(rows, columns, sharey=sharey, squeeze=False, gridspec_kw=grid).ravel()
@@ -152,17 +141,22 @@ def panels(
     return figure, list(drawn)
 
 
+def shape_of(count: int, most: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns of `count` panels, at most `most` in a row, in rows of similar length."""
+    rows = max(1, -(-count // most))
+    return rows, max(1, -(-count // rows))
+
+
 def grid_of(
-    count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), **more: Any
-) -> tuple[Figure, list[Axes]]:
+    count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), sharey: bool = True
+) -> Panels:
     """Make a figure with `count` panels of about `side` inches, at most `most` in a row; return it and the panels.
 
     `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
     """
-    rows = max(1, -(-count // most))
-    columns = max(1, -(-count // rows))  # rows of nearly equal length
+    rows, columns = shape_of(count, most)
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
-    figure, drawn = panels(rows, columns, size, **more)
+    figure, drawn = panels(rows, columns, size, sharey)
     for axes in drawn[max(count, 1) :]:
         axes.set_axis_off()
     if count == 0:
@@ -172,7 +166,7 @@ def grid_of(
 
 def row_panels(
     names: Sequence[Any], columns: int, width: float, height: float, wrap: int = 34, background: str = "bands"
-) -> tuple[Figure, list[Axes]]:
+) -> Panels:
     """Make a figure with `columns` panels side by side that share rows: a row per name, with the name at the left.
 
     The first name is on top. The figure is `height` inches high; a panel is `width` inches wide without the names. They
@@ -196,20 +190,20 @@ def row_panels(
     return figure, drawn
 
 
+def placed(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
+    """Add a panel to a figure and return it. Its lower left corner (x, y) and its size are in inches."""
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
+    plain(axes)
+    return axes
+
+
 def at_edge(axes: Axes) -> tuple[bool, bool]:
     """Return whether a panel is the first of its row, and whether it is the last of its column."""
-    place = axes.get_subplotspec()
+    place, *others = (other.get_subplotspec() for other in (axes, *axes.figure.axes) if other.axison)
     assert place is not None
-    below = [
-        other
-        for other in axes.figure.axes
-        if (spec := other.get_subplotspec()) is not None
-        and spec.get_gridspec() is place.get_gridspec()
-        and spec.colspan.start == place.colspan.start
-        and spec.rowspan.start > place.rowspan.start
-        and other.axison
-    ]
-    return place.is_first_col(), not below
+    rows = [other.rowspan.start for other in others if other and other.colspan.start == place.colspan.start]
+    return place.is_first_col(), place.rowspan.start == max(rows)
 
 
 def plain(axes: Axes) -> None:
@@ -336,17 +330,20 @@ def marks(
     at: Any,
     bounds: tuple[float, float] | None = None,
     along: Literal["x", "y"] = "y",
+    shift: float = 0.0,
     **style: Any,
 ) -> None:
-    """Draw the means of `rows` (columns mean, low, high) with their intervals, clipped to `bounds`.
+    """Draw the means of `rows` (columns mean, low, high), if there are any, with their intervals, clipped to `bounds`.
 
-    Means are values on the axis `along`; `at` are their positions on the perpendicular axis.
+    Means are values on the axis `along`; `at` are their positions on the perpendicular axis, to which `shift` is added.
     """
-    reach = distances(rows, bounds)
+    if rows.empty:
+        return
+    places, reach = np.asarray(at) + shift, distances(rows, bounds)
     if along == "y":
-        errorbars(axes, at, rows["mean"], yerr=reach, **style)
+        errorbars(axes, places, rows["mean"], yerr=reach, **style)
     else:
-        errorbars(axes, rows["mean"], at, xerr=reach, **style)
+        errorbars(axes, rows["mean"], places, xerr=reach, **style)
 
 
 def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:

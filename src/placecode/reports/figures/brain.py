@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
-from placecode.errors import BadInput, absent, must_be
+from placecode.errors import absent
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
@@ -68,52 +68,43 @@ VIEWS = (
 
 
 def regions_on_brain(
-    maps: Mapping[str, npt.ArrayLike],
-    coordinates: npt.ArrayLike,
+    maps: Mapping[str, Numbers],
+    coordinates: base.Array,
     run_name: str,
-    neighbors: Mapping[str, npt.ArrayLike],
-    partner: npt.ArrayLike,
+    neighbors: Mapping[str, Numbers],
+    partner: Numbers,
     note: str = "",
 ) -> Figure:
     """Draw the regions of a brain from four sides, coloured by group, with a row of drawings per entry of `maps`.
 
     `maps` maps the title of a row to the group of each region (n,), -1 for none. `coordinates` (n, 3) are in mm of MNI
     space. `neighbors` maps the title to the nearest region in the PE of each region (n,), -1 for none; a line joins the
-    two. `partner` (n,) is the mirror region of each region, -1 for none; a line between mirror regions is dark. A
-    text next to the row counts the regions whose nearest region is their mirror region. `note` is added to the small
-    print.
+    two. `partner` (n,) is the mirror region of each region, -1 for none; a line between mirror regions is dark. `note`
+    is added to the small print.
 
     Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions in
-    groups beyond the `PALETTE` are grey, and those without a group are hollow; both are counted next to their row.
+    groups beyond the `PALETTE` are grey, and those without a group are hollow.
     """
-    places = np.asarray(coordinates, dtype=float)
-    if places.ndim != 2 or places.shape[1] != 3:
-        raise must_be("coordinates", "numbers of shape (regions, 3)", places.shape)
-    if lost := int((~np.isfinite(places).all(axis=1)).sum()):
-        raise BadInput(f"coordinates must be finite; those of {lost} of {len(places)} regions are not.")
-    n = len(places)
-    groups = [_numbers(f"the groups of {title!r}", values, n) for title, values in maps.items()]
-    nearest = [_numbers(f"the neighbors of {title!r}", neighbors[title], n, n) for title in maps]
-    mirror = _numbers("partner", partner, n, n)
-    colors = matched(groups)
+    n, colors = len(coordinates), matched([*maps.values()])
     rows = []
-    for title, numbers, near, row_colors in zip(maps, groups, nearest, colors, strict=True):
+    for (title, numbers), row_colors in zip(maps.items(), colors, strict=True):
+        near = neighbors[title]
         row_notes = []
         if row_colors is not colors[0]:
             same = int(((row_colors == colors[0]) & (row_colors >= 0) & (row_colors < GREY)).sum())
             row_notes.append(f"{same} of {n} regions have the colour they have in the first row")
-        paired = (mirror >= 0) & (near >= 0)
-        hits = int((near == mirror)[paired].sum())
+        paired = (partner >= 0) & (near >= 0)
+        hits = int((near == partner)[paired].sum())
         row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
         rows.append(_Column(title, numbers, row_colors, row_notes))
     grey = any((row_colors == GREY).any() for row_colors in colors)
     notes = [*_reading(n, len(rows), grey), note]
     figure, columns, brains = _sheet(rows, notes)
-    for row, near, column, views in zip(rows, nearest, columns, brains, strict=True):
+    for row, column, views in zip(rows, columns, brains, strict=True):
         row.write(column)
         for view, axes in zip(VIEWS, views, strict=True):
-            _join(axes, view, places, near, mirror)
-            _mark(axes, view, places, row.colors)
+            _join(axes, view, coordinates, neighbors[row.title], partner)
+            _mark(axes, view, coordinates, row.colors)
     return base.small_print(figure, run_name, *notes)
 
 
@@ -121,9 +112,9 @@ def matched(maps: Sequence[Numbers]) -> list[Numbers]:
     """Choose colours of groups such that as many regions as possible keep the colour they have in earlier maps.
 
     A map has the group number of each region (n,), -1 for no group. The result for a map has the colour number of each
-    region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. The groups of the first
-    map get colours in order of size. Those of a later map get colours by Hungarian matching with all earlier maps. A
-    group that shares no region with its match gets one of the remaining colours, again in order of size.
+    region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. Colours are chosen by
+    Hungarian matching with all earlier maps. A group without a match gets one of the remaining colours, in order of
+    size.
 
     >>> matched([np.array([4, 4, 4, 2, 2]), np.array([0, 0, 1, 1, 1])])
     [array([0, 0, 0, 1, 1]), array([0, 0, 1, 1, 1])]
@@ -213,21 +204,16 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
     height = bottom + row * len(rows) + top
     figure = Figure(figsize=(width, height))
 
-    def panel(x: float, y: float, wide: float, tall: float) -> Axes:
-        axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
-        axes.set_axis_off()
-        return axes
-
     columns: list[Axes] = []
     brains: list[list[Axes]] = []
     for floor in (bottom + row * up for up in reversed(range(len(rows)))):
-        columns.append(panel(left, floor, _Column.wide, row))
+        columns.append(base.placed(figure, left, floor, _Column.wide, row))
         columns[-1].set(xlim=(0, _Column.wide), ylim=(row, 0))
         brains.append([])
         x = left + _Column.wide
         for view, outline, bound, (wide, tall) in zip(VIEWS, outlines, bounds, sizes, strict=True):
             x += gap
-            axes = panel(x, floor + (row - tall) / 2, wide, tall)
+            axes = base.placed(figure, x, floor + (row - tall) / 2, wide, tall)
             look: base.Style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.8, "capstyle": "round"}
             axes.add_patch(PathPatch(outline, alpha=0.45, zorder=1, **look))
             axes.set(xlim=bound[1::-1] if view.turned else bound[:2], ylim=bound[2:])
@@ -238,15 +224,13 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
                 figure.text((x + wide / 2) / width, 1 - 0.1 / height, view.title, **place)
             brains[-1].append(axes)
             x += wide
-    _scale_bar(brains[-1][0], bounds[0])
-    return figure, columns, brains
-
-
-def _scale_bar(axes: Axes, bound: tuple[float, float, float, float]) -> None:
-    """Draw a scale bar of five centimetres at the lower front of a side view with these bounds in mm."""
-    front, floor = bound[1] - 4, bound[2] + 8
+    for axes in figure.axes:
+        axes.set_axis_off()
+    # a scale bar of five centimetres at the lower front of a side view
+    axes, front, floor = brains[-1][0], bounds[0][1] - 4, bounds[0][2] + 8
     axes.plot([front, front - 50], [floor, floor], color=MUTED, linewidth=1.2, solid_capstyle="butt")
     axes.text(front - 25, floor + 3, "5 cm", fontsize=SMALL, color=MUTED, ha="center", va="bottom")
+    return figure, columns, brains
 
 
 def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
@@ -265,14 +249,14 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     return Path.make_compound_path(*strokes), bounds
 
 
-def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> None:
+def _mark(axes: Axes, view: View, places: base.Array, colors: Numbers) -> None:
     """Draw a marker for each region that a view shows. Regions close to the viewer cover those behind them."""
     seen = np.flatnonzero(places[:, 0] * view.half >= 0)
     order = seen[np.argsort(view.near * places[seen, view.along], kind="stable")]
     _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
-def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
+def _markers(axes: Axes, at: base.Array, colors: Sequence[int]) -> None:
     """Draw markers at positions (k, 2) in the styles of their colour numbers (k,). Later markers cover earlier ones."""
     looks = [_style(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
@@ -290,7 +274,7 @@ def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
     axes.add_collection(drawn, autolim=False)
 
 
-def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers) -> None:
+def _join(axes: Axes, view: View, places: base.Array, nearest: Numbers, mirror: Numbers) -> None:
     """Draw a line from each region to its nearest region if the view shows both; dark if they are mirror regions."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]
@@ -322,14 +306,3 @@ def _reading(n: int, rows: int, grey: bool) -> list[str]:
         notes.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
     lines = "lines join each region with its nearest neighbour in the PE, dark ones a region with its mirror region"
     return [*notes, f"{lines}; side views show only the lines within a hemisphere"]
-
-
-def _numbers(what: str, values: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:
-    """Return the values as integers (n,). Raise BadInput, with the name `what`, if any is not in [-1, most)."""
-    array = np.asarray(values)
-    if array.shape != (n,):
-        raise must_be(what, f"a number for each of {n} regions", array.shape)
-    if n and (array.dtype.kind not in "iu" or array.min() < -1 or (most is not None and array.max() >= most)):
-        allowed = "of at least -1" if most is None else f"from -1 to {most - 1}"
-        raise must_be(what, f"whole numbers {allowed}", array.tolist()[:10])
-    return array.astype(np.int64)

@@ -22,8 +22,21 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
+from placecode.reports.figures.base import (
+    BLUE,
+    GREEN,
+    INK,
+    KINDS,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SHADES,
+    SIGMA,
+    VERMILLION,
+)
 from placecode.reports.figures.curves import curve
+from placecode.reports.figures.maps import ink_on
 
 MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. If there are more, evenly spread ones are drawn."""
@@ -41,8 +54,6 @@ LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
 )
 """Styles of baselines, used in turn. None is blue (used for members) or solid (used for the best possible error)."""
-SHADES = "Blues"
-"""Sequential colour map, monotonic in greyscale."""
 SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
 """Colour map over sigma, without the lightest colours, in which thin lines would be invisible on white."""
 
@@ -58,7 +69,6 @@ def error_by_sigma(
 
     Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
     at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
-    Where all members of a sigma diverged, a text says so.
     """
     settings = swept(members)
     rows, lost = of_members(settings, final_errors(metrics), ["condition"])
@@ -122,9 +132,9 @@ def heatmap_by_settings(
     """Draw a heat map of a value by two settings, with the mean over seeds and half its 95% interval in every cell.
 
     `table` has the columns seed, value and those named by `down` (the setting in the rows of the map) and `across` (the
-    setting in its columns). If `panel` names another column, there is one map per value of it; all share one colour
-    scale, labelled `value_label`. `labels` maps each of these column names to the text that is written. Cells without
-    a mean say "not run", or "no values" if none of their values is finite.
+    setting in its columns). If `panel` names another column, there is one map per value of it. `value_label` is written
+    at the colour scale, and `labels` maps the names of the columns to their texts. Cells without a mean say "not run",
+    or "no values" if none of their values is finite.
     """
     by = [*([panel] if panel else []), down, across]
     means, how, lost = base.summarized(table, by)
@@ -134,7 +144,7 @@ def heatmap_by_settings(
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
-    norm = Normalize(*_ends(means["mean"].to_numpy(dtype=float)))
+    norm = Normalize(*_ends(means["mean"]))
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
     figure, panels = base.grid_of(len(shown), most, side, extra=(1.2, 0.5), sharey=False)
@@ -172,8 +182,7 @@ def _write(axes: Axes, row: int, column: int, mean: float, width: float, without
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
         return
-    ink = "#fefefe" if float(norm(mean)) > 0.7 else "#111417"
-    sure = np.isfinite(width)
+    ink, sure = ink_on(mean, norm), np.isfinite(width)
     axes.text(column, row - 0.14 * sure, f"{mean:.2f}", fontsize=8.5, color=ink, **middle)
     if sure:
         axes.text(column, row + 0.22, f"± {width / 2:.2f}", fontsize=6.5, color=ink, **middle)
@@ -190,45 +199,35 @@ def _word(value: Any, most: int = 24) -> str:
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
-def _ends(values: base.Array) -> tuple[float, float]:
+def _ends(values: pd.Series) -> tuple[float, float]:
     """Return the ends of a colour scale: the smallest and largest value, moved apart if they are equal."""
-    if len(values) == 0:
-        return 0.0, 1.0
-    low, high = float(values.min()), float(values.max())
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1))
 
 
 # ------------------------------------------------------------------------------------------- members and their values
 
 
-def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the members unchanged; raise BadInput if several have the same seed and the same value of `by`."""
-    wanted = ["member", by, "seed", "state"]
-    if not set(wanted) <= set(members.columns):
-        raise must_be("the members", f"a table with the columns {', '.join(wanted)}", list(members.columns))
-    if members.duplicated([by, "seed"]).any():
-        raise must_be("the members", f"one for each {by} and seed", "several, which differ in other settings")
-    return members
-
-
 def swept(members: pd.DataFrame) -> pd.DataFrame:
     """Return the members that have a sigma; raise BadInput if several have the same sigma and seed."""
-    with_sigma = members[pd.to_numeric(members["sigma"]).notna()]
-    return checked(with_sigma.assign(sigma=pd.to_numeric(with_sigma["sigma"])), "sigma")
+    with_sigma = members.assign(sigma=pd.to_numeric(members["sigma"])).dropna(subset=["sigma"])
+    if with_sigma.duplicated(["sigma", "seed"]).any():
+        raise must_be("the members", "one for each sigma and seed", "several, which differ in other settings")
+    return with_sigma
 
 
 def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed if known.
+    """Return the finite `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed.
 
-    Rows whose value is not finite are left out. Also return a note on how many these are, empty if there are none.
+    Also return a note on how many rows are not finite ("" if none).
     """
     kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", kept]
-    return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"), ["value"])
+    return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"))
 
 
 def errors(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `metrics` with the test errors (mse) of all members at all steps."""
+    """Return the rows of `metrics` with test errors (mse), at all steps."""
     return metrics[(metrics["metric"] == "mse") & (metrics["split"] == "test")]
 
 
@@ -350,15 +349,14 @@ def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str,
 
 def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
     """Draw a line across the panel at the mean of each baseline, and at `best`, with a mark at its right end."""
+    values = rows.assign(value=rows["value"].astype(float)).groupby("baseline")["value"].mean().to_dict()
+    values |= {} if best is None else {BEST: best}
     for i, (name, style) in enumerate(styles.items()):
-        values = rows.loc[rows["baseline"] == name, "value"].to_numpy(dtype=float)
-        if name == BEST and best is not None:
-            values = np.array([best])
-        if len(values):
-            ends, level = np.array([0, 1.03 + 0.042 * i]), np.full(2, values.mean())
+        if name in values:
             look: base.Style = {"linewidth": 1.1, "markersize": 7 if name == BEST else 4.6, "markeredgewidth": 0}
             free: base.Style = {"clip_on": False, "markevery": [1], "label": name, "zorder": 1.5}
-            axes.plot(ends, level, transform=axes.get_yaxis_transform(), **look, **free, **style)
+            ends = [0, 1.03 + 0.042 * i]
+            axes.plot(ends, [values[name]] * 2, transform=axes.get_yaxis_transform(), **look, **free, **style)
 
 
 def legend(figure: Figure, order: Sequence[str]) -> None:

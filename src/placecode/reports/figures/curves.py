@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter
 
 from placecode.reports.figures import accuracy, base
 from placecode.reports.figures.base import KINDS, MUTED, SIGMA, SPLITS
-from placecode.reports.figures.encodings import rate_name, rate_style
+from placecode.reports.figures.encodings import rate_name, rate_style, sorted_rates
 from placecode.reports.figures.knobs import chance_of, full_names
 
 MAX_SIGMAS = 6
@@ -28,10 +28,7 @@ MIN_LOSS = 1e-9
 
 
 def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding.
-
-    Lines are means over seeds, bands are 95% intervals, clipped to [0, 1] for drawing.
-    """
+    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding."""
     settings = accuracy.labelled(members)
     table = accuracy.accuracies(settings, metrics)
     sweeps, others = accuracy.swept_labels(settings)
@@ -40,10 +37,8 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
         sigmas = settings.loc[settings["label"] == label, "sigma"].dropna().to_numpy()
         wanted += [(label, sigma) for sigma in base.thinned(sigmas, MAX_SIGMAS)]
     wanted += [(label, None) for label in others]
-    columns = min(3, len(wanted))
-    rows = -(-len(wanted) // columns)
-    figure, panels = base.panels(rows, columns, (max(2.75 * columns + 0.6, 5.6), 2.15 * rows + 0.9))
-    for i, (axes, (label, sigma)) in enumerate(zip(panels, wanted, strict=False)):
+    figure, panels = base.grid_of(len(wanted), 3, (2.75, 2.15))
+    for axes, (label, sigma) in zip(panels, wanted, strict=True):
         here = table[(table["label"] == label) & ((table["sigma"] == sigma) | (sigma is None))]
         means = base.means(here, ["split", "step"])
         for split, style in SPLITS.items():
@@ -55,9 +50,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
         base.title(axes, at if at and len(sweeps) == 1 else ", ".join(part for part in (label, at) if part))
         base.accuracy_axis(axes, chance)
         _step_axis(axes, max(float(metrics["step"].max()), 1.0))
-        base.label(axes, "training step" if i // columns == rows - 1 else "", "" if i % columns else "accuracy")
-    for axes in panels[len(wanted) :]:
-        axes.set_axis_off()
+        base.label_edges(axes, "training step", "accuracy")
     base.legend(figure, [*SPLITS])
     return base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
 
@@ -71,19 +64,19 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
     figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
     notes = set()
     for axes, (name, table) in zip(drawn, panels.items(), strict=True):
-        finite_rows, lost = base.finite(table, ["line", "epoch", "seed", "value"])
+        finite_rows, lost = base.finite(table)
         notes.add(lost)
-        is_loss = "loss" in name
+        least = MIN_LOSS if "loss" in name else -np.inf
         for place, line in enumerate(base.in_order(table["line"])):
-            color, style = KINDS[place % len(KINDS)]["color"], KINDS[place % len(KINDS)]["linestyle"]
+            style = KINDS[place % len(KINDS)]
             rows = finite_rows[finite_rows["line"] == line]
             for _, seed_rows in rows.groupby("seed"):
-                values = np.maximum(seed_rows["value"], MIN_LOSS) if is_loss else seed_rows["value"]
-                axes.plot(seed_rows["epoch"], values, color=color, alpha=0.28, linewidth=0.7)
-            means = rows.groupby("epoch")["value"].mean()
-            values = np.maximum(means, MIN_LOSS) if is_loss else means
-            axes.plot(means.index, values, color=color, linestyle=style, linewidth=1.7, label=str(line))
-        if is_loss:
+                values = seed_rows["value"].clip(least)
+                axes.plot(seed_rows["epoch"], values, color=style["color"], alpha=0.28, linewidth=0.7)
+            means = rows.groupby("epoch")["value"].mean().clip(least)
+            look: base.Style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.7}
+            axes.plot(means.index, means, label=str(line), **look)
+        if "loss" in name:
             axes.set(yscale="log", ylim=(MIN_LOSS / 2, None))
             axes.set_yticks([MIN_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
             axes.minorticks_off()
@@ -102,16 +95,14 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
     `table` has the columns name, dropout, step, seed and value.
     """
     means, how, lost = base.summarized(table, ["name", "dropout", "step"])
-    names = base.in_order(table["name"])
-    rates = sorted(float(rate) for rate in table["dropout"].unique())
+    names, rates = base.in_order(table["name"]), sorted_rates(table)
     figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
     for axes, name in zip(panels, names, strict=False):
         here = means[means["name"] == name]
-        for rate in rates:
-            rows, style = here[here["dropout"] == rate], rate_style(rate, rates)
-            if len(rows):
-                line = {"linestyle": style["linestyle"], "linewidth": 1.5, "label": rate_name(rate)}
-                curve(axes, rows, style["color"], 0.16, **line)
+        for rate, rows in here.groupby("dropout"):
+            style = rate_style(float(rate), rates)
+            line = {"linestyle": style["linestyle"], "linewidth": 1.5, "label": rate_name(float(rate))}
+            curve(axes, rows, style["color"], 0.16, **line)
         _finish(axes, str(name), here, means, chance, "ood\naccuracy")
     base.legend(figure, [rate_name(rate) for rate in rates])
     return base.small_print(figure, run_name, f"line and band: {how}", lost)
@@ -120,13 +111,11 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
     """Draw held-out accuracy by training step, with a curve per sigma.
 
-    `table` has the columns panel, line, sigma, step, seed and value. There is one panel for each combination of its
-    columns panel and line, which are those of `accuracy_by_setting`. Curves are means over seeds, bands are 95%
-    intervals. `chance` is the chance level, or a mapping from values of the column panel to chance levels.
+    `table` has the columns panel, line, sigma, step, seed and value, and `chance` is the chance level, both as in
+    `accuracy_by_setting`. Each combination of panel and line has a panel. Bands are 95% intervals over seeds.
     """
     means, how, lost = base.summarized(table, ["panel", "line", "sigma", "step"])
-    kinds = table[["panel", "line"]].drop_duplicates()
-    kinds = kinds.assign(name=full_names(kinds))
+    kinds = table[["panel", "line"]].drop_duplicates().assign(name=full_names)
     figure, panels = base.grid_of(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
     sigmas = base.sorted_sigmas(table)
     colors = ScalarMappable(base.sigma_colors(sigmas), base.SIGMA_COLORS)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,7 @@ NO_DROPOUT: Mapping[str, Any] = {"color": BLUE, "marker": "o", "linestyle": (0, 
 
 
 def worth_of_dropout(
-    table: pd.DataFrame,
-    run_name: str,
-    published: Mapping[str, tuple[float, float]] | None = None,
-    chance: float = 0.25,
+    table: pd.DataFrame, run_name: str, published: Mapping[str, tuple[float, float]] | None = None, chance: float = 0.25
 ) -> Figure:
     """Draw accuracy with and without dropout, joined by a line, with a row per encoding and a panel per split.
 
@@ -39,23 +36,21 @@ def worth_of_dropout(
     `published` results: a mapping from name to (OOD accuracy, dropout rate).
     """
     means, how, lost = base.summarized(table, ["name", "dropout", "split"])
-    names = _best_first(table, means)
-    rates = sorted(float(rate) for rate in table["dropout"].unique())
+    names, rates = _best_first(table, means), sorted_rates(table)
     figure, panels = base.row_panels(names, len(HELD_OUT), 3.3, 0.27 * max(len(names), 3) + 1.5, background="lines")
     for axes, split in zip(panels, HELD_OUT, strict=True):
         here = means[means["split"] == split]
         for name, rows in here.groupby("name"):
-            ends, at = rows["mean"].to_numpy(), names.index(name)
-            axes.plot([ends.min(), ends.max()], [at, at], color=MUTED, alpha=0.5, linewidth=2, zorder=2)
+            at = names.index(name)
+            axes.plot([rows["mean"].min(), rows["mean"].max()], [at, at], color=MUTED, alpha=0.5, linewidth=2, zorder=2)
         for rate in rates:
-            rows = here[here["dropout"] == rate]
-            look = {key: rate_style(rate, rates)[key] for key in ("color", "marker")} | {"label": rate_name(rate)}
+            rows, style = here[here["dropout"] == rate], rate_style(rate, rates)
+            look = {"color": style["color"], "marker": style["marker"], "label": rate_name(rate)}
             look |= {"zorder": 4, "markersize": 4.6} if rate else {"zorder": 3, "markersize": 6.4, "hollow": True}
-            if len(rows):
-                base.marks(axes, rows, [names.index(name) for name in rows["name"]], (0, 1), "x", **look)
+            base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", **look)
         if split == "ood":
             _crosses(axes, published or {}, names, rates)
-        _say_missing(axes, names, here)
+        missing_rows(axes, names, here)
         base.accuracy_axis(axes, chance, along="x")
         base.title(axes, split)
         base.label(axes, "accuracy at the final step")
@@ -66,13 +61,12 @@ def worth_of_dropout(
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
     """Draw published accuracies as crosses: upright with dropout, slanting without. `published` is as above."""
-    shown = {name: published[name] for name in names if name in published}
-    for rate in sorted({float(rate) for _, rate in shown.values()}):
-        points = [(value, names.index(name)) for name, (value, dropout) in shown.items() if dropout == rate]
-        x, y = np.array(points, dtype=float).T
+    points = [(names.index(name), *published[name]) for name in names if name in published]
+    for rate in sorted({float(rate) for *_, rate in points}):
+        at, values = zip(*((row, value) for row, value, dropout in points if dropout == rate), strict=True)
         marker, size = ("+", 6.5) if rate else ("x", 5)
         look: base.Style = {"color": rate_style(rate, rates)["color"], "markersize": size, "mew": 1.3, "zorder": 5}
-        axes.plot(x, y, marker, label=f"published, {rate_name(rate)}", **look)
+        axes.plot(values, at, marker, label=f"published, {rate_name(rate)}", **look)
 
 
 def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -85,11 +79,9 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     figure, (axes,) = base.row_panels(names, 1, 4.6, 0.32 * max(len(names), 3) + 1.5)
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
         rows = means[means["split"] == split]
-        if len(rows):
-            at = np.array([names.index(name) for name in rows["name"]]) + shift
-            look = {"color": style["color"], "marker": style["marker"], "markersize": 4.6, "label": split}
-            base.marks(axes, rows, at, (0, 1), "x", **look)
-    _say_missing(axes, names, means)
+        look = {"color": style["color"], "marker": style["marker"], "markersize": 4.6, "label": split}
+        base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", shift, **look)
+    missing_rows(axes, names, means)
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
@@ -106,10 +98,18 @@ def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
     return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
 
 
-def _say_missing(axes: Axes, names: Sequence[Any], means: pd.DataFrame) -> None:
-    """Write "no values" in the row of each name that has no mean."""
-    for name in (name for name in names if name not in set(means["name"])):
-        axes.text(0.5, names.index(name), "no values", ha="center", va="center", fontsize=8, color=MUTED)
+def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:
+    """Write in the row of each name that is not in the column `name` of `rows` that it has no values, or `why`."""
+    look: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
+    for i, name in enumerate(names):
+        if name not in set(rows["name"]):
+            text = why(name) if why else "no values"
+            axes.text(0.5, i, text, transform=axes.get_yaxis_transform(), **look)
+
+
+def sorted_rates(table: pd.DataFrame) -> list[float]:
+    """Return the unique values in the column dropout, sorted."""
+    return sorted(map(float, table["dropout"].unique()))
 
 
 def rate_style(rate: float, rates: list[float]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,11 @@ def accuracy_by_setting(
 ) -> Figure:
     """Draw held-out accuracy by sigma, with a panel per value of the column `panel` and a line per value of `line`.
 
-    `table` has the columns panel, line, sigma, seed and value (an accuracy). A line has the same style in all panels.
-    `knob` names the setting that the lines differ in; it is the title of the legend if there is one panel. `chance` is
-    the chance level, or a mapping from panel to chance level.
-
-    `worth` has the columns panel, line, seed, value and large: how much higher accuracy is at sigma 0.2 than at the
-    sigma `large`. It is drawn as the last panel, with a row per line. `beside` maps a panel to the models without a
-    sigma in it, by name: their mean accuracy is drawn as a horizontal line, and the legend gives its interval.
+    `table` has the columns panel, line, sigma, seed and value (an accuracy). `knob` names the setting that the lines
+    differ in; it is the title of the legend if there is one panel. `chance` is the chance level, or maps panels to
+    chance levels. `worth` (panel, line, seed, value, large) is how much higher accuracy is at sigma 0.2 than at the
+    sigma `large`, and is drawn as the last panel. `beside` maps a panel to the accuracies of models without a sigma, by
+    name, which are drawn as horizontal lines.
     """
     means, how, lost = base.summarized(table, ["panel", "line", "sigma"])
     names = base.in_order(table["panel"])
@@ -48,7 +46,8 @@ def accuracy_by_setting(
     styles = _styles(table)
     entries = [[_entry(line) for line in rows["line"].unique()] for _, rows in table.groupby("panel")]
     levels = {panel: [_level(*item) for item in accuracies.items()] for panel, accuracies in (beside or {}).items()}
-    lines = 1 + max(map(_lines_of_text, entries), default=0) + max(map(_lines_of_text, levels.values()), default=0)
+    texts = (["\n".join(texts) for texts in group if texts] for group in (entries, levels.values()))
+    lines = 1 + sum(max((text.count("\n") + 1 for text in group), default=0) for group in texts)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * lines), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         rows, here = table[table["panel"] == name], means[means["panel"] == name]
@@ -62,7 +61,8 @@ def accuracy_by_setting(
         base.title(axes, str(name))
         base.accuracy_axis(axes, chance_of(chance, name))
         base.label(axes, SIGMA_LABEL, "held-out accuracy at the end")
-        _legend(axes, knob if len(names) == 1 else "")
+        below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "alignment": "left"}
+        _legend(axes, title=knob if len(names) == 1 else "", handlelength=2.6, **below)
     if worth is not None and shown:
         _worth(panels[len(names)], worth)
     return base.small_print(figure, run_name, f"marks and bars: {how}", lost)
@@ -74,7 +74,8 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
     for place, (line, style) in enumerate(styles.items()):
         rows = means[means["line"] == line]
         at = base.aside(rows["sigma"], place, len(styles), sigmas)
-        base.marks(axes, rows, at, (0, 1), label=_entry(line), linewidth=1.3, markersize=4.8, **style)
+        look = {"label": _entry(line), "linewidth": 1.3, "markersize": 4.8, **style}
+        base.errorbars(axes, at, rows["mean"], yerr=base.distances(rows, (0, 1)), **look)  # in the legend even if empty
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
@@ -98,23 +99,17 @@ def _entry(line: str) -> str:
     return base.wrapped(base.short(line), 34)
 
 
-def _lines_of_text(entries: Iterable[str]) -> int:
-    """Return how many lines of text the legend entries take."""
-    return sum(entry.count("\n") + 1 for entry in entries)
-
-
 def chance_of(chance: Mapping[str, float] | float, panel: str) -> float:
     """Return the chance level of a panel; `chance` is one number for all panels, or maps each panel to its level."""
     return chance[panel] if isinstance(chance, Mapping) else chance
 
 
-def _legend(axes: Axes, title: str) -> None:
-    """Draw the legend of a panel below its axes, where it hides nothing."""
+def _legend(axes: Axes, **place: Any) -> None:
+    """Draw the legend of a panel. `place` has arguments of `Axes.legend`."""
     look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
-    below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2)}
-    shown = axes.legend(title=title, alignment="left", handlelength=2.6, **below, **look)
-    shown.get_title().set_color(INK)
-    base.as_plain_text(shown)
+    legend = axes.legend(**look, **place)
+    legend.get_title().set_color(INK)
+    base.as_plain_text(legend)
 
 
 def full_names(table: pd.DataFrame) -> pd.Series:
@@ -157,9 +152,9 @@ def causes(
     """Draw the results of the study lst-causal in three panels, one for each of these tables.
 
     `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
-    `effects` has group, name, mean, low, high and control, and is drawn with a row per effect; effects of controls have
-    hollow marks. `losses` has sigma, name, seed and value, which is how much accuracy is lost when the PE is exchanged
-    after training. It is drawn with a row per name and a mark per sigma; names in `controls` have hollow marks.
+    `effects` has a row per effect with the columns group, name, mean, low, high and control. `losses` has sigma, name,
+    seed and value, which is how much accuracy is lost when the PE is exchanged after training. Marks of controls, and
+    of the names in `controls`, are hollow.
     """
     means, how, lost = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
@@ -182,7 +177,7 @@ def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance:
     base.accuracy_axis(axes, chance)
     base.title(axes, "size or arrangement?")
     base.label(axes, f"size {SIGMA} of the PE at the start", "held-out accuracy at the end")
-    base.as_plain_text(axes.legend(loc="lower left", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=2.6))
+    _legend(axes, loc="lower left", handlelength=2.6)
 
 
 def _effects(axes: Axes, effects: pd.DataFrame) -> None:
@@ -221,13 +216,13 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
         style = (KINDS[1], KINDS[2], KINDS[0])[place % 3]
         for hollow in (True, False):
             rows = means[means["name"].isin(controls) == hollow]
-            at = [names.index(name) + 0.16 * (2 * place - len(sigmas) + 1) for name in rows["name"]]
+            shift = 0.16 * (2 * place - len(sigmas) + 1)
             look: base.Style = {"color": style["color"], "marker": style["marker"], "markersize": 4.4, "hollow": hollow}
             look |= {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
-            base.marks(axes, rows, at, along="x", **look)
+            base.marks(axes, rows, rows["name"].map(names.index), None, "x", shift, **look)
     if losses.empty:
         base.nothing(axes)
     else:
-        axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK)
+        _legend(axes, loc="lower right")
     base.title(axes, "PE exchanged after training")
     base.label(axes, "what the model loses in accuracy")

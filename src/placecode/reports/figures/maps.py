@@ -17,15 +17,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from placecode.analysis.geometry import turned
-from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, MUTED
+from placecode.reports.figures.base import BLUE, MUTED, SHADES, Array, Panels
 from placecode.reports.figures.labels import write_beside
 
 MAX_PANELS = 5
 """Maximum number of panels in a row of `token_maps`."""
-SHADES = "Blues"
-"""Sequential colour map, monotonic in greyscale."""
 MAX_NAMED = 25
 """Maximum number of tokens for which a similarity map shows their names."""
 SIDE = 2.7
@@ -34,8 +31,6 @@ DOTS = 24
 """Side of a grid cell in pixels, in `maps_as_pictures`."""
 PIECE = 0.92
 """Side of a piece of the picture relative to a grid cell, below 1 so that lines between pieces are visible."""
-
-Array = base.Array
 
 
 def similarity_maps(
@@ -53,13 +48,8 @@ def similarity_maps(
     pairs of maps (before training, after training). `titles` are those of the small, the large and the true similarity.
     `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn after every
     `rule` tokens, for example after each row of a grid.
-
-    >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
     """
     n = len(true)
-    for array in (true, *small, *large):
-        if array.shape != (n, n):
-            raise must_be("a similarity map", f"an array of shape ({n}, {n}), as the true one", array.shape)
     ticks, names = (range(n), list(labels)) if n <= MAX_NAMED else (range(0), [])
     # The layout is computed in inches, so that all maps are square and of one size. The true map is centred vertically.
     gap, room = 0.16, 0.12 + 0.058 * max(map(len, names), default=0)
@@ -68,18 +58,14 @@ def similarity_maps(
     figure = Figure(figsize=(width, height))
 
     def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
-        """Draw a similarity map, (n, n), with its lower left corner at (x, y) inches, and return its axes. Tokens are
-        named along the x axis if `named_x`, and along the y axis if `named_y`."""
-        axes = figure.add_axes((x / width, y / height, SIDE / width, SIDE / height))
-        axes.imshow(array, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
-        base.plain(axes)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0, pad=2)
+        """Draw a map (n, n) with its lower left corner at (x, y) inches, and name tokens along the chosen axes."""
+        axes = base.placed(figure, x, y, SIDE, SIDE)
+        _heat(axes, array, "RdBu_r", Normalize(-1, 1), rule)
+        axes.tick_params(pad=2)
         axes.set_xticks(ticks if named_x else [], names if named_x else [], rotation=90)
         axes.set_yticks(ticks if named_y else [], names if named_y else [])
         for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             text.set(fontsize=6.5, parse_math=False)
-        _rules(axes, n, rule)
         return axes
 
     for column, pair in enumerate((small, large)):
@@ -93,7 +79,7 @@ def similarity_maps(
     middle = bottom + (SIDE + gap) / 2
     axes = panel(true, left + 2 * SIDE + gap + room + 0.35, middle, True, True)
     base.title(axes, titles[2])
-    bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, SIDE / height))
+    bar_axes = base.placed(figure, width - 0.8, middle, 0.11, SIDE)
     base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
     return base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
 
@@ -105,30 +91,24 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
     to the 99.5th percentile of all entries, so that a few large entries do not hide the others. A thin line is drawn
     after every `rule` tokens. "not finite" is written on maps with entries that are not.
     """
-    arrays = [np.asarray(array, dtype=float) for _, array in columns]
-    for array in arrays:
-        if array.ndim != 3 or array.shape != (*arrays[0].shape[:2], array.shape[1]):
-            raise must_be("attention maps", "arrays of shape (blocks, tokens, tokens), all the same", array.shape)
-    blocks, n = arrays[0].shape[:2]
-    entries = np.concatenate([array[np.isfinite(array)] for array in arrays])
+    titles, maps = [name for name, _ in columns], np.array([maps for _, maps in columns], dtype=float)
+    entries = maps[np.isfinite(maps)]
     most = float(np.percentile(entries, 99.5)) if len(entries) else 0.0
     norm = Normalize(0, most or 1)
-    lines = max(base.wrapped(base.short(str(name), 90), 21).count("\n") for name, _ in columns)
-    top = 0.32 + 0.16 * lines
-    figure, panels = squares(blocks, len(arrays), 1.45, (0.1, 0.1), top=top, left=0.42, right=0.85)
+    top = 0.32 + _title_height(titles, 21)
+    figure, panels = squares(maps.shape[1], len(maps), 1.45, (0.1, 0.1), top=top, left=0.42, right=0.85)
     for i, axes in enumerate(panels):
-        block, column = divmod(i, len(arrays))
-        axes.imshow(arrays[column][block], cmap=SHADES, norm=norm, interpolation="none")
-        _rules(axes, n, rule)
-        if not np.isfinite(arrays[column][block]).all():
+        block, column = divmod(i, len(maps))
+        _heat(axes, maps[column, block], SHADES, norm, rule)
+        if not np.isfinite(maps[column, block]).all():
             base.nothing(axes, "not finite")
         if block == 0:
-            base.title(axes, str(columns[column][0]), width=27)
+            base.title(axes, titles[column], width=27)
         if column == 0:
             base.label(axes, y=f"block {block + 1}")
     more = "max" if entries.max(initial=0) > most else "neither"
     base.key(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
-    return base.small_print(figure, run_name, f"each row of a map shows where one of {n} tokens looks")
+    return base.small_print(figure, run_name, f"each row of a map shows where one of {maps.shape[2]} tokens looks")
 
 
 def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
@@ -137,28 +117,20 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
     `rates` are error rates of shape (rows, columns). The rate is written in every cell, or "none" if it is NaN because
     the cell was never queried.
     """
-    arrays = [np.asarray(array, dtype=float) for _, array in panels]
-    for array in arrays:
-        if array.ndim != 2:
-            raise must_be("error rates", "an array of shape (rows, columns)", array.shape)
-    most = max((float(np.nanmax(array, initial=0)) for array in arrays), default=0.0)
+    most = max((float(np.nanmax(rates, initial=0)) for _, rates in panels), default=0.0)
     most = min(max(np.ceil(most * 10) / 10, 0.1), 1.0)
     norm = Normalize(0, most)
-    figure, drawn = base.grid_of(len(arrays), 4, (2.4, 2.55), extra=(0.9, 0.5), sharey=False)
-    for axes, (name, _), array in zip(drawn, panels, arrays, strict=False):
-        axes.imshow(array, cmap=SHADES, norm=norm, interpolation="none")
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-        axes.set_xticks(range(array.shape[1]), [str(i + 1) for i in range(array.shape[1])])
-        axes.set_yticks(range(array.shape[0]), [str(i + 1) for i in range(array.shape[0])])
-        for (row, column), rate in np.ndenumerate(array):
-            text, ink = "none", MUTED
-            if np.isfinite(rate):  # the colour of the text depends on the cell, not on the page
-                text, ink = f"{rate:.2f}", "#fefefe" if rate > 0.7 * most else "#111417"
+    figure, drawn = base.grid_of(len(panels), 4, (2.4, 2.55), extra=(0.9, 0.5), sharey=False)
+    for axes, (name, rates) in zip(drawn, panels, strict=False):
+        _heat(axes, rates, SHADES, norm)
+        for count, setter in zip(rates.shape, (axes.set_yticks, axes.set_xticks), strict=True):
+            setter(range(count), [str(i + 1) for i in range(count)])
+        for (row, column), rate in np.ndenumerate(rates):
+            text, ink = (f"{rate:.2f}", ink_on(rate, norm)) if np.isfinite(rate) else ("none", MUTED)
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
-        base.title(axes, str(name), width=38)
+        base.title(axes, name, width=38)
         base.label_edges(axes, "column", "row")
-    if arrays:
+    if panels:
         place: base.Style = {"ax": drawn, "fraction": 0.04, "aspect": 22, "pad": 0.02}
         base.key(figure, ScalarMappable(norm, SHADES), "share of wrong answers", **place)
     return base.small_print(figure, run_name, 'by the cell asked for; "none": never asked for')
@@ -166,30 +138,25 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
 
 def token_maps(
     panels: Sequence[tuple[str, Array, float]],
-    edges: Sequence[tuple[int, int]] | Array,
+    edges: Sequence[tuple[int, int]],
     names: Sequence[str],
     run_name: str,
 ) -> Figure:
     """Draw the positions of tokens on a plane with their names, and join true neighbours by lines.
 
     An entry of `panels` is (title, places (n, 2), stress), where stress is the error of the plane in showing the
-    distances of the PEs; it is not written if it is NaN. `edges` are pairs of tokens (k, 2) that are true neighbours.
-    There are at most five panels in a row.
+    distances of the PEs; it is not written if it is NaN. `edges` are pairs of tokens that are true neighbours. There
+    are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
-    rows = max(1, -(-len(panels) // MAX_PANELS))
-    columns = max(1, -(-len(panels) // rows))
     side = 2.1 if len(panels) > 1 else 3.0
-    lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
-    head = 0.45 + 0.16 * lines
-    figure, drawn = squares(rows, columns, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
+    head = 0.45 + _title_height([name for name, *_ in panels], 30)
+    shape = base.shape_of(len(panels), MAX_PANELS)
+    figure, drawn = squares(*shape, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
         base.nothing(drawn[0], "no maps")
-    for axes, (name, positions, stress) in zip(drawn, panels, strict=False):
-        places = np.asarray(positions, dtype=float)
-        if places.shape != (len(names), 2):
-            raise must_be("places", f"an array of shape ({len(names)}, 2), a row per name", places.shape)
-        base.title(axes, str(name), f"stress {stress:.2f}" if np.isfinite(stress) else "", width=38)
+    for axes, (name, places, stress) in zip(drawn, panels, strict=False):
+        base.title(axes, name, f"stress {stress:.2f}" if np.isfinite(stress) else "", width=38)
         if not np.isfinite(places).all():
             base.nothing(axes, "not finite")
             continue
@@ -199,15 +166,14 @@ def token_maps(
         axes.set(xlim=(x0, x1), ylim=(y0, y1), aspect="equal")
         axes.add_collection(LineCollection(list(places[pairs]), colors=MUTED, linewidths=0.9, alpha=0.7, zorder=1))
         axes.plot(places[:, 0], places[:, 1], "o", color=BLUE, markersize=4.2, markeredgewidth=0, zorder=2)
-        room = (72 * side, 72 * side)
-        write_beside(axes, places, [str(name) for name in names], room, lines=places[pairs], size=6.3, gap=3.0)
+        write_beside(axes, places, names, (72 * side, 72 * side), lines=places[pairs], size=6.3, gap=3.0)
     how = "lines join tokens that are neighbours in truth; only distances have a meaning"
     return base.small_print(figure, run_name, how)
 
 
 def squares(
     rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
-) -> tuple[Figure, list[Axes]]:
+) -> Panels:
     """Return a figure with rows x columns square panels without borders and ticks, and its panels, row by row.
 
     All sizes are in inches: `side` of a panel, `gap` between panels (across, down), and the margins `top`, `left` and
@@ -215,18 +181,20 @@ def squares(
     """
     bottom = 0.42
     wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
-    width, height = max(left + wide + right, base.MIN_WIDTH), bottom + tall + top
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(max(left + wide + right, base.MIN_WIDTH), bottom + tall + top))
     panels = []
-    for row in range(rows):
-        for column in range(columns):
-            x, y = left + column * (side + gap[0]), bottom + (rows - 1 - row) * (side + gap[1])
-            axes = figure.add_axes((x / width, y / height, side / width, side / height))
-            base.plain(axes)
-            axes.spines[:].set_visible(False)
-            axes.set(xticks=[], yticks=[])
-            panels.append(axes)
+    for row, column in np.ndindex(rows, columns):
+        x, y = left + column * (side + gap[0]), bottom + (rows - 1 - row) * (side + gap[1])
+        axes = base.placed(figure, x, y, side, side)
+        axes.spines[:].set_visible(False)
+        axes.set(xticks=[], yticks=[])
+        panels.append(axes)
     return figure, panels
+
+
+def _title_height(titles: Sequence[str], width: int) -> float:
+    """Return the height in inches of the lines below the first one in the longest title, wrapped to `width` letters."""
+    return 0.16 * max((base.wrapped(base.short(title, 90), width).count("\n") for title in titles), default=0)
 
 
 def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
@@ -237,11 +205,19 @@ def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
     return figure.add_axes((last.x1 + 0.14 / width, (first.y1 + last.y0 - tall) / 2, 0.11 / width, tall))
 
 
-def _rules(axes: Axes, n: int, rule: int) -> None:
-    """Draw thin horizontal and vertical lines after every `rule` of the `n` tokens of a map."""
-    for edge in range(rule, n, rule):
+def _heat(axes: Axes, array: Array, shades: str, norm: Normalize, rule: int = 0) -> None:
+    """Draw a matrix as colours without a border, with thin lines after every `rule` rows and columns unless it is 0."""
+    axes.imshow(array, cmap=shades, norm=norm, interpolation="none")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for edge in range(rule, len(array), rule) if rule else ():
         axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
+
+
+def ink_on(value: float, norm: Normalize) -> str:
+    """Return the colour of a text on a cell coloured by `SHADES`: light on dark cells, also on a dark page."""
+    return "#fefefe" if float(norm(value)) > 0.7 else "#111417"
 
 
 def maps_as_pictures(
@@ -260,16 +236,10 @@ def maps_as_pictures(
     columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and
     size are arbitrary.
     """
-    n = len(positions)
-    if np.shape(positions) != (n, 2) or np.shape(near) != (n, n):
-        raise must_be("positions and near", "of shape (n, 2) and (n, n)", (np.shape(positions), np.shape(near)))
-    true = np.asarray(positions, dtype=float) - np.mean(positions, axis=0)
-    pieces = cut(picture, np.asarray(positions))
-    pairs = np.argwhere(np.triu(near))
-    count = len(panels) + 1
-    rows = -(-count // 3)  # at most three in a row
-    columns = -(-count // rows)
-    figure, drawn = squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
+    true = positions - np.mean(positions, axis=0)
+    pieces, pairs = cut(picture, positions), np.argwhere(np.triu(near))
+    shape = base.shape_of(len(panels) + 1, 3)
+    figure, drawn = squares(*shape, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
     laid.append(("true grid", "what is to be found", true))
     for axes, (title, panel_note, places) in zip(drawn, laid, strict=False):
@@ -278,7 +248,7 @@ def maps_as_pictures(
             _lay_out(axes, places, pieces, pairs)
         else:
             base.nothing(axes, "not finite")
-    for axes in drawn[count:]:
+    for axes in drawn[len(laid) :]:
         axes.set_axis_off()
     how = "maps are turned, mirrored and scaled onto the true grid, for display only"
     return base.small_print(figure, run_name, "; ".join(filter(None, (note, "lines join true neighbours"))), how)
@@ -289,14 +259,11 @@ def cut(picture: Array, positions: Array) -> Array:
 
     A pixel of a cell is the nearest pixel of the picture.
     """
-    image = np.asarray(picture, dtype=float)
-    if image.ndim != 2 or 0 in image.shape:
-        raise must_be("picture", "grey, (rows, columns)", image.shape)
     inside = (np.arange(DOTS) + 0.5) / DOTS
     first, last = positions.min(axis=0), positions.max(axis=0)
     share = (positions[:, :, None] - first[:, None] + inside) / (last - first + 1)[:, None]  # (n, 2, DOTS)
-    rows, across = ((share[:, axis] * image.shape[axis]).astype(int) for axis in (0, 1))
-    return np.asarray(image[rows[:, :, None], across[:, None, :]])
+    rows, across = ((share[:, axis] * picture.shape[axis]).astype(int) for axis in (0, 1))
+    return np.asarray(picture[rows[:, :, None], across[:, None, :]])
 
 
 def onto(places: Array, true: Array) -> Array:

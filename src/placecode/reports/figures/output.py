@@ -53,10 +53,9 @@ def save(figure: Figure, path: Path) -> None:
 def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
     """Return the text of an `<svg>` element for an HTML page. The same figure always gives the same text.
 
-    Words stay searchable and have the font of the page; the background is transparent. The colour `INK` becomes
-    `currentColor`. `MUTED`, `BLUE`, `VERMILLION` and `PAPER` become CSS variables such as `--figure-muted`, with the
-    original colour as fallback, so that a dark page can change them. All ids start with `prefix`, which must be unique
-    on the page. `label` is read by screen readers.
+    Words stay searchable and have the font of the page; the background is transparent. The colours in `_SVG_COLORS`
+    become the text colour of the page and CSS variables, so that a dark page can change them. All ids start with
+    `prefix`, which must be unique on the page. `label` is read by screen readers.
     """
     stream = io.StringIO()
     with _rendering(_SVG_SETTINGS):

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -20,9 +18,19 @@ from matplotlib.lines import Line2D
 
 from placecode.analysis.geometry import turned
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SIGMA, SMALL, VERMILLION
-
-Array = npt.NDArray[Any]
+from placecode.reports.figures.base import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SIGMA,
+    SMALL,
+    VERMILLION,
+    Array,
+)
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
@@ -64,7 +72,12 @@ def channel_map(
             axes.annotate(text, (x, y), parse_math=False, va="center", **at)
     count = int(labels.max(initial=0)) + 1
     if 1 < count <= MAX_MODULES:
-        _key(figure, count)
+        styles = enumerate(map(_style, range(count)), 1)
+        handles = [
+            Line2D([], [], linestyle="none", marker=marker, color=color, markeredgecolor=PAPER, label=f"module {i}")
+            for i, (color, marker) in styles
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=7, frameon=False, fontsize=8, labelcolor=INK)
     least = min((math.floor(100 * value + 1e-9) for *_, value in edges), default=0)
     joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
     note = f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
@@ -81,9 +94,9 @@ def maps_by_method(
 ) -> Figure:
     """Draw the maps (n, 2) that several methods make, each rotated onto the first one.
 
-    `maps`, `labels` and `notes` are by method. Colours show the `labels` (n,), such as modules; `colored` says what
-    they are. If the true `positions` (n, 2) are known, colours show these instead, and they are drawn as the first map.
-    `notes` are written below the titles.
+    `maps`, `labels` and `notes` (written below the titles) are by method. Colours show the `labels` (n,), such as
+    modules; `colored` says what they are. If the true `positions` (n, 2) are known, colours show these instead, and
+    they are drawn as the first map.
     """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
     figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
@@ -169,16 +182,6 @@ def _style(module: int) -> tuple[str, str]:
     if module < 0:
         return MUTED, "."
     return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
-
-
-def _key(figure: Figure, count: int) -> None:
-    """Draw a legend of `count` modules above the panel."""
-    styles = [_style(module) for module in range(count)]
-    handles = [
-        Line2D([], [], linestyle="none", marker=marker, color=color, markeredgecolor=PAPER, label=f"module {i + 1}")
-        for i, (color, marker) in enumerate(styles)
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=7, frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _unit(places: Array) -> Array:

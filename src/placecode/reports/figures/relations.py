@@ -31,11 +31,9 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
     after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` are
-    by measure, for example its correlation, and written below the titles. Rows with a value or accuracy that is not
-    finite are left out.
+    by measure, for example its correlation, and written below the titles.
     """
-    values = ("value", "accuracy")
-    finite_rows, lost = base.finite(table, ["measure", "moment", "sigma", "seed", *values], values)
+    finite_rows, lost = base.finite(table, ("value", "accuracy"))
     by = ["measure", "moment", "sigma"]
     x, y = base.means(finite_rows, by), base.means(finite_rows, by, "accuracy")
     measures, sigmas = base.in_order(table["measure"]), base.sorted_sigmas(table)
@@ -46,7 +44,11 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         here = [(x["measure"] == measure) & (x["moment"] == moment) for moment in ("start", "end")]
         before, after = ((x[rows], y[rows]) for rows in here)
         drawn.append((before, after))
-        _before(axes, *before)
+        # larger hollow dots remain visible as rings if training changed nothing
+        look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
+        x_before, y_before = before
+        reach = base.distances(x_before)
+        base.marks(axes, y_before, x_before["mean"], (0, 1), xerr=reach, hollow=True, label="before training", **look)
         _after(axes, *after, colors)
         if before[0].empty and after[0].empty:
             base.nothing(axes)
@@ -62,13 +64,6 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         base.sigma_key(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
     return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
-
-
-def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
-    """Draw means before training as larger hollow dots, which remain visible as rings if training changed nothing."""
-    if len(x):
-        look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
-        base.marks(axes, y, x["mean"], (0, 1), xerr=base.distances(x), hollow=True, label="before training", **look)
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
@@ -103,7 +98,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others hollow. A text in the
     row of a measure without a dot says whether it was tested.
     """
-    finite_rows, lost = base.finite(table, ["measure", "question", "value", "low", "high", "adjusted"])
+    finite_rows, lost = base.finite(table)
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
     row = 0.31 if any("\n" in base.wrapped(str(measure), 40) for measure in measures) else 0.27
     height = row * max(len(measures), 2) + 1.6
@@ -112,10 +107,9 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
         rows = finite_rows[finite_rows["question"] == question].rename(columns={"value": "mean"})
         sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # False for NaN
         for chosen, hollow, name in ((sure, False, f"adjusted p < {ALPHA:g}"), (~sure, True, "otherwise")):
-            at = [measures.index(measure) for measure in rows.loc[chosen, "measure"]]
+            at = rows.loc[chosen, "measure"].map(measures.index)
             look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
-            if at:
-                base.marks(axes, rows[chosen], at, along="x", hollow=hollow, **look)
+            base.marks(axes, rows[chosen], at, along="x", hollow=hollow, **look)
         for missing in (measure for measure in measures if measure not in set(rows["measure"])):
             tested = ((table["measure"] == missing) & (table["question"] == question)).any()
             note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
@@ -123,7 +117,6 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
             axes.text(0, measures.index(missing), "no value" if tested else "not asked", bbox=box, **note)
         base.title(axes, str(question), width=46)
         base.label(axes, "rank correlation\nwith held-out accuracy")
-    for axes in panels:
         axes.axvline(0, color=MUTED, linewidth=1.1, zorder=1)
         axes.set_xlim(-1.05, 1.05)
         axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA, SMALL, Style
+from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA_LABEL, SMALL, Style
 
 MIN_SIGMA, MAX_SIGMA = 0.004, 3.2
 """Limits of the axis of sigma. A library that initializes with zeros is drawn at the left end."""
@@ -33,7 +33,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
     names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
-    finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
+    finite_rows, lost = base.finite(curves, ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
     ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
     lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
@@ -41,8 +41,10 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
     styles = {task: KINDS[i % len(KINDS)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
+    fixed = marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]  # by any size of the model
     for axes, name in zip(panels, names, strict=False):
-        _across(axes, marks)
+        for low in fixed:
+            axes.axvline(low, **DOTTED)
         for (task, _), group in finite_rows[finite_rows["panel"] == name].groupby(["task", "setting"], sort=False):
             line = group.sort_values("sigma")
             style: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
@@ -65,12 +67,6 @@ def _axis(axes: Axes) -> None:
     axes.set_xlim(MIN_SIGMA, MAX_SIGMA)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-
-
-def _across(axes: Axes, marks: pd.DataFrame) -> None:
-    """Draw light vertical lines at the default scales above 0, except those that depend on the size of the model."""
-    for low in marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]:
-        axes.axvline(low, **DOTTED)
 
 
 def _on_the_right(low: float, high: float) -> bool:
@@ -102,8 +98,7 @@ def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[f
             axes.plot([low, low], [0, middle], **DOTTED)
         else:
             axes.plot([low, high], [middle, middle], linewidth=4.5, **look)
-        right = _on_the_right(low, high)
-        label = "\n".join(texts)
+        right, label = _on_the_right(low, high), "\n".join(texts)
         words: Style = {"fontsize": SMALL, "color": INK, "va": "center", "linespacing": 1.2, "parse_math": False}
         words |= {"bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1}}  # lines end at names
         words |= {"ha": "left", "xytext": (8, 0)} if right else {"ha": "right", "xytext": (-8, 0)}
@@ -111,4 +106,4 @@ def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[f
     axes.set(ylim=(place, 0), yticks=[])
     axes.spines["left"].set_visible(False)
     _axis(axes)
-    base.label(axes, f"initial scale {SIGMA} of the encoding")
+    base.label(axes, SIGMA_LABEL)

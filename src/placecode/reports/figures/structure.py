@@ -1,11 +1,8 @@
 """Draw how well learned PEs reflect groups of channels: measures by sigma or encoding, similarity maps, brain networks.
 
 >>> measures = [("neighbor_agreement", "labels"), ("modularity", "labels")]
->>> chance = {("neighbor_agreement", "labels"): 0.18}
->>> figure = structure_by_sigma(run.members, run.analysis, run.baselines, "network-sigma", measures, chance)
+>>> figure = structure_by_sigma(run.members, run.analysis, run.baselines, "network-sigma", measures)
 >>> figure = similarity_by_sigma({"0.01": small, "2": large}, labels, "network-sigma", reference=fc)  # (n, n)
->>> titles = {"yeo7": "Yeo-7 networks", "cole-anticevic": "Cole-Anticevic networks"}
->>> figure = networks_by_sigma(run.members, run.analysis, run.baselines, "brain-sigma", titles)
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from placecode.errors import must_be
 from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
+from placecode.reports.figures.encodings import missing_rows
 
 Measure = tuple[str, str]
 """Values of the columns `analysis` and `target` in analysis.parquet, for example ("modularity", "labels")."""
@@ -63,7 +60,7 @@ def structure_by_sigma(
 
     Members without a sigma are left out. A baseline is a horizontal line at its mean over worlds, with a mark at the
     right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
-    `labels` the label of its vertical axis. Where all members of a sigma diverged, a text says so.
+    `labels` the label of its vertical axis.
     """
     settings = channels.swept(members)
     rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
@@ -100,40 +97,41 @@ def measure_by_name(
 
     `members` has a column `name` (the encoding) and one member per name and seed. The encoding with the smallest error
     at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
-    of their own below the encodings. A baseline that predicts channels has no mark in the panels of measures, and one
-    that is a similarity matrix has none in the panels of errors. `chance` and `labels`: as in `structure_by_sigma`.
+    below the encodings. `chance` and `labels` are as in `structure_by_sigma`.
     """
-    settings = channels.checked(members, "name")
-    errors, lost = channels.of_members(settings, channels.final_errors(metrics), ["condition"])
-    measured, missing = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
+    errors, lost = channels.of_members(members, channels.final_errors(metrics), ["condition"])
+    measured, missing = channels.of_members(members, _of(analysis, measures), ["analysis", "target", "step"])
     shares = channels.conditions(metrics)
-    names = _least_first(settings, base.means(errors, ["name", "condition"]), channels.trained_first(shares, members))
+    first = channels.trained_first(shares, members)[:1]
+    errors_by_name = errors[errors["condition"].isin(first)].groupby("name")["value"].mean()
+    names = sorted(base.in_order(members["name"]), key=lambda name: errors_by_name.get(name, np.inf))
     of_shares = [channels.of_data(members, baselines, "test", share, "mse") for share in shares]
     of_measures = [channels.of_data(members, baselines, "analysis", target, name) for name, target in measures]
     known = [*of_shares, *of_measures]
     others = base.in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in known)]))
     height = 0.3 * max(len(names) + len(others), 3) + 1.75
     figure, panels = base.row_panels([*names, *others], len(known), 2.5, height)
+    gone = set(names) - set(members.loc[members["state"] == "done", "name"])
     for axes, share in zip(panels, shares, strict=False):
         after = base.means(errors[errors["condition"] == share], ["name"])
-        _marks(axes, names, after, (0.0, np.inf), **_AFTER)
-        _say_missing(axes, settings, names, after, "no values")
+        base.marks(axes, after, after["name"].map(names.index), (0.0, np.inf), "x", **_AFTER)
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no values")
         base.title(axes, "\n".join(filter(None, channels.share_title(share, members))), width=38)
         base.label(axes, "test error (mse)")
     for axes, measure in zip(panels[len(shares) :], measures, strict=False):
         here = measured[(measured["analysis"] == measure[0]) & (measured["target"] == measure[1])]
         before, after = (base.means(here[rows], ["name"]) for rows in (here["step"] == 0, here["step"] > 0))
-        _marks(axes, names, before, BOUNDS.get(measure[0]), **_BEFORE)
+        base.marks(axes, before, before["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_BEFORE)
         if chance and measure in chance:
             base.chance_line(axes, chance[measure], "x")
-        _marks(axes, names, after, BOUNDS.get(measure[0]), **_AFTER)
-        _say_missing(axes, settings, names, after, "no PE to measure")
+        base.marks(axes, after, after["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_AFTER)
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no PE to measure")
         base.title(axes, "structure of the PE", width=38)
         base.label(axes, _label(measure, labels, 34))
     bounds = [(0.0, np.inf)] * len(shares) + [BOUNDS.get(name) for name, _ in measures]
     for axes, rows, bound in zip(panels, known, bounds, strict=False):
-        means = base.means(rows.rename(columns={"baseline": "name"}), ["name"])
-        _marks(axes, others, means, bound, below=len(names), **_BASELINE)
+        means = base.means(rows, ["baseline"])
+        base.marks(axes, means, means["baseline"].map(others.index), bound, "x", len(names), **_BASELINE)
         if others:
             axes.axhline(len(names) - 0.5, color=MUTED, linewidth=0.8)
         channels.round_ticks(axes, "x")
@@ -141,12 +139,12 @@ def measure_by_name(
     how = base.over_seeds(errors, ["name", "condition"])
     over = channels.over_worlds(known, "baselines in rows of their own", "mean and 95% t interval")
     holes = [f"{what}: {note}" for what, note in (("errors", lost), ("measures", missing)) if note]
-    return base.small_print(figure, run_name, f"marks and bars: {how}", over, base.left_out(settings), *holes)
+    return base.small_print(figure, run_name, f"marks and bars: {how}", over, base.left_out(members), *holes)
 
 
 def similarity_by_sigma(
     maps: Mapping[str, npt.NDArray[Any]],
-    labels: Sequence[int] | npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
     run_name: str,
     reference: npt.NDArray[Any] | None = None,
     reference_title: str = "correlation of channels",
@@ -154,33 +152,26 @@ def similarity_by_sigma(
 ) -> Figure:
     """Draw how similar the PEs of every two tokens are, as one heat map per entry of `maps`, sorted by cluster.
 
-    `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none; tokens
-    without a cluster come last. Thin lines separate clusters. A `reference` matrix (n, n) is drawn last. All matrices
-    share one symmetric colour scale. It ends at the 99th percentile of the absolute off-diagonal entries, in the matrix
-    where this is largest, rounded up to one decimal. `note` is added to the small print.
+    `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none. Lines
+    separate clusters. A `reference` matrix (n, n) is drawn last. All matrices share one symmetric colour scale, which
+    ends at the largest 99th percentile of the absolute off-diagonal entries. `note` is added to the small print.
     """
-    of = np.asarray(labels)
-    n = len(of)
-    order = np.lexsort((np.arange(n), of, of < 0))
-    titled = {**maps, **({} if reference is None else {reference_title: reference})}
-    shown = [(str(name), np.asarray(matrix, dtype=float)) for name, matrix in titled.items()]
-    for _, matrix in shown:
-        if matrix.shape != (n, n):
-            rule = f"an array of shape ({n}, {n}), a row and a column per label"
-            raise must_be("a similarity map", rule, matrix.shape)
-    off = [np.abs(matrix[~np.eye(n, dtype=bool) & np.isfinite(matrix)]) for _, matrix in shown]
+    n = len(labels)
+    order = np.lexsort((labels, labels < 0))
+    shown = {**maps, **({} if reference is None else {reference_title: reference})}
+    off = [np.abs(matrix[~np.eye(n, dtype=bool) & np.isfinite(matrix)]) for matrix in shown.values()]
     most = max((float(np.percentile(entries, 99)) for entries in off if len(entries)), default=0.0)
     most = float(np.ceil(most * 10 - 1e-9) / 10) or 1.0
     norm = Normalize(-most, most)
     figure, panels = base.grid_of(len(shown), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
-    for axes, (name, matrix) in zip(panels, shown, strict=False):
+    for axes, (name, matrix) in zip(panels, shown.items(), strict=False):
         how = "none" if n <= 200 else "antialiased"  # a page cannot show more entries: they would only add bytes
         axes.imshow(matrix[np.ix_(order, order)], cmap=SIGNED, norm=norm, interpolation=how)
         axes.spines[:].set_color(MUTED)
         axes.spines[:].set(visible=True, linewidth=0.5)
         axes.set(xticks=[], yticks=[])
         if np.isfinite(matrix).any():
-            for edge in np.flatnonzero(np.diff(of[order])) + 1:
+            for edge in np.flatnonzero(np.diff(labels[order])) + 1:
                 axes.axhline(edge - 0.5, color=INK, linewidth=0.45, alpha=0.75)
                 axes.axvline(edge - 0.5, color=INK, linewidth=0.45, alpha=0.75)
         else:
@@ -190,9 +181,9 @@ def similarity_by_sigma(
         beyond = "both" if any(entries.max(initial=0) > most for entries in off) else "neither"
         place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 20, "pad": 0.02, "shrink": 0.8}
         base.key(figure, ScalarMappable(norm, SIGNED), "similarity of two tokens", extend=beyond, **place)
-    count = len(np.unique(of[of >= 0]))
-    loose = f", and {(of < 0).sum()} in none, last" if (of < 0).any() else ""
-    some = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for _, matrix in shown)
+    count = len(np.unique(labels[labels >= 0]))
+    loose = f", and {(labels < 0).sum()} in none, last" if (labels < 0).any() else ""
+    some = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for matrix in shown.values())
     blank = "blank: not finite" if any(some) else ""
     how = f"{n} tokens in {count} clusters{loose}; lines between clusters"
     return base.small_print(figure, run_name, how, note, blank)
@@ -218,7 +209,7 @@ def networks_by_sigma(
     endings = ("", "_low", "_high", "_smooth_low", "_smooth_high")
     wanted = [f"{name}{ending}" for name in NETWORK_MEASURES for ending in endings]
     rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(wanted)]
-    rows = rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())]
+    rows = rows[rows["step"].isin((0, rows["step"].max()))]
     finite_rows, lost = channels.of_members(settings, rows, ["analysis", "target", "step"])
     figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(shown), max(len(shown), 1), (3.7, 2.5), sharey=False)
     cells = [(measure, target) for measure in NETWORK_MEASURES for target in shown]
@@ -265,8 +256,8 @@ def measures_by_variant(
     measures of functional connectivity, centred as PEs are, with a row per world. At most four `measures` are drawn, a
     panel each.
     """
-    finite_rows, lost = base.finite(table, ["measure", "variant", "sigma", "seed", "value"])
-    variants: list[str] = base.in_order(table["variant"])
+    finite_rows, lost = base.finite(table)
+    variants = base.in_order(table["variant"])
     sigmas, shown = np.sort(table["sigma"].unique()), list(measures)[:MAX_VARIANT_MEASURES]
     height = 0.17 * max(len(sigmas) + 1, 3) * max(len(variants), 2) + 1.5
     figure, panels = base.row_panels(variants, len(shown), 2.15, height, wrap=24)
@@ -274,19 +265,17 @@ def measures_by_variant(
     colors = ScalarMappable(base.sigma_colors(sigmas), channels.SCALE)
     for axes, measure in zip(panels, shown, strict=False):
         here = finite_rows[finite_rows["measure"] == measure]
-        groups = [(f"{SIGMA} = {sigma:g}", here[here["sigma"] == sigma]) for sigma in sigmas]
-        looks: list[base.Style] = [
-            {"color": color, "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
-            for i, color in enumerate(colors.to_rgba(sigmas))
-        ]
-        groups.append((FC, levels[levels["measure"] == measure].dropna(subset=["value"])))
-        looks.append({"color": VERMILLION, "marker": "D", "markersize": 4.4, "hollow": True})
-        for i, ((label, rows), look) in enumerate(zip(groups, looks, strict=True)):
+        look: base.Style
+        groups: list[tuple[pd.DataFrame, base.Style]] = []
+        for i, sigma in enumerate(sigmas):
+            look = {"color": colors.to_rgba(sigma), "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
+            groups.append((here[here["sigma"] == sigma], {"label": f"{SIGMA} = {sigma:g}", **look}))
+        look = {"label": FC, "color": VERMILLION, "marker": "D", "markersize": 4.4, "hollow": True}
+        groups.append((levels[levels["measure"] == measure].dropna(subset=["value"]), look))
+        for i, (rows, look) in enumerate(groups):
             means = base.means(rows, ["variant"])
             shift = 0.76 * ((i + 0.5) / len(groups) - 0.5)
-            at = [variants.index(variant) + shift for variant in means["variant"]]
-            if at:
-                base.marks(axes, means, at, along="x", label=label, **look)
+            base.marks(axes, means, means["variant"].map(variants.index), None, "x", shift, **look)
         if here.empty:
             base.nothing(axes)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
@@ -301,33 +290,9 @@ def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
     """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
     wanted = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
     rows = analysis[wanted & (analysis["block"] == ALL_BLOCKS)]
-    return pd.DataFrame(rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())])
+    return rows[rows["step"].isin((0, rows["step"].max()))]
 
 
 def _label(measure: Measure, labels: Mapping[Measure, str] | None, width: int) -> str:
     """Return the label of a measure, by default its name, wrapped to `width` letters."""
     return base.wrapped(base.short((labels or {}).get(measure, measure[0].replace("_", " ")), 78), width)
-
-
-def _least_first(settings: pd.DataFrame, means: pd.DataFrame, shares: Sequence[str]) -> list[Any]:
-    """Return the names of encodings sorted by mean error at the first of `shares`; those without a mean come last."""
-    rows = means[means["condition"] == shares[0]] if shares else means
-    error = dict(zip(rows["name"], rows["mean"], strict=True))
-    return sorted(base.in_order(settings["name"]), key=lambda name: error.get(name, np.inf))
-
-
-def _marks(
-    axes: Axes, names: list[Any], rows: pd.DataFrame, bounds: tuple[float, float] | None, below: int = 0, **style: Any
-) -> None:
-    """Draw means with intervals, each in the row of its name; the first name is `below` this number of other rows."""
-    if len(rows):
-        base.marks(axes, rows, [below + names.index(name) for name in rows["name"]], bounds, "x", **style)
-
-
-def _say_missing(axes: Axes, settings: pd.DataFrame, names: list[Any], rows: pd.DataFrame, why: str) -> None:
-    """Write a reason in each row without a mean: that all members diverged, or else the text `why`."""
-    for name in (name for name in names if name not in set(rows["name"])):
-        gone = (settings.loc[settings["name"] == name, "state"] != "done").all()
-        text: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
-        place = axes.get_yaxis_transform()
-        axes.text(0.5, names.index(name), base.ALL_DIVERGED if gone else why, transform=place, **text)

@@ -74,33 +74,12 @@ def render(
 ) -> str:
     """Return the HTML page of a finished run. Parts for which the run has no content are left out.
 
-    Parameters
-    ----------
-    run : Run
-    title : str
-    lead : sequence of str
-        The main results, one sentence each. The first five are shown at the top of the page.
-    figures : sequence of Shown
-    command : str
-        The shell command that repeats the run.
-    sections : sequence of Section
-        Further sections, placed after the tables of results.
-    metric : str
-        The metric in the tables of results.
-    measures : sequence of (analysis, target), optional
-        Rows of the analysis table to show; by default all.
-    claims : sequence of mapping
-        The claims of the study with the verdicts of this run, as from `Finding.record`, for the table of claims.
-    words : sequence of str
-        All results, one sentence each, in a collapsed part. If equal to `lead`, the part has the rest of `lead`.
-    verdicts : sequence of Verdict
-        Answers to the main questions, shown above `lead`: a sentence each, with a badge such as "found".
-    dial : Dial, optional
-        Content of the sigma slider.
-    channels : Channels, optional
-        Content of the map of channels.
-    map_first : bool
-        Whether the map comes before the slider.
+    `lead` are the main results and `words` all results, one sentence each; those not at the top of the page are in a
+    collapsed part. `command` repeats the run in a shell. `sections` follow the tables of results, which show `metric`.
+    `measures` are the pairs (analysis, target) to show of the analysis table, by default all. `claims` are
+    those of the study with the verdicts of this run, as from `Finding.record`. `verdicts` answer the main questions, in
+    a sentence with a badge such as "found". `dial` is the content of the sigma slider and `channels` that of the map of
+    channels, which comes first if `map_first` is true.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
@@ -139,11 +118,10 @@ def render(
 
 
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Count the verdicts on the claims that the run can test; return (label, badges) for each label of claims.
+    """Count the verdicts on the claims that the run can test; return (label, badges) for each label with such claims.
 
     A badge is (kind, text), for example ("holds", "3 reproduced"), where the kind chooses its colour. Badges of
-    directions come before those of numbers, and the paper's claims before others. Labels without such claims are left
-    out.
+    directions come before those of numbers.
     """
     by_label = []
     for label in LABELS:

@@ -17,11 +17,10 @@ ZERO = 1e-9
 
 
 def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one template entry per claim that the run can test, which is a claim with an effect.
+    """Return the record of each claim that the run can test, which has an effect, with what the template shows.
 
-    An entry is the record of the claim, with what the template shows: statement, source and numbers (texts), and
-    drawing (positions). The statement includes the note on the claim, unless several claims share the note: the caption
-    of the table of claims shows such a note once.
+    This is statement, source and numbers (texts), and drawing (positions). A note that several claims share is not part
+    of the statement, since the caption of the table of claims shows it.
     """
     common = common_notes(findings)
     return [
@@ -69,8 +68,7 @@ def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
     The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
-    "margins". A dot is the "effect" and a bar its "interval" (empty if it has none). A diamond is the "published" value
-    (None if there is none). "ticks" are (position, text-anchor, label).
+    "margins". "interval" is empty, and "published" None, if unknown. "ticks" are (position, text-anchor, label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)

@@ -90,10 +90,8 @@ def grouping(content: Channels) -> str:
 
 def in_groups(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
     """Return the indices (n,) of channels sorted by group, with those without a group (-1) last."""
-    if groups is None:
-        return np.arange(count)
-    codes = np.where(groups < 0, groups.max(initial=0) + 1, groups)
-    return np.argsort(codes, kind="stable")
+    codes = np.zeros(count) if groups is None else groups
+    return np.lexsort((codes, codes < 0))
 
 
 def blocks(matrix: Array, order: npt.NDArray[np.int64], size: int) -> Array:

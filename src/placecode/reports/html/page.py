@@ -51,21 +51,18 @@ def filled(
     interactive = bool(dials or atlas)
     library = plotly() if interactive else None
     scripts = [*([] if library is None else [library]), _joined(SCRIPTS)]
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            title=title,
-            styles=_joined(STYLES),
-            scripts=scripts,
-            hashes=[_hash(script) for script in scripts],
-            data=packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
-            still=interactive and library is None,
-            install=INSTALL,
-            version=VERSION,
-            **content,
-        )
-    )
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    shared = {
+        "title": title,
+        "styles": _joined(STYLES),
+        "scripts": scripts,
+        "hashes": [base64.b64encode(digest).decode() for digest in digests],  # for the content security policy
+        "data": packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
+        "still": interactive and library is None,
+        "install": INSTALL,
+        "version": VERSION,
+    }
+    return environment().get_template(template).render(shared, **content)
 
 
 @functools.cache
@@ -81,8 +78,3 @@ def plotly() -> str | None:
 def _joined(names: Sequence[str]) -> str:
     """Return the contents of several files of this folder, joined by line breaks."""
     return "\n".join(environment().get_template(name).render() for name in names)
-
-
-def _hash(script: str) -> str:
-    """Return the SHA-256 hash of a script in base64, as the content security policy needs it."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -110,10 +110,7 @@ def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Ro
 
 
 def results(summary: Sequence[Row], metric: str) -> list[Table]:
-    """Make a table of a metric by setting and split, from the rows of summary.json over all conditions.
-
-    Returns a list of one table, or an empty list if there are no such rows, because conditions must not be pooled.
-    """
+    """Make a list of one table of a metric by setting and split, over all conditions; empty if they are not pooled."""
     rows, splits = _rows_of(summary, metric, pooled=True)
     keys = keys_of(rows)
     body = []
@@ -130,10 +127,9 @@ def results(summary: Sequence[Row], metric: str) -> list[Table]:
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
-    """Make a table of a metric by setting and condition, such as a class of puzzles or a share of hidden channels.
+    """Make a list of one table of a metric by setting and condition; empty if there are no conditions.
 
-    Returns a list of one table, or an empty list if there are no conditions. The training split is left out if there
-    are held-out splits, to keep the table narrow enough for a screen.
+    The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
     """
     rows, splits = _rows_of(summary, metric, pooled=False)
     splits = [split for split in splits if split != "train"] or splits
@@ -155,14 +151,12 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
     target) to show, by default all. Values before training are shown too, because a value that training does not change
     is not a result of learning. If the run has no values for all blocks together, the mean over blocks is shown.
     """
-    if run.analysis.empty:
-        return []
     all_blocks = run.analysis["block"] == -1
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis
     if wanted is not None:
         table = table[pd.MultiIndex.from_frame(table[["analysis", "target"]]).isin(list(wanted))]
-        if table.empty:
-            return []
+    if table.empty:
+        return []
     last = table.groupby("member")["step"].max().to_dict()
     means = table.groupby(["member", "step", "analysis", "target"])["value"].mean().to_dict()
     measures = list(dict.fromkeys((str(a), str(t)) for a, t in zip(table["analysis"], table["target"], strict=True)))
@@ -190,11 +184,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
-    """Make a table of claims and their verdicts; return it in a list, which is empty if the run can test no claim.
-
-    The caption says how many claims the run cannot test. If `scale` is not "paper", it also says that the run is a
-    demonstration.
-    """
+    """Make a list of one table of claims and their verdicts; empty if the run can test no claim."""
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
     body = []
@@ -246,7 +236,9 @@ def channels(content: Channels) -> Table:
     for channel, name in enumerate(content.names):
         row = [Cell(name)]
         if content.modules is not None:
-            row.append(_module(int(content.modules[channel]), content.module_names))
+            code = int(content.modules[channel])
+            named = Cell(content.module_names[code]) if content.module_names else Cell(str(code + 1), code + 1)
+            row.append(named if code >= 0 else Cell(MISSING))
         row += [rounded(values[channel], ".3f") for values in content.columns.values()]
         if near:
             other, confidence = next(iter(content.neighbors[channel]), (-1, math.nan))
@@ -254,13 +246,6 @@ def channels(content: Channels) -> Table:
             row += [Cell(content.names[other] if other >= 0 else MISSING), share]
         body.append(row)
     return Table("Every channel.", ["channel", *modules, *content.columns, *near], body)
-
-
-def _module(code: int, names: Sequence[str]) -> Cell:
-    """Make the cell of a module: its name, or its number, counted from 1, if modules have no names; a dash for none."""
-    if code < 0:
-        return Cell(MISSING)
-    return Cell(names[code]) if names else Cell(str(code + 1), code + 1)
 
 
 def files(path: Path) -> Table:

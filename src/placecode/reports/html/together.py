@@ -14,6 +14,7 @@ from typing import Any
 from placecode.errors import BadInput, must_be
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.files import write_text
+from placecode.reports import wording
 from placecode.reports.html import badges, packing, page, tables
 from placecode.reports.html.tables import MISSING, Cell, Table
 from placecode.reports.pages.dials import Dial, Verdict
@@ -64,7 +65,7 @@ def render(parts: Sequence[Part]) -> str:
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
     return page.filled(
         "together.html",
-        f"{_listed(names)}, side by side",
+        f"{wording.listed(names)}, side by side",
         dials=[packing.dial(dial) for dial in dials],
         atlas=None,
         names=names,
@@ -79,11 +80,7 @@ def render(parts: Sequence[Part]) -> str:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the run folders, with as many parent folders as needed to make them unique.
-
-    >>> run_names([Path("a/x"), Path("b/x")])
-    ['a/x', 'b/x']
-    """
+    """Return the names of the run folders, with as many parent folders as needed: "a/x" and "b/x" if both are "x"."""
     full = [path.resolve().parts for path in paths]
     for depth in range(1, max(map(len, full)) + 1):
         names = ["/".join(parts[-depth:]) for parts in full]
@@ -94,17 +91,18 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
     """Make a table of the settings in which the runs differ, with one column per run."""
-    rows = _side_by_side([_settings(part.run) for part in parts])
+    general = ("study", "scale", "device", "precision")
+    configs = [part.run.config for part in parts]
+    rows = _side_by_side(
+        [{name: config[name] for name in general if name in config} | config.get("fields", {}) for config in configs]
+    )
     different = [[Cell(name.replace("_", " ")), *cells] for name, cells in rows if len({c.text for c in cells}) > 1]
     same = f"The other {len(rows) - len(different)} are the same." if different else "These runs differ in no setting."
     return Table(f"Settings in which the runs differ. {same}", ["setting", *names], different)
 
 
 def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
-    """Make a table of versions, device and git state, with one column per run.
-
-    Entries on stacks and memory (`_EXCLUDED_PREFIXES`) are left out.
-    """
+    """Make a table of versions, device and git state, with one column per run."""
     rows = [
         [Cell(name), *cells]
         for name, cells in _side_by_side([dict(tables.flat(part.run.environment)) for part in parts])
@@ -117,21 +115,6 @@ def _side_by_side(by_run: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[C
     """Return (name, cells) for every name in the mappings, with one cell per run; a dash where a run lacks the name."""
     names = dict.fromkeys(name for values in by_run for name in values)
     return [(name, [Cell(tables.value(values.get(name)).text, free=True) for values in by_run]) for name in names]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Join at least two names with commas and "and".
-
-    >>> _listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """Return the settings of a run that are compared: study, scale, device, precision and all fields of the study."""
-    general = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
-    return {**general, **run.config.get("fields", {})}
 
 
 def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
@@ -172,15 +155,10 @@ def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
     for row in rows:
         if pooled and row["condition"] != "all":
             continue
-        more = [f"{name.replace('_', ' ')} {tables.value(row[name]).text}" for name in keys if _is_set(row.get(name))]
+        more = [f"{name.replace('_', ' ')} {tables.value(row[name]).text}" for name in keys if row.get(name)]
         setting = ", ".join([ENCODING_NAMES.get(row["encoding"], str(row["encoding"])), *more])
         sigma = tables.value(row["sigma"]).text
         yield (setting, sigma, str(row["split"]), str(row["condition"])), tables.mean_cell(row)
-
-
-def _is_set(value: object) -> bool:
-    """Whether a value is set, which means that it is not None, empty, False or zero."""
-    return value not in (None, "", False, 0, 0.0)
 
 
 def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
