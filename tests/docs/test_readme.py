@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from helpers.scripts import load
 
 from placecode.cli import main
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -61,7 +61,7 @@ def test_make_targets_exist() -> None:
     ("page", "run", "settings"), [("README.md", "demo", 5), ("docs/latin-squares.md", "demo-fresh", 2)]
 )
 def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: int) -> None:
-    rows = json.loads((ROOT / "results" / run / "summary.json").read_text())["rows"]
+    rows = Run(ROOT / "results" / run).summary
     means = {
         (f"{row['sigma']:g}", row["split"]): f"{row['mean']:.2f}"
         for row in rows
