@@ -116,10 +116,50 @@ def test_json_that_no_other_program_could_read_is_refused(tmp_path) -> None:
     assert names(tmp_path) == ["a.json"]
 
 
-def test_tables_come_back_as_they_were(tmp_path) -> None:
-    table = pd.DataFrame({"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"]})
-    files.write_table(tmp_path / "a.parquet", table)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), table)
+def test_json_has_a_line_for_each_list_of_plain_values_and_each_row(tmp_path) -> None:
+    value = {"sizes": [1, 2], "none": [], "task": {"b": [[0.5, None], []], 2: {}}, "rows": [{"n": 1, "of": "a"}]}
+    files.write_json(tmp_path / "a.json", value)
+    assert (tmp_path / "a.json").read_text().splitlines() == [
+        "{",
+        '  "sizes": [1, 2],',
+        '  "none": [],',
+        '  "task": {',
+        '    "b": [',
+        "      [0.5, null],",
+        "      []",
+        "    ],",
+        '    "2": {}',
+        "  },",
+        '  "rows": [',
+        '    {"n": 1, "of": "a"}',
+        "  ]",
+        "}",
+    ]
+    for plain in (3, "text", [], {}, [[]], {"rows": ()}):
+        files.write_json(tmp_path / "b.json", plain)
+        assert json.loads((tmp_path / "b.json").read_text()) == json.loads(json.dumps(plain))
+
+
+TABLES = {
+    "plain": {"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"], "learn": [True, False]},
+    "missing": {"origin": pd.array([1, None], dtype="Int64"), "options": ["{}", None], "ramp": [2**62 + 1, 0]},
+    "zeros": {"value": [-0.0, 5e-324]},
+    "empty": {
+        "step": pd.Series([], dtype="int64"),
+        "value": pd.Series([], dtype=float),
+        "split": pd.Series([], dtype=str),
+    },
+    "without columns": {},
+}
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame(columns) for columns in TABLES.values()], ids=TABLES)
+def test_tables_come_back_as_they_were(table: pd.DataFrame, tmp_path) -> None:
+    assert files.write_table(tmp_path / "a.parquet", table) == files.sha256(tmp_path / "a.parquet")
+    again = pd.read_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(again, table, check_exact=True, check_column_type=bool(len(table.columns)))
+    for name in table.select_dtypes("float").columns:
+        assert again[name].to_numpy().tobytes() == table[name].to_numpy().tobytes()
 
 
 HALVES = torch.tensor([0.0, -0.0, 1 / 3, 65504.0, 6e-8, float("inf"), float("nan")]).half()

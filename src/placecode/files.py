@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -83,19 +86,59 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically. If it is a dict with a list "rows", each row takes one line."""
-    rows = value.get("rows") if isinstance(value, dict) else None
-    if not rows:
-        write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-        return
-    text = json.dumps({**value, "rows": []}, indent=2, allow_nan=False)
-    lines = ",\n    ".join(json.dumps(row, allow_nan=False) for row in rows)
-    write_text(path, text.replace('"rows": []', f'"rows": [\n    {lines}\n  ]', 1) + "\n")
+    """Write a value to a JSON file atomically. A list of plain values takes one line, as does a dict of plain values
+    that is an item of a list."""
+    write_text(path, _json(value) + "\n")
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """Return a value as JSON. `indent` is the space before its lines."""
+    parts, inner, ends = [], f"{indent}  ", "[]"
+    if isinstance(value, dict):
+        ends = "{}"
+        parts = [f"{json.dumps(str(key))}: {_json(part, inner)}" for key, part in value.items()]
+    elif isinstance(value, list | tuple) and any(isinstance(part, _CONTAINERS) for part in value):
+        parts = [json.dumps(part, allow_nan=False) if _is_flat(part) else _json(part, inner) for part in value]
+    if not parts:
+        return json.dumps(value, allow_nan=False)
+    return f"{ends[0]}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{ends[1]}"
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value has no containers in it."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return not any(isinstance(part, _CONTAINERS) for part in parts)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> str:
-    """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file."""
-    return write_bytes(path, table.to_parquet(None, index=False, compression="zstd", compression_level=19))
+    """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file.
+
+    Since runs have many small tables, the files have no statistics, and the description that pandas adds is kept only
+    of columns of other than the usual types, such as integers with missing values. Floats are mostly distinct and
+    therefore not stored as indices into a list of values.
+    """
+    content = pa.Table.from_pandas(table, preserve_index=False)
+    description = json.loads(content.schema.metadata[b"pandas"])
+    columns = [column for column in description["columns"] if column["numpy_type"] not in _USUAL_TYPES]
+    metadata = {"pandas": json.dumps({**description, "columns": columns})} if columns else None
+    file = io.BytesIO()
+    pq.write_table(
+        content.replace_schema_metadata(metadata),
+        file,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in table.columns if not pd.api.types.is_float_dtype(table[name])],
+        write_statistics=False,
+        store_schema=bool(columns),
+    )
+    return write_bytes(path, file.getbuffer())
+
+
+_USUAL_TYPES = ("int64", "float64", "bool", "str")
+"""Types of columns that pandas reads back from a Parquet file without a description."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

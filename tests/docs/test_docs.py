@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import importlib.util
-import json
 import os
 import re
 import shlex
@@ -306,7 +305,7 @@ def test_make_targets_exist() -> None:
     ("page", "run", "settings"), [("README.md", "demo", 5), ("docs/latin-squares.md", "demo-fresh", 2)]
 )
 def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: int) -> None:
-    rows = json.loads((ROOT / "results" / run / "summary.json").read_text())["rows"]
+    rows = Run(ROOT / "results" / run).summary
     means = {
         (f"{row['sigma']:g}", row["split"]): f"{row['mean']:.2f}"
         for row in rows

@@ -23,6 +23,7 @@ from helpers.committed_masked import (
 )
 
 from placecode.models.member import AUXILIARY
+from placecode.runs.read import Run
 
 SWEPT = ("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps")
 SWEPT += ("trained_with", "optimizers", "variants")
@@ -113,11 +114,11 @@ def test_every_measure_is_taken_before_and_after_training(run: str) -> None:
 @pytest.mark.parametrize("run", MASKED)
 def test_summary_has_means_and_deviations_of_the_tables(run: str) -> None:
     """Errors and measures in the end, of members and of baselines, with how many of a kind diverged."""
-    summary, members = json.loads((ROOT / run / "summary.json").read_text()), table(ROOT / run, "members")
+    rows, members = Run(ROOT / run).summary, table(ROOT / run, "members")
     last = CONFIGS[run]["fields"]["steps"]
-    assert summary["step"] == last
-    kinds = [name for name in summary["rows"][0] if name in members.columns]
-    keys, written = ["split", "condition", "metric"], pd.DataFrame(summary["rows"])
+    assert json.loads((ROOT / run / "summary.json").read_text())["step"] == last
+    kinds = [name for name in rows[0] if name in members.columns]
+    keys, written = ["split", "condition", "metric"], pd.DataFrame(rows)
     measures = where(table(ROOT / run, "analysis"), step=last, block=ALL_BLOCKS)
     measures = measures.rename(columns={"analysis": "metric", "target": "condition"})
     measures = measures.assign(split="analysis", condition=measures["condition"].replace("", "all"))

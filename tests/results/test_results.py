@@ -76,7 +76,7 @@ def test_every_finished_member_has_all_its_rows_once(run: str) -> None:
 @pytest.mark.parametrize("run", LATIN)
 def test_summary_has_means_and_deviations_of_the_tables(run: str) -> None:
     members, metrics, _ = tables(run)
-    rows = json.loads((ROOT / run / "summary.json").read_text())["rows"]
+    rows = Run(ROOT / run).summary
     final = metrics[(metrics["step"] == metrics["step"].max()) & (metrics["metric"] == "accuracy")]
     final = final[final["condition"] == "all"].merge(members[members["state"] == "done"], on="member")
     summary = sorted(

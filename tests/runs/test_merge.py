@@ -1,5 +1,6 @@
 """Runs that are merged from pieces of a study, and small copies of runs."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from placecode import cli
 from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments import Study
+from placecode.files import write_table, write_tensors
 from placecode.runs import write as folders
-from placecode.runs.merge import MOVEMENT, merge, slim
+from placecode.runs.merge import FIT_FILES, MOVEMENT, merge, slim
 from placecode.runs.read import Run
 
 TWO_STACKS = local.Where("cpu", stack=2)
@@ -148,22 +150,34 @@ def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_small_copy_has_all_tables_and_rounded_arrays(run: Run, tmp_path: Path) -> None:
+BY_CONDITION = "; metrics of single conditions at the first and last evaluation alone"
+
+
+def test_a_small_copy_has_the_summary_fewer_metrics_and_rounded_arrays(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "copy"
     command = ["slim", str(run.path), "--out", str(out)]
     assert (cli.main(command), cli.main(command)) == (0, 2)  # it exists already
     copy = Run(out)
-    kept = {*RESULTS, "config.json", "environment.json"} - {"weights.safetensors"}
-    assert {path.name for path in out.iterdir()} == kept
-    for name in ("members", "metrics", "analysis"):
+    assert {path.name for path in out.iterdir()} == {*RESULTS, "config.json", "environment.json"} - {
+        "weights.safetensors"
+    }
+    for name in ("members", "analysis"):
         pd.testing.assert_frame_equal(getattr(copy, name), getattr(run, name))
-    assert (copy.summary, copy.config) == (run.summary, run.config)
+    ends = run.metrics["step"].isin([run.metrics["step"].min(), run.metrics["step"].max()])
+    kept = run.metrics[ends | (run.metrics["condition"] == "all")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(copy.metrics, kept)
+    assert len(kept) < len(run.metrics) and kept["step"].nunique() == run.metrics["step"].nunique() > 2
+    assert [[*row.items()] for row in copy.summary] == [[*row.items()] for row in run.summary]  # and in this order
+    assert (out / "summary.json").stat().st_size < (run.path / "summary.json").stat().st_size
+    assert copy.config == run.config
     full, half = (load_file(path / "arrays.safetensors") for path in (run.path, out))
     assert full.keys() == half.keys()
     for name, array in half.items():
         assert array.dtype == np.float16
         assert array.astype(float) == pytest.approx(full[name].astype(float), rel=1e-3, abs=1e-7)
-    assert copy.environment == {**run.environment, "slimmed": "no weights; arrays in float16"}
+    assert copy.environment == {**run.environment, "slimmed": f"no weights; arrays in float16{BY_CONDITION}"}
     with pytest.raises(BadInput, match="its weights were not kept"):
         copy.load(0)
 
@@ -173,15 +187,76 @@ def test_a_copy_with_the_arrays_of_some_seeds_and_kinds(run: Run, tmp_path: Path
     assert cli.main(["slim", str(run.path), "--out", str(first), "--seeds", "1"]) == 0
     arrays = set(load_file(first / "arrays.safetensors"))
     assert {int(name.split("/")[1]) for name in arrays} == set(run.members.loc[run.members["seed"] == 1, "member"])
-    pd.testing.assert_frame_equal(Run(first).metrics, run.metrics)
     assert cli.main(["slim", str(first), "--out", str(second), "--arrays", "pe_end,attention_end"]) == 0
     kept = {name for name in arrays if name.startswith(("pe_end/", "attention_end/"))}
     assert set(load_file(second / "arrays.safetensors")) == kept and kept
-    assert Run(second).environment["slimmed"].startswith(Run(first).environment["slimmed"])
+    before = f"no weights; arrays in float16, of seed 1 alone{BY_CONDITION}"
+    assert Run(first).environment["slimmed"] == before
+    assert Run(second).environment["slimmed"] == f"{before}; pe_end, attention_end alone"
+
+
+def test_a_copy_with_the_arrays_of_members_with_some_values(run: Run, tmp_path: Path) -> None:
+    wanted = ["attention_end:seed=1", "attention_end:sigma=2", "pe_end", "pe_start:encoding=learned"]
+    of = run.members.set_index("member")
+    attention = {f"attention_end/{i}" for i in of.index[(of["seed"] == 1) | (of["sigma"] == 2)]}
+    pes = {f"pe_{when}/{i}" for i in of.index for when in ("start", "end")}
+    assert 0 < len(attention) < len(of)
+    copy = slim(run.path, tmp_path / "copy", arrays=wanted)
+    assert set(load_file(copy.path / "arrays.safetensors")) == attention | pes
+    assert f"; {', '.join(wanted)} alone" in copy.environment["slimmed"]
+
+
+def test_a_copy_of_a_copy_leaves_out_nothing_more(run: Run, tmp_path: Path) -> None:
+    first = slim(run.path, tmp_path / "first")
+    second = slim(first.path, tmp_path / "second")
+    for path in first.path.iterdir():
+        assert path.read_bytes() == (second.path / path.name).read_bytes(), path.name
+
+
+def test_a_copy_of_a_run_without_arrays(copy: Path, tmp_path: Path) -> None:
+    (copy / "arrays.safetensors").unlink()
+    small = slim(copy, tmp_path / "small")
+    assert not (small.path / "arrays.safetensors").exists() and not small.has_array("pe_end/0")
+    assert small.environment["slimmed"] == f"no weights; no arrays{BY_CONDITION}"
+
+
+def test_metrics_of_conditions_are_kept_where_none_is_over_all_examples(copy: Path, tmp_path: Path) -> None:
+    """And at the first and last evaluation of each member, of which those that diverge have fewer."""
+    metrics = Run(copy).metrics
+    first, middle, last = metrics["step"].unique()
+    shorter = metrics[(metrics["member"] != 1) | (metrics["step"] != last)]
+    written = shorter[(shorter["split"] != "test") | (shorter["condition"] != "all")].reset_index(drop=True)
+    write_table(copy / "metrics.parquet", written)
+    kept = slim(copy, tmp_path / "small").metrics
+    lost = (written["split"] != "test") & (written["condition"] != "all")
+    lost &= (written["step"] == middle) & (written["member"] != 1)
+    pd.testing.assert_frame_equal(kept, written[~lost].reset_index(drop=True))
+    assert lost.sum() > 0 and first < middle < last
+
+
+def test_a_copy_of_a_fit_has_all_that_its_map_needs(tmp_path: Path) -> None:
+    fit = Run(shutil.copytree(Path(__file__).parents[2] / "results" / "fits" / "synergy", tmp_path / "fit"))
+    write_tensors(fit.path / "arrays.safetensors", {**fit.tensors("arrays.safetensors"), "pe_start/0": torch.ones(2)})
+    copy = slim(fit.path, tmp_path / "copy")
+    for name in FIT_FILES:
+        assert (copy.path / name).read_bytes() == (fit.path / name).read_bytes()
+    full, kept = (load_file(run.path / "arrays.safetensors") for run in (fit, copy))
+    assert set(kept) == {name for name in full if "_end/" in name}
+    assert all(np.array_equal(values, full[name]) and values.dtype == np.float32 for name, values in kept.items())
+    assert copy.environment["slimmed"] == "no weights; no arrays from before training"
+    said, same = (json.loads((run.path / "summary.json").read_text()) for run in (fit, copy))
+    assert {**said, "rows": fit.summary} == {**same, "rows": copy.summary} and "verdict" in said
 
 
 @pytest.mark.parametrize(
-    ("choice", "name", "unknown"), [({"seeds": [1, 9]}, "seeds", [9]), ({"arrays": ["pe_end", "pe"]}, "arrays", ["pe"])]
+    ("choice", "name", "unknown"),
+    [
+        ({"seeds": [1, 9]}, "seeds", [9]),
+        *(
+            ({"arrays": ["pe_end", text]}, "arrays", text)
+            for text in ("pe", "pe_end:seed=7", "pe_end:age=1", "pe_end:seed")
+        ),
+    ],
 )
 def test_unknown_seeds_and_arrays_are_refused(
     run: Run, tmp_path: Path, choice: dict[str, Any], name: str, unknown: list[Any]

@@ -116,11 +116,14 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, required=True, help="folder of the merged run")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
-    command = add("slim", "make a small copy of a finished run: no weights, arrays in half precision", _slim)
+    command = add(
+        "slim", "make a small copy of a finished run: no weights, fewer metrics, arrays in half precision", _slim
+    )
     command.add_argument("run", type=Path, metavar="RUN", help="run folder")
     command.add_argument("--out", type=Path, required=True, help="folder of the copy")
     command.add_argument("--seeds", metavar="A,B", help="copy the arrays of these seeds only (default: all seeds)")
-    command.add_argument("--arrays", metavar="A,B", help="copy arrays of these kinds only, such as pe_end")
+    some_arrays = "copy arrays of these kinds only, such as pe_end, or pe_end:seed=0 for members with this value"
+    command.add_argument("--arrays", metavar="A,B", help=some_arrays)
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
     command = add("report", "draw the figures and write the reports of finished runs again", _report)

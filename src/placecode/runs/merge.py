@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.errors import BadInput, must_be
-from placecode.files import write_json
+from placecode.files import write_bytes, write_json
 from placecode.models.member import Member
 from placecode.runs.read import FORMAT, TENSORS, Run, add_names, ranges, shapes_of, unfinished, with_later_columns
+from placecode.runs.summary import compact
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")
@@ -21,6 +23,9 @@ half-precision arrays."""
 
 SLIMMED = "slimmed"
 """Name of the entry of environment.json that says what was left out of a small copy of a run."""
+
+FIT_FILES = ("fit.json", "fit.safetensors", "map.csv")
+"""Files of a fit besides those of every run."""
 
 Shapes = Mapping[str, Mapping[str, Any]]
 """Shape of each data set of a run, by its name; see `shapes_of`."""
@@ -93,39 +98,87 @@ def slim(
 ) -> Run:
     """Copy a finished run to the folder `out`, without weights and with arrays in half precision, and return the copy.
 
-    With `seeds`, only the arrays of members with these seeds are copied; with `arrays`, only arrays of these kinds,
-    such as "pe_end". Tables, and arrays that describe the data, are always copied in full. The entry "slimmed" of
-    environment.json says what was left out. With `force`, an existing run in `out` is deleted first.
+    Metrics of single conditions (such as classes of puzzles) are copied only from the first and last evaluation of each
+    member, if the metric over all examples is there for the others. The rest of the tables and the summary are copied
+    in full. With `seeds`, only the arrays of members with these seeds are copied. With `arrays`, only arrays of these
+    kinds are copied, such as "pe_end"; "pe_end:seed=0" are those of members with this value in members.parquet. Arrays
+    that describe the data are always copied. Of a fit, whose map is computed from its PEs, the arrays after training
+    are copied in full precision. The entry "slimmed" of environment.json says what was left out. With `force`, an
+    existing run in `out` is deleted first.
     """
     run = Run(path)
     if not run.finished:
         raise BadInput(unfinished(run.path, "summary.json"))
     if run.path.resolve() == out.resolve():
         raise BadInput(f"the output folder {out} must be another than that of the run; it is the same.")
-    if (run.path / "fit.json").is_file():
-        raise BadInput(f"{run.path} must be a run of a study; it is a fit, whose map needs its full arrays.")
-    copied, which = set(run.members["member"]), ""
+    fit = {name: (run.path / name).read_bytes() for name in FIT_FILES if (run.path / name).is_file()}
+    tensors = run.tensors("arrays.safetensors")
+    of_members = {name for name in tensors if _member_of(name) is not None}
+    copied = of_members if arrays is None else _selected(arrays, of_members, run.members)
+    how = "arrays in float16" if tensors else "no arrays"
+    if fit:
+        how, copied = "no arrays from before training", {name for name in copied if "_end/" in name}
+    left_out = [run.environment.get(SLIMMED, f"no weights; {how}")]
     if seeds is not None:
         if missing := sorted(set(seeds) - set(run.members["seed"])):
             raise must_be("seeds", "seeds of the run's members", missing)
-        copied = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
-        which = f", of {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} alone"
-    tensors = run.tensors("arrays.safetensors")
-    kinds = {name.rpartition("/")[0] for name in tensors if _member_of(name) is not None}
+        numbers = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
+        copied = {name for name in copied if _member_of(name) in numbers}
+        left_out[0] += f", of {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} alone"
     if arrays is not None:
-        if unknown := sorted(set(arrays) - kinds):
-            raise must_be("arrays", f"kinds of arrays of the run ({', '.join(sorted(kinds))})", unknown)
-        kinds = set(arrays)
-        which += f"; {', '.join(arrays)} alone"
-    before = run.environment.get(SLIMMED, "no weights; arrays in float16")
-    environment = {**run.environment, SLIMMED: f"{before}{which}"}
-    halved = {
-        name: _halved(value)
+        left_out.append(f"{', '.join(arrays)} alone")
+    metrics = _thinned(run.metrics)
+    if len(metrics) < len(run.metrics):
+        left_out.append("metrics of single conditions at the first and last evaluation alone")
+    kept = {
+        name: value if fit else _halved(value)
         for name, value in tensors.items()
-        if (member := _member_of(name)) is None or (member in copied and name.rpartition("/")[0] in kinds)
+        if name in copied or name not in of_members
     }
-    tables = (run.members, run.metrics, run.analysis, halved, None, run.baselines)
-    return _write_run(out, run.config, environment, force, *tables)
+    environment = {**run.environment, SLIMMED: "; ".join(left_out)}
+    content = json.loads((run.path / "summary.json").read_text())
+    summary = {**content, "rows": compact(run.summary)}
+    tables = (run.members, metrics, run.analysis, kept if tensors else None, None, run.baselines, summary)
+    return _write_run(out, run.config, environment, force, *tables, fit=fit)
+
+
+def _selected(wanted: Sequence[str], names: Collection[str], members: pd.DataFrame) -> set[str]:
+    """Return those of the array `names` that `wanted` selects: KIND, or KIND:COLUMN=VALUE for the members that have
+    this value in a column of their table. Raise BadInput if an entry selects no array."""
+    selected = set()
+    for text in wanted:
+        kind, _, condition = text.partition(":")
+        column, _, value = condition.partition("=")
+        rows = members
+        if condition:
+            rows = members[[_is_value(each, value) for each in members[column]]] if column in members else members[:0]
+        numbers = set(rows["member"])
+        found = {name for name in names if name.rpartition("/")[0] == kind and _member_of(name) in numbers}
+        if not found:
+            kinds = ", ".join(sorted({name.rpartition("/")[0] for name in names}))
+            raise must_be("arrays", f"kinds of arrays of the run ({kinds}), each with or without :COLUMN=VALUE", text)
+        selected |= found
+    return selected
+
+
+def _is_value(value: Any, text: str) -> bool:
+    """Return whether a value of a table is that of a text, such as 2.0 and "2"."""
+    try:
+        return bool(float(value) == float(text))
+    except (TypeError, ValueError):
+        return str(value) == text
+
+
+def _thinned(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return metrics without those of single conditions at evaluations that are neither the first nor the last of a
+    member. They are kept where the metric over all examples ("all") is missing."""
+    evaluations = pd.MultiIndex.from_frame(metrics[["member", "step", "split", "metric"]])
+    whole = metrics["condition"] == "all"
+    has_whole = evaluations.isin(evaluations[whole])
+    steps = metrics.groupby("member")["step"]
+    end = (metrics["step"] == steps.transform("min")) | (metrics["step"] == steps.transform("max"))
+    thinned: pd.DataFrame = metrics[whole | end | ~has_whole]
+    return thinned
 
 
 def _member_of(name: str) -> int | None:
@@ -141,14 +194,24 @@ def _halved(array: Tensor) -> Tensor:
     return half if fits else array
 
 
-def _write_run(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
+def _write_run(
+    out: Path,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    force: bool,
+    *results: Any,
+    fit: Mapping[str, bytes] | None = None,
+) -> Run:
     """Write a finished run to the folder `out` and return it. If this fails, delete what was written.
 
-    `results` are the arguments of `Folder.finish`: members, metrics, analysis, arrays, weights and baselines.
+    `results` are the arguments of `Folder.finish`: members, metrics, analysis, arrays, weights, baselines and summary.
+    `fit` has the contents of FIT_FILES.
     """
     with Folder.open(out, config, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)
+            for name, content in (fit or {}).items():
+                write_bytes(out / name, content)
             return folder.finish(*results)
         except BaseException:
             folder.abandon()

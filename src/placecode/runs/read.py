@@ -54,6 +54,10 @@ FILES = (
 FOLDERS = ("figures", "checkpoints")
 """Names of all subfolders that a run folder may have."""
 TENSORS = ("arrays.safetensors", "weights.safetensors")
+MEASURE = ("split", "condition", "metric")
+"""Entries of a row of summary.json that say what was measured."""
+STATISTICS = ("mean", "std", "n", "diverged")
+"""Entries of a row of summary.json with its numbers. The other entries, except MEASURE, are the setting."""
 CONFIG_KEYS = {
     "study": str,
     "scale": str,
@@ -144,7 +148,14 @@ class Run:
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
         """Rows of summary.json, which `placecode.runs.summary.summarize` describes."""
-        rows = list(self._json("summary.json")["rows"])
+        rows = self._json("summary.json")["rows"]
+        if isinstance(rows, dict):  # as `placecode.runs.summary.compact` writes them
+            settings, measures = rows["settings"], rows["measures"]
+            rows = [
+                {**settings[setting], **measures[measure], **dict(zip(STATISTICS, values, strict=True))}
+                for setting, measure, *values in rows["values"]
+            ]
+        rows = list(rows)
         if not self._renames:
             return rows
         names = ("split", "condition")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from placecode.encodings import lookup
 from placecode.models.member import varied
-from placecode.runs.read import spec_of
+from placecode.runs.read import MEASURE, STATISTICS, spec_of
 
 
 def summarize(
@@ -59,6 +59,23 @@ def summarize(
     if baselines is not None:
         rows += _baseline_rows(baselines, names)
     return {"study": study, "step": int(metrics["step"].max()), "rows": rows}
+
+
+def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of a summary in less space, which `Run.summary` undoes.
+
+    The result has `settings` and `measures` (split, condition, metric), each once, and `values`, a list for each row:
+    the index of its setting, the index of its measure, mean, std, n and diverged.
+    """
+    settings: dict[str, int] = {}
+    measures: dict[str, int] = {}
+    values = []
+    for row in rows:
+        setting = json.dumps({name: value for name, value in row.items() if name not in (*MEASURE, *STATISTICS)})
+        measure = json.dumps({name: row[name] for name in MEASURE})
+        place = settings.setdefault(setting, len(settings)), measures.setdefault(measure, len(measures))
+        values.append([*place, *(row[name] for name in STATISTICS)])
+    return {"settings": [*map(json.loads, settings)], "measures": [*map(json.loads, measures)], "values": values}
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:

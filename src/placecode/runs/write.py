@@ -180,9 +180,10 @@ class Folder:
         members: pd.DataFrame,
         metrics: pd.DataFrame,
         analysis: pd.DataFrame,
-        arrays: Mapping[str, Tensor],
+        arrays: Mapping[str, Tensor] | None,
         weights: Mapping[str, Tensor] | None,
         baselines: pd.DataFrame | None = None,
+        summary: Mapping[str, Any] | None = None,
     ) -> Run:
         """Write the results to the files that the module's docstring lists, delete the checkpoints and return the run.
 
@@ -192,7 +193,8 @@ class Folder:
         """
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)
-        write_tensors(self.path / "arrays.safetensors", arrays)
+        if arrays is not None:
+            write_tensors(self.path / "arrays.safetensors", arrays)
         if weights is not None:
             write_tensors(self.path / "weights.safetensors", weights)
         write_table(self.path / "members.parquet", members)
@@ -200,7 +202,8 @@ class Folder:
         write_table(self.path / "analysis.parquet", analysis)
         if baselines is not None and len(baselines):
             write_table(self.path / "baselines.parquet", baselines)
-        summary = summarize(self.config["study"], members, metrics, analysis, baselines)
+        if summary is None:
+            summary = summarize(self.config["study"], members, metrics, analysis, baselines)
         write_json(self.path / "summary.json", summary)
         self._delete_checkpoints()
         return Run(self.path)
