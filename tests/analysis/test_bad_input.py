@@ -161,7 +161,7 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "function", "arguments"), CASES)
-def test_bad_input_is_refused(name: str, given: object, function: Callable, arguments: tuple) -> None:
+def test_bad_input_is_refused(name, given, function, arguments) -> None:
     with pytest.raises(BadInput) as error:
         function(*arguments)
     assert (error.value.name, error.value.given) == (name, given)

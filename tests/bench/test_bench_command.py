@@ -1,7 +1,5 @@
 """`placecode bench`: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -35,9 +33,7 @@ def command(*words: str) -> dict[str, Any]:
     return {"args": [sys.executable, "-m", "placecode.cli", *words], "text": True, "env": environment}
 
 
-def test_result_is_the_same_as_json_on_stdout_and_in_the_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_result_is_the_same_as_json_on_stdout_and_in_the_files(tmp_path, monkeypatch, capsys) -> None:
     """Really measured, but in this process; the test of Ctrl-C starts processes."""
     monkeypatch.setattr(measure, "in_fresh_process", measure.measure)
     words = [*TINY, "--members", "1,3", "--peer-members", "3", "--peers", "vmap", "--steps", "1", "--seconds", "0.01"]
@@ -64,9 +60,6 @@ def test_result_is_the_same_as_json_on_stdout_and_in_the_files(
     assert result["environment"]["packages"]["torch"] == torch.__version__
 
 
-# Without measuring: the times are made up
-
-
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Every job takes 100 microseconds for placecode, and 1,000 for a peer; returns the jobs."""
@@ -83,7 +76,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return seen
 
 
-def test_printed_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_table_has_ratios_and_reasons(measured, capsys) -> None:
     assert cli.main(["bench", "--device", "cpu", "--case", "lst-quick"]) == 0
     out, _ = capsys.readouterr()
     (line,) = [line for line in out.splitlines() if "loop-eager" in line]
@@ -93,7 +86,7 @@ def test_printed_table_has_ratios_and_reasons(measured: list[Job], capsys: pytes
     assert "Written" not in out
 
 
-def test_defaults_on_a_cpu(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_defaults_on_a_cpu(measured, capsys) -> None:
     assert cli.main(["bench", "--device", "cpu"]) == 0
     assert {job.case.name for job in measured} == {"lst-quick", "lst-paper"}
     assert {(job.precision, job.threads) for job in measured} == {("high", torch.get_num_threads())}
@@ -122,7 +115,7 @@ def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
     assert [job.members for job in few.jobs() if job.name == "loop-eager"] == [1]
 
 
-def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measured: list[Job]) -> None:
+def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measured) -> None:
     plan = bench.Plan("cpu", (bench.CASES["lst-quick"],), ("high", "tf32", "bf16"), (1,), peers=("vmap", "loop-eager"))
     rows = bench.run(plan)["rows"]
     assert len(rows) == 9 and all(row["us_per_model_step"] for row in rows)
@@ -139,13 +132,13 @@ def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measur
         (["--case", "lst-quick", "--tokens", "9", "--batch", "16"], {"lst-quick, tokens 9"}),
     ],
 )
-def test_cases_are_chosen(measured: list[Job], words: list[str], wanted: set[str]) -> None:
+def test_cases_are_chosen(measured, words, wanted) -> None:
     assert cli.main(["bench", "--device", "cpu", "--peers", "none", *words]) == 0
     assert {job.case.name for job in measured} == wanted
     assert {job.name for job in measured} == {"placecode"}
 
 
-def test_lists_and_limits_are_passed_on(measured: list[Job]) -> None:
+def test_lists_and_limits_are_passed_on(measured) -> None:
     words = ["--members", "3,5,3", "--precision", "highest,bf16", "--peers", "vmap", "--seconds", "0.5", "--steps", "7"]
     assert cli.main(["bench", "--device", "cpu", "--case", "lst-quick", *words]) == 0
     assert [(job.name, job.members, job.precision) for job in measured] == [
@@ -156,26 +149,19 @@ def test_lists_and_limits_are_passed_on(measured: list[Job]) -> None:
     assert {(job.seconds, job.steps) for job in measured} == {(0.5, 7)}
 
 
-def test_nothing_measured_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_measured_is_a_failure(monkeypatch, measured, capsys) -> None:
     monkeypatch.setattr(bench, "measured", lambda job: {"note": "out of memory"})
     assert cli.main([*TINY, "--peers", "none"]) == 1
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_the_authors_script_is_compared_with_the_first_precision(
-    monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_authors_script_is_compared_with_the_first_precision(monkeypatch, measured, capsys) -> None:
     monkeypatch.setattr(bench.authors, "measure", lambda text: {"us_per_model_step": 20_000.0, "steps": 128})
     words = ["--case", "lst-paper", "--peers", "none", "--authors", f"{sys.executable} train.py {{epochs}}", "--json"]
     assert cli.main(["bench", "--device", "cpu", *words]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert (rows[-1]["name"], rows[-1]["members"], rows[-1]["us_per_model_step"]) == ("authors", 1, 20_000.0)
     assert bench.times_placecode(rows[-1], rows) == 200
-
-
-# Bad input
 
 
 @pytest.mark.parametrize(
@@ -202,7 +188,7 @@ def test_the_authors_script_is_compared_with_the_first_precision(
         ("--out file", "out"),
     ],
 )
-def test_bad_input_is_refused_by_name(capsys: pytest.CaptureFixture[str], words: str, name: str) -> None:
+def test_bad_input_is_refused_by_name(capsys, words, name) -> None:
     Path("file").touch()
     assert cli.main(["bench", "--device", "cpu", *(word.replace("\xa0", " ") for word in words.split(" "))]) == 2
     out, err = capsys.readouterr()
@@ -210,12 +196,12 @@ def test_bad_input_is_refused_by_name(capsys: pytest.CaptureFixture[str], words:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there(capsys) -> None:
     assert cli.main(["bench", "--device", "cuda"]) == 2
     assert "torch sees no CUDA device here" in capsys.readouterr().err
 
 
-def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path: Path, measured: list[Job]) -> None:
+def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path, measured) -> None:
     words = [*TINY, "--peers", "vmap", "--members", "1,2", "--out", "new/folder"]
     assert cli.main(words) == 0
     names = [f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")]
@@ -227,7 +213,7 @@ def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path: Path, me
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path) -> None:
     words = [*TINY, "--members", "1", "--peers", "none", "--seconds", "100", "--out", "out"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:

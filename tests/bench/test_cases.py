@@ -1,7 +1,5 @@
 """What is trained in a benchmark: its sizes are those of the studies, and its products are counted right."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -32,7 +30,7 @@ def counted(case: Case, model: type[Plain]) -> int:
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
-def test_flops_are_those_that_torch_counts(case: Case) -> None:
+def test_flops_are_those_that_torch_counts(case) -> None:
     assert flops(case) == counted(case, Plain)
 
 
@@ -49,7 +47,7 @@ def test_flops_of_the_papers_model() -> None:
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
-def test_latin_squares_have_the_sizes_of_the_study(scale: str) -> None:
+def test_latin_squares_have_the_sizes_of_the_study(scale) -> None:
     case, study = CASES[f"lst-{scale}"], LstSigma.at(scale)
     (member, spec) = case.members(1)[0], study.members()[0]
     for name in ("width", "layers", "heads", "expansion", "batch", "optimizer", "encoding", "norm"):
@@ -64,7 +62,7 @@ def test_latin_squares_have_the_sizes_of_the_study(scale: str) -> None:
 
 
 @pytest.mark.parametrize("case", [TINY, TOKEN], ids=["last", "token"])
-def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case: Case) -> None:
+def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case) -> None:
     task, again = Synthetic(case, batches=2), Synthetic(case, batches=2)
     data = task.splits["train"]
     assert len(data) == 2 * case.batch

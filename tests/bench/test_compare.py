@@ -1,7 +1,5 @@
 """A row is compared with placecode at the same case, precision, call and, for stacked peers, number of models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -47,7 +45,7 @@ ROWS = [
         (row("vmap", 512, 400.0), None, "-"),
     ],
 )
-def test_the_baseline_did_the_same(peer: dict[str, Any], ratio: float | None, words: str) -> None:
+def test_the_baseline_did_the_same(peer, ratio, words) -> None:
     assert times_placecode(peer, [*ROWS, peer]) == ratio
     assert compared_with(peer, [*ROWS, peer]) == words
 

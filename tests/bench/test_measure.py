@@ -1,7 +1,5 @@
 """Measuring: what is timed is what is trained, the median counts, and a failure is a note."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shlex
@@ -43,7 +41,7 @@ class Clockwork(Candidate):
         self.now += steps * (5.0 if len(self.runs) == self.slow else 0.01)
 
 
-def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
     for slow in (1, 30):  # the very first step, and a round
         candidate = Clockwork(slow, monkeypatch)
         found = measure.timed(candidate, job())
@@ -53,7 +51,7 @@ def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch: pytest.Mo
         assert slow <= len(candidate.runs)
 
 
-def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
     candidate = Clockwork(0, monkeypatch)
     measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1000.0))
     assert candidate.runs[-1] == 64
@@ -93,7 +91,7 @@ def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
     candidate.run(1)
 
 
-def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch) -> None:
     told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
     monkeypatch.setattr(Path, "read_text", lambda path: told)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
@@ -134,9 +132,6 @@ def test_more_members_hold_more_memory() -> None:
     assert many > few + 2 * 2**20
 
 
-# A script of somebody else's
-
-
 def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
     """Commands take what they are told to, on a clock of their own; their last word is the number of epochs."""
     now, seen = [0.0], list[list[str]]()
@@ -151,7 +146,7 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> li
     return seen
 
 
-def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch) -> None:
     seen = fake_runs(monkeypatch, start=10.0, epoch=6.4)
     found = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
     assert found == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
@@ -159,14 +154,14 @@ def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch: pytest.Mo
     assert seen[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
 
 
-def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch) -> None:
     command = f"{shlex.quote(sys.executable)} -c 'raise SystemExit({{steps}} // 64 + 2)'"
     assert authors.measure(command) == {"note": "the command ended with the code 3"}
     fake_runs(monkeypatch, start=10.0, epoch=0.0)
     assert authors.measure("train {epochs}") == {"note": "the command took no longer for more steps"}
 
 
-def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
     def run(device: str, found: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
         left = list(found)
         monkeypatch.setattr(measure, "in_fresh_process", lambda job: left.pop(0))

@@ -1,7 +1,5 @@
 """docs/performance.md is what the committed tables say, and the script says of any table what is in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -67,7 +65,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_page_says_what_is_in_the_table(root: Path) -> None:
+def test_the_page_says_what_is_in_the_table(root) -> None:
     page = performance.page(root)
     assert "## On one Some GPU" in page
     assert "200 TFLOP/s in high (at best 62 us)" in page
@@ -84,7 +82,7 @@ def test_the_page_says_what_is_in_the_table(root: Path) -> None:
     assert "### bf16 against TF32\n\nNot measured yet.\n" in page
 
 
-def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
+def test_precisions_are_compared_seed_by_seed(root) -> None:
     """Two real runs of the same seeds; one seed more in one of them is left out."""
     small = {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
     runs = []

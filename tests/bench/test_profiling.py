@@ -1,7 +1,5 @@
 """Kernels are told apart by what they are for; every kernel of ours has its kind."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 from pathlib import Path
@@ -50,7 +48,7 @@ def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
         ("Memcpy DtoD (Device -> Device)", REST),
     ],
 )
-def test_kinds(kernel: str, kind: str) -> None:
+def test_kinds(kernel, kind) -> None:
     assert kind_of(kernel) == kind
 
 

@@ -1,9 +1,5 @@
 """Compiled kernels of the training step on a CPU against torch, and against float64."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -56,7 +52,7 @@ def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tens
 
 
 @pytest.mark.parametrize(("e", "rows", "d"), [(1, 70, 5), (3, 33, 16), (2, 8, 47), (2, 1, 4)])
-def test_compiled_rows(compiled: Compiled, e: int, rows: int, d: int) -> None:
+def test_compiled_rows(compiled, e, rows, d) -> None:
     x, branch, dy = (3 * draw(e, rows, d, seed=seed) for seed in range(3))
     bias, scale, shift = (draw(e, d, seed=seed) for seed in range(3))
     check(compiled, "gelu", blank(e, rows, d), x, bias)
@@ -91,7 +87,7 @@ def attention(
 
 @pytest.mark.parametrize("n", [1, 6, 16, 25, 36, 49, 64, 100])
 @pytest.mark.parametrize(("e", "b", "h", "c"), [(2, 3, 1, 20), (1, 2, 5, 3)])
-def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, c: int) -> None:
+def test_compiled_attention(compiled, n, e, b, h, c) -> None:
     d = h * c
     for folded in (False, True):
         sizes = (e, b, n, h, c)
@@ -105,7 +101,7 @@ def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, 
     check(compiled, "look_back", blank(e, b, n, d), blank(e, h, b, d), dseen, weights, query, x)
 
 
-def test_compiled_kernels_propagate_nan_and_infinity(compiled: Compiled) -> None:
+def test_compiled_kernels_propagate_nan_and_infinity(compiled) -> None:
     """Otherwise divergence would not be noticed."""
     for bad in (torch.nan, torch.inf):
         x, bias = torch.zeros(1, 2, 4), torch.zeros(1, 4)
@@ -121,13 +117,13 @@ def test_compiled_kernels_propagate_nan_and_infinity(compiled: Compiled) -> None
         assert not mixed.isfinite().any()
 
 
-def test_gelu_far_out(compiled: Compiled) -> None:
+def test_gelu_far_out(compiled) -> None:
     x, y = torch.tensor([[[-1e30, -50.0, -6.0, 0.0, 6.0, 50.0, 1e30]]]), blank(1, 1, 7)
     compiled.gelu(y, x, torch.zeros(1, 7))
     torch.testing.assert_close(y, x.clamp(min=0), rtol=1e-6, atol=1e-6)
 
 
-def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: Compiled) -> None:
+def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled) -> None:
     x, dy, bias = draw(3, 500, 40), draw(3, 500, 40, seed=1), draw(3, 40)
     runs, before = [], torch.get_num_threads()
     try:
@@ -140,9 +136,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: Compiled) ->
 
 
 @pytest.mark.parametrize("missing", ["compiler", "cache", "flag"])
-def test_without_compiled_kernels_torch_is_used(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_task
-) -> None:
+def test_without_compiled_kernels_torch_is_used(missing, tmp_path, monkeypatch, make_task) -> None:
     monkeypatch.setattr(kernels, "_compiled", kernels._compiled.__wrapped__)
     if missing == "compiler":
         monkeypatch.setenv("CXX", "no-such-compiler")
@@ -158,7 +152,7 @@ def test_without_compiled_kernels_torch_is_used(
     assert trainer.update().isfinite().all() and first.isfinite().all()
 
 
-def test_compiled_kernels_are_cached(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_are_cached(compiled, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
     load = kernels._compiled.__wrapped__
     assert isinstance(load(), Compiled)
@@ -167,7 +161,7 @@ def test_compiled_kernels_are_cached(compiled: Compiled, tmp_path: Path, monkeyp
     assert isinstance(load(), Compiled) and library.stat().st_mtime_ns == before
 
 
-def test_compiled_adam_is_that_of_torch(compiled: Compiled) -> None:
+def test_compiled_adam_is_that_of_torch(compiled) -> None:
     columns, pe_first = 40_001, 40_000
     flat, gradient = draw(2, columns), draw(2, columns, seed=1)
     parameters, rates = [flat[i].double().requires_grad_() for i in range(2)], (0.01, 0.1)

@@ -1,7 +1,5 @@
 """The training step on a CPU against automatic differentiation."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -69,9 +67,7 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
 @pytest.mark.parametrize("together", [True, False])
-def test_gradients_are_those_of_automatic_differentiation(
-    spec: dict[str, object], readout: str, together: bool, make_task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_are_those_of_automatic_differentiation(spec, readout, together, make_task, monkeypatch) -> None:
     """Losses and gradients in float64 to 1e-12, of all members at once and member by member."""
     if not together:
         monkeypatch.setattr(cpu_step, "GROUP_VALUES", 1)
@@ -94,7 +90,7 @@ def test_gradients_are_those_of_automatic_differentiation(
 @pytest.mark.parametrize("heads", [1, 2, 3])
 @pytest.mark.parametrize("kernels", ["compiled", "torch"])
 def test_errors_in_float32_are_those_of_automatic_differentiation(
-    rows: int, columns: int, readout: str, heads: int, kernels: str, make_task, monkeypatch: pytest.MonkeyPatch
+    rows, columns, readout, heads, kernels, make_task, monkeypatch
 ) -> None:
     """Loss and every parameter's gradient, by norm: at most twice as far from float64."""
     if kernels == "torch":
@@ -115,9 +111,7 @@ def test_errors_in_float32_are_those_of_automatic_differentiation(
 
 @pytest.mark.parametrize("multiplies", [True, False])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_errors_in_bf16_are_those_of_autocast(
-    multiplies: bool, heads: int, make_task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_in_bf16_are_those_of_autocast(multiplies, heads, make_task, monkeypatch) -> None:
     """The norm of the error over all parameters is that of torch's mixed precision, and larger than in float32.
 
     A processor that cannot multiply bf16 gets the same numbers up to the rounding of its products.
@@ -143,7 +137,7 @@ AUTHORS = [("relative", {"causal": True}), ("rotary", {"fraction": 0.5}), ("caus
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS], ids=str)
 @pytest.mark.parametrize("placement", ["every", "input"])
 @pytest.mark.parametrize("readout", ["last", "token"])
-def test_every_encoding(name: str, options: dict[str, object], placement: str, readout: str, make_task) -> None:
+def test_every_encoding(name, options, placement, readout, make_task) -> None:
     """In float64 to 1e-12; in float32 and bf16 no worse than automatic differentiation."""
     task = make_task(readout=readout)
     fields = {"encoding": name, "options": options, "placement": placement, "width": 24}
@@ -165,7 +159,7 @@ def test_every_encoding(name: str, options: dict[str, object], placement: str, r
 
 
 @pytest.mark.parametrize(("name", "options"), [("learned", {}), ("rotary", {}), *AUTHORS], ids=str)
-def test_the_gradient_of_a_key_bias_is_zero(name: str, options: dict[str, object], tiny_task) -> None:
+def test_the_gradient_of_a_key_bias_is_zero(name, options, tiny_task) -> None:
     """Exactly, not up to rounding, unless keys are rotated: it adds the same to all scores of a query."""
     stack = shaken(stack_for([small(encoding=name, options=options)], tiny_task))
     _, gradient = by_hand(stack, *tiny_task.to("cpu").batch("train", torch.arange(9)[None]), tiny_task)
@@ -177,7 +171,7 @@ def test_the_gradient_of_a_key_bias_is_zero(name: str, options: dict[str, object
 
 
 @pytest.mark.parametrize(("heads", "batch", "folded"), [(1, 9, [1, 1, 0]), (1, 3, [0, 0, 0]), (2, 9, [0, 0, 0])])
-def test_a_single_head_is_folded_if_that_is_faster(heads: int, batch: int, folded: list[int], tiny_task) -> None:
+def test_a_single_head_is_folded_if_that_is_faster(heads, batch, folded, tiny_task) -> None:
     """Not with few tokens (6 per example), nor in a block that computes only the last token."""
     stack = stack_for([small(heads=heads)], tiny_task)
     step = Step(stack, torch.empty_like(stack.flat))
@@ -195,7 +189,7 @@ class Louder(Learned):
         return super().add(x, block) * 2
 
 
-def test_models_that_the_step_does_not_support(tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_the_step_does_not_support(tiny_task, monkeypatch) -> None:
     """Among them encodings that change the input in another way than an additive one."""
     monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "doubled": Doubled, "louder": Louder})
     assert fits(stack_for([small(learn=False, placement="input")], tiny_task))
@@ -204,9 +198,7 @@ def test_models_that_the_step_does_not_support(tiny_task, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_training_is_that_with_automatic_differentiation(
-    optimizer: str, tiny_task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_is_that_with_automatic_differentiation(optimizer, tiny_task, monkeypatch) -> None:
     """Twenty steps, including the smaller last batch of an epoch."""
     fields = {"optimizer": optimizer, "learning_rate": 0.01, "weight_decay": 0.01, "pe_weight_decay": 0.1}
     members = [small(seed=seed, gain=(1.0, 0.3, 3.0)[seed], **fields) for seed in range(3)]

@@ -1,7 +1,5 @@
 """Cleaning a recording: known answers, and nilearn's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,7 +53,7 @@ def test_the_global_signal_is_removed_after_trend_and_band() -> None:
 @pytest.mark.parametrize("trend", [False, True])
 @pytest.mark.parametrize("band", [(None, None), (0.01, 0.1), (0.01, None), (None, 0.1)])
 @pytest.mark.parametrize("with_confounds", [False, True])
-def test_cleaning_equals_nilearns(trend: bool, band: tuple[float | None, ...], with_confounds: bool) -> None:
+def test_cleaning_equals_nilearns(trend, band, with_confounds) -> None:
     signal = pytest.importorskip("nilearn.signal")
     confounds = np.random.default_rng(3).normal(size=(400, 3)) + 0.01 * TIMES[:, None] if with_confounds else None
     how = {"filter": "butterworth" if band != (None, None) else False, "t_r": TR}

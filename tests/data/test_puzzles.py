@@ -1,7 +1,5 @@
 """Puzzles beside independent solvers, classes and distances."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from fractions import Fraction
@@ -102,19 +100,13 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
     return cells
 
 
-# The solver
-
-
 @pytest.mark.parametrize(("order", "count"), [(4, 150), (5, 30), (6, 6)])
-def test_solve_equals_a_search_by_rows(order: int, count: int) -> None:
+def test_solve_equals_a_search_by_rows(order, count) -> None:
     rng = np.random.default_rng(order)
     grids = np.concatenate([random_grids(rng, order, count), masked_squares(rng, order, count)])
     found = [solve(puzzle) for puzzle in grids]
     assert found == [symbols_by_rows(puzzle) for puzzle in grids]
     assert {min(len(symbols), 2) for symbols in found} == {0, 1, 2}  # the three cases were all met
-
-
-# The classes
 
 
 @pytest.mark.parametrize(
@@ -129,13 +121,13 @@ def test_solve_equals_a_search_by_rows(order: int, count: int) -> None:
         ("12006 00300 00030 00000 00000", "Quaternary", 3),
     ],
 )
-def test_classify_by_hand(text: str, kind: str | None, solution: int) -> None:
+def test_classify_by_hand(text, kind, solution) -> None:
     classes, solutions = classify(grid(text)[None])
     assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
 
 
 @pytest.mark.parametrize("order", [4, 5, 6])
-def test_classify_equals_the_definition_and_the_solver(order: int) -> None:
+def test_classify_equals_the_definition_and_the_solver(order) -> None:
     cells = masked_squares(np.random.default_rng(order), order, 300)
     classes, solutions = classify(cells)
     assert list(zip(classes, solutions, strict=True)) == [class_by_sets(puzzle) for puzzle in cells]
@@ -144,11 +136,8 @@ def test_classify_equals_the_definition_and_the_solver(order: int) -> None:
         assert solve(puzzle) == {solution}
 
 
-# Random squares and puzzles
-
-
 @pytest.mark.parametrize(("order", "count"), [(4, 4), (5, 56), (6, 9408)])
-def test_reduced_squares_are_as_many_as_known(order: int, count: int) -> None:
+def test_reduced_squares_are_as_many_as_known(order, count) -> None:
     squares = reduced_squares(order)
     assert len({square.tobytes() for square in squares}) == len(squares) == count
     in_order = np.arange(1, order + 1)
@@ -171,7 +160,7 @@ def test_random_squares_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("order", [4, 5, 6])
-def test_draw_gives_valid_puzzles_of_every_class(order: int) -> None:
+def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
     drawn = draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
     assert drawn.order == order
     assert ((drawn.cells == order + 1).sum(axis=1) == 1).all()
@@ -181,9 +170,6 @@ def test_draw_gives_valid_puzzles_of_every_class(order: int) -> None:
     for puzzle, kind, solution in zip(some.cells, some.classes, some.solutions, strict=True):
         assert class_by_sets(puzzle) == (kind, solution)
         assert symbols_by_rows(puzzle) == {solution}
-
-
-# Codes and distances
 
 
 def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
@@ -207,7 +193,7 @@ def test_jaccard_distance_equals_that_of_sets() -> None:
 
 
 @pytest.mark.parametrize("distance", [Fraction(3, 4), Fraction(4, 5)])
-def test_apart_excludes_the_distance_itself(distance: Fraction) -> None:
+def test_apart_excludes_the_distance_itself(distance) -> None:
     rng = np.random.default_rng(1)
     one, other = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
     nearest = [min(distance_by_sets(a, b) for b in other) for a in one]

@@ -1,11 +1,8 @@
 """A user's own table: every format gives the same sheet, and a cell means the same in all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,11 +21,8 @@ from placecode.errors import BadInput
 ROWS = 60
 
 
-# Every format
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_format_gives_the_same_sheet(tmp_path: Path, kind: str) -> None:
+def test_every_format_gives_the_same_sheet(tmp_path, kind) -> None:
     table = numbers(ROWS)
     sheet = read_sheet(write(tmp_path / kind, table))
     assert sheet.values.dtype == np.float32 and sheet.source == kind
@@ -41,9 +35,7 @@ def test_every_format_gives_the_same_sheet(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
 @pytest.mark.parametrize("groups", [None, "who", "day"])
-def test_every_format_with_names_gives_the_same_groups_and_categories(
-    tmp_path: Path, kind: str, groups: str | None
-) -> None:
+def test_every_format_with_names_gives_the_same_groups_and_categories(tmp_path, kind, groups) -> None:
     table = frame(ROWS) if groups == "day" else frame(ROWS).drop(columns="day")
     table = table if groups == "who" else table.assign(who=table["who"].map({"Ann": 0.0, "Bo": 1.0}))
     sheet = read_sheet(write(tmp_path / kind, table), groups=groups)
@@ -64,7 +56,7 @@ def test_every_format_with_names_gives_the_same_groups_and_categories(
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.int16, np.int64, np.uint8, ">f4", np.longdouble, bool])
-def test_all_kinds_of_numbers(tmp_path: Path, kind: Any) -> None:
+def test_all_kinds_of_numbers(tmp_path, kind) -> None:
     values = (numbers(ROWS).fillna(0).to_numpy() * 10).clip(0, 200).astype(kind)
     wanted = values.astype(np.float64).astype(np.float32)
     for order in ("C", "F"):
@@ -73,7 +65,7 @@ def test_all_kinds_of_numbers(tmp_path: Path, kind: Any) -> None:
     np.testing.assert_array_equal(sheet_of(values).values, wanted)
 
 
-def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
+def test_whole_numbers_round_alike_in_every_format(tmp_path) -> None:
     """2^24 + 1 and its kind lie between two of float32: straight and by way of float64 may differ."""
     values = np.array([[2**60 + 2**36 + 1 + i * j for j in range(5)] for i in range(ROWS)])
     table = pd.DataFrame(values, columns=list("abcde"))
@@ -85,7 +77,7 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
 @pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
-def test_small_variation_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+def test_small_variation_beside_a_large_offset_is_kept(tmp_path, kind, offset) -> None:
     """Float32 holds 100000000 and 100000008, and nothing between them."""
     table = numbers(ROWS)
     plain = np.random.default_rng(0).normal(size=ROWS)
@@ -120,7 +112,7 @@ def test_rounding_beside_an_offset_is_ignored() -> None:
     ),
     sign=st.sampled_from(",;\t"),
 )
-def test_text_numbers_equal_pythons(tmp_path_factory: pytest.TempPathFactory, rows: Any, sign: str) -> None:
+def test_text_numbers_equal_pythons(tmp_path_factory, rows, sign) -> None:
     path = tmp_path_factory.mktemp("text") / "t.csv"
     full = [[1.0] * 5, *rows, *rows[: len(rows)], *[[0] * 5] * 200]  # so that no more than half is missing
     lines = [sign.join("" if cell is None else repr(cell) for cell in row) for row in full]
@@ -129,15 +121,12 @@ def test_text_numbers_equal_pythons(tmp_path_factory: pytest.TempPathFactory, ro
     np.testing.assert_array_equal(read_sheet(path).values, wanted.astype(np.float32))
 
 
-# Text files as people have them
-
-
 def text(path: Path, first: list[str], row: Callable[[int], str], rows: int = ROWS) -> Path:
     path.write_text("\n".join([*first, *(row(i) for i in range(rows))]) + "\n")
     return path
 
 
-def test_headers_are_recognized(tmp_path: Path) -> None:
+def test_headers_are_recognized(tmp_path) -> None:
     path, named = tmp_path / "t.csv", ("a", "b", "c", "d", "e")
     none = tuple(f"channel {i}" for i in range(1, 6))
     plain = lambda i: f"{i},2,3,{i * i},5"  # noqa: E731
@@ -162,7 +151,7 @@ def test_headers_are_recognized(tmp_path: Path) -> None:
     assert read_sheet(path).names == named
 
 
-def test_the_index_of_a_frame_is_not_a_channel(tmp_path: Path) -> None:
+def test_the_index_of_a_frame_is_not_a_channel(tmp_path) -> None:
     table = numbers(ROWS)
     table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")
     table.to_parquet(tmp_path / "t.parquet")
@@ -171,7 +160,7 @@ def test_the_index_of_a_frame_is_not_a_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["", "n/a", "NA", "nan", "NaN", "Null", "NONE", "  "])
-def test_missing_values_of_text(tmp_path: Path, missing: str) -> None:
+def test_missing_values_of_text(tmp_path, missing) -> None:
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{missing if i == 7 else ' 1e1 '},+3,.5,6")
     values = read_sheet(path).values
     assert np.isnan(values[7, 1]) and np.isnan(values).sum() == 1
@@ -197,7 +186,7 @@ def test_missing_values_of_a_frame() -> None:
     assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
 
 
-def test_declared_categories_of_any_values(tmp_path: Path) -> None:
+def test_declared_categories_of_any_values(tmp_path) -> None:
     """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
     table = numbers(ROWS)
     for name, values in (
@@ -227,7 +216,7 @@ def test_declared_categories_of_any_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
-def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
+def test_texts_of_every_kind_are_words(tmp_path, kind) -> None:
     table = pa.table({name: pa.array(np.arange(ROWS) + i) for i, name in enumerate("abcd")})
     texts = ["west", None, " east", "west"] * (ROWS // 4)
     table = table.append_column("wind", pa.array(texts, type=getattr(pa, kind)()))
@@ -239,7 +228,7 @@ def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
 
 
-def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path: Path) -> None:
+def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path) -> None:
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{'true' if i % 3 else 'FALSE'},d,{i}")
     np.testing.assert_array_equal(read_sheet(path).values[:, 2], np.float32([i % 3 > 0 for i in range(ROWS)]))
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{['true', 'false', 'unknown'][i % 3]},4,{i}")
@@ -247,7 +236,7 @@ def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_numbers_as_names_of_channels(tmp_path: Path, first: int) -> None:
+def test_numbers_as_names_of_channels(tmp_path, first) -> None:
     """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
     names = tuple(str(i + first) for i in range(7))
     table = numbers(ROWS).set_axis(list(names), axis=1)
@@ -262,10 +251,7 @@ def test_numbers_as_names_of_channels(tmp_path: Path, first: int) -> None:
     assert sheet_of(counted[[3, 1]]).names == ("3", "1")
 
 
-# Arrays and lists
-
-
-def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
+def test_arrays_frames_and_lists_are_the_same(tmp_path) -> None:
     table = numbers(ROWS)
     values = table.to_numpy()
     np.save(tmp_path / "m.npy", values)
@@ -284,7 +270,7 @@ def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(hidden, [[np.nan, 1], [1, 1]])
 
 
-def test_arrays_of_the_user_are_not_changed(tmp_path: Path) -> None:
+def test_arrays_of_the_user_are_not_changed(tmp_path) -> None:
     values = np.ones((3, 2), dtype=np.float32)
     sheet_of(values).values[0, 0] = 7
     assert (values == 1).all()
@@ -317,7 +303,7 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
         assert error.value.name == "groups" and error.value.given is wrong
 
 
-def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_of_a_file_are_read_as_they_are(tmp_path, monkeypatch) -> None:
     """Over pieces of which some have words; few rows and columns will do."""
     monkeypatch.setattr(table_sources, "PIECE", 64)
     wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)

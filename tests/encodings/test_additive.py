@@ -31,7 +31,7 @@ def attention_is_all_you_need(positions: int, width: int, base: float = 10000.0)
 
 
 @pytest.mark.parametrize(("tokens", "width", "base"), [(16, 160, 10000.0), (7, 2, 10000.0), (50, 12, 100.0)])
-def test_sinusoid_of_one_axis_is_the_published_formula(tokens: int, width: int, base: float) -> None:
+def test_sinusoid_of_one_axis_is_the_published_formula(tokens, width, base) -> None:
     member = Member("sinusoid", width=width, layers=2, options={"base": base})
     expected = attention_is_all_you_need(tokens, width, base)
     np.testing.assert_allclose(table_of(member, tokens), [expected, expected], rtol=0, atol=1e-12)
@@ -64,7 +64,7 @@ def test_sinusoid_of_two_axes_has_the_papers_layout() -> None:
         (17, (3, 2, 2, 2)),
     ],
 )
-def test_sinusoid_of_any_width_and_number_of_axes(width: int, pairs: tuple[int, ...]) -> None:
+def test_sinusoid_of_any_width_and_number_of_axes(width, pairs) -> None:
     """Pairs of features per axis, the last axis first. An odd width lacks the last cosine."""
     coordinates = np.random.default_rng(0).integers(0, 9, size=(5, len(pairs))).astype(float)
     expected: list[list[float]] = [[] for _ in coordinates]
@@ -79,7 +79,7 @@ def test_sinusoid_of_any_width_and_number_of_axes(width: int, pairs: tuple[int, 
 @pytest.mark.parametrize("name", ["random", "learned"])
 @pytest.mark.parametrize("start", ["normal", "uniform"])
 @pytest.mark.parametrize("sigma", [0.1, 2.0])
-def test_sigma_is_the_standard_deviation(name: str, start: str, sigma: float) -> None:
+def test_sigma_is_the_standard_deviation(name, start, sigma) -> None:
     sample = table_of(Member(name, sigma, start=start, width=64, layers=4), 64).ravel()
     error = {"normal": 2, "uniform": 0.8}[start]  # the variance of the squares, in units of sigma^4
     assert abs(sample.mean()) < 4 * sigma / sample.size**0.5
@@ -89,7 +89,7 @@ def test_sigma_is_the_standard_deviation(name: str, start: str, sigma: float) ->
 
 
 @each_draw
-def test_every_sigma_of_a_seed_scales_the_same_draw(start: str) -> None:
+def test_every_sigma_of_a_seed_scales_the_same_draw(start) -> None:
     small, large = (table_of(Member(sigma=sigma, start=start, width=8), 16, GRID) for sigma in (0.25, 2.0))
     np.testing.assert_array_equal(small * 8, large)
     other = table_of(Member(sigma=2.0, seed=1, start=start, width=8), 16, GRID)
@@ -99,7 +99,7 @@ def test_every_sigma_of_a_seed_scales_the_same_draw(start: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["normal", "uniform", "true", "axes"])
-def test_the_input_alone_starts_like_the_first_block(start: str) -> None:
+def test_the_input_alone_starts_like_the_first_block(start) -> None:
     every, alone = (
         table_of(Member(start=start, width=8, layers=2, placement=place), 16, GRID) for place in ("every", "input")
     )
@@ -117,14 +117,14 @@ def test_zeros() -> None:
 
 @pytest.mark.parametrize("sigma", [0.1, 2.0])
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_true_is_the_sinusoid_of_the_positions_at_another_scale(sigma: float, axes: int) -> None:
+def test_true_is_the_sinusoid_of_the_positions_at_another_scale(sigma, axes) -> None:
     places = np.random.default_rng(0).normal(size=(5, axes))
     found, fixed = table_of(Member(sigma=sigma, start="true", width=12, layers=2), 5, places), sinusoid(places, 12)
     np.testing.assert_allclose(found, [sigma * fixed / np.sqrt((fixed**2).mean())] * 2, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_axes_adds_up_a_vector_for_each_coordinate(axes: int) -> None:
+def test_axes_adds_up_a_vector_for_each_coordinate(axes) -> None:
     """Of variance sigma^2. Tokens that share some of their coordinates are similar to that degree."""
     places = np.stack(np.meshgrid(*[np.arange(3.0)] * axes, indexing="ij"), axis=-1).reshape(-1, axes)
     pe = table_of(Member(sigma=0.5, start="axes", width=20_000, layers=1), len(places), places)[0]
@@ -170,7 +170,7 @@ def test_use_in_any_model() -> None:
 
 
 @pytest.mark.parametrize("placement", ["every", "input"])
-def test_what_the_blocks_of_a_stack_read(placement: str) -> None:
+def test_what_the_blocks_of_a_stack_read(placement) -> None:
     members = [Member(sigma=1.0, width=8, layers=2, placement=placement)]
     stack = Stack(members, tokens=6, features=3, outputs=2).double()
     seen = stack.capture(torch.randn(5, 6, 3, dtype=torch.float64), "*")

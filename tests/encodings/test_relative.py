@@ -50,7 +50,7 @@ def check_causal_attention(stack: Stack, score: Callable[[np.ndarray, np.ndarray
 
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
-def test_relative_bias_equals_a_loop_over_pairs(axes: int, max_distance: int | None) -> None:
+def test_relative_bias_equals_a_loop_over_pairs(axes, max_distance) -> None:
     """a[clip(j - i)] . q / sqrt(c), with one vector per axis and offset, the same in all heads."""
     places = GRID if axes == 2 else np.arange(6)[:, None]
     reach = max_distance or int(places.max())
@@ -107,14 +107,14 @@ def published_slopes(heads: int) -> list[float]:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
-def test_alibi_has_the_published_slopes(heads: int) -> None:
+def test_alibi_has_the_published_slopes(heads) -> None:
     np.testing.assert_allclose(slopes_for(heads).numpy(), published_slopes(heads), rtol=1e-12)
     assert tuple(slopes_for(8).tolist()) == SLOPES_8
     assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]  # another steepness
 
 
 @pytest.mark.parametrize("tokens", [5, 60])
-def test_alibi_is_bidirectional_and_exact(tokens: int) -> None:
+def test_alibi_is_bidirectional_and_exact(tokens) -> None:
     pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
     distance = abs(torch.arange(tokens)[:, None] - torch.arange(tokens))
     expected = -torch.tensor(SLOPES_8, dtype=torch.float64)[:, None, None] * distance
@@ -123,7 +123,7 @@ def test_alibi_is_bidirectional_and_exact(tokens: int) -> None:
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
-def test_alibi_of_two_axes(distance: str) -> None:
+def test_alibi_of_two_axes(distance) -> None:
     pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
     steps = abs(GRID[:, None] - GRID)
     apart = np.hypot(*steps.T) if distance == "euclidean" else steps.sum(-1)
@@ -151,7 +151,7 @@ def test_a_token_does_not_depend_on_later_ones_if_causal() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
-def test_causal_none_divides_the_scores_by_the_temperature(temperature: float) -> None:
+def test_causal_none_divides_the_scores_by_the_temperature(temperature) -> None:
     stack = stack_of("causal-none", temperature=temperature)
     check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
     with pytest.raises(AssertionError):
@@ -170,14 +170,14 @@ def test_a_temperature_of_1_changes_no_bit() -> None:
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
-def test_an_encoding_may_be_used_for_fewer_tokens(name: str) -> None:
+def test_an_encoding_may_be_used_for_fewer_tokens(name) -> None:
     pe, q = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0), torch.randn(3, 2, 9, 4)
     few, whole = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
     assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])
-def test_placement_input_acts_in_the_first_block_alone(name: str) -> None:
+def test_placement_input_acts_in_the_first_block_alone(name) -> None:
     """The first block is that of a stack with the encoding in every block, the second that of one without encoding."""
     x, plain = queries(5, 6, 3), stack_of("none")
     stacks = (stack_of(name, placement="input"), stack_of(name), plain)

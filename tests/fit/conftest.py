@@ -1,7 +1,5 @@
 """Without UMAP, and with a folder for temporary files that must be empty in the end."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Permutation tests: shifts keep each channel as it is, and p-values of independent channels are uniform."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -92,9 +90,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
-def test_shifts_stay_within_groups_unless_these_are_short(
-    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch, questions: Questions
-) -> None:
+def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
     """Values whose whole part is the number of the group, in no order: each stays where its group is."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
@@ -151,7 +147,7 @@ def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     """By hand: the same predictions, compared with the channel shifted in each block."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
@@ -198,7 +194,7 @@ def test_the_p_value_counts_the_true_samples_in() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_a_shift_keeps_each_channel_as_it_is(missing: float, questions: Questions) -> None:
+def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
     """Each channel is shifted circularly in each block. Missing values stay, and the same values are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
@@ -224,7 +220,7 @@ def test_a_shift_keeps_each_channel_as_it_is(missing: float, questions: Question
     assert (hidden == hidden[0]).all() and not hidden[torch.isnan(raw)].any()
 
 
-def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_test_samples_are_thinned_out(monkeypatch) -> None:
     monkeypatch.setattr(chance, "SAMPLES_OF_TABLE_TEST", (10, 30, 1_000))
     stack, task = trained(dependent(1_000), 0)
     rows = torch.arange(30) * len(task.splits["test"]) // 30

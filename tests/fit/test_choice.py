@@ -1,7 +1,5 @@
 """Which sigma: within one standard error of the best, the one whose PEs agree most; by errors made up for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -44,7 +42,7 @@ def test_the_standard_error_is_that_of_the_best() -> None:
 
 
 @pytest.mark.parametrize(("groups", "over"), [(1, 10), (3, 10), (5, 5)])
-def test_the_standard_error_is_over_groups_if_there_are_enough(groups: int, over: int) -> None:
+def test_the_standard_error_is_over_groups_if_there_are_enough(groups, over) -> None:
     rng = np.random.default_rng(0)
     given = {0.1: rng.normal(size=(2, 100)) ** 2}
     found = choose(given, {0.1: alike(0.2)}, np.arange(100) * groups // 100)

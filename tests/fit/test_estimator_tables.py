@@ -1,7 +1,5 @@
 """LearnedPositions on arrays, frames and files: the same table gives the same fit, whatever holds it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from placecode.fit import fitting
 from placecode.tasks.table import tables
 
 
-def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None:
+def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path) -> None:
     values = table().astype(np.float32)
     named = pd.DataFrame(values, columns=list("abcdef"))
     named.to_csv(tmp_path / "t.csv", index=False)
@@ -36,7 +34,7 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
         again.transform(named[list("bacdef")])
 
 
-def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_array_is_not_copied(tmp_path, monkeypatch) -> None:
     """Of another type it is, since models need float32; to a file where it is larger than memory."""
     shared = []
 
@@ -79,7 +77,7 @@ def test_words_are_categories_and_come_back_as_codes() -> None:
         fitted.transform(data.assign(a="low"))
 
 
-def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) -> None:
+def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path) -> None:
     data = frame().drop(columns="who")
     data["code"] = pd.Categorical(np.random.default_rng(2).choice([10, 2, 7], len(data)))
     data.to_parquet(tmp_path / "t.parquet")
@@ -95,7 +93,7 @@ def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) 
     assert not np.allclose(missing, told)
 
 
-def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
+def test_a_file_is_transformed_as_its_frame(tmp_path) -> None:
     """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
     data = frame().rename_axis("time").reset_index()
     for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
@@ -123,7 +121,7 @@ def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_columns_without_names_are_identified_by_position(tmp_path: Path) -> None:
+def test_columns_without_names_are_identified_by_position(tmp_path) -> None:
     values = np.column_stack([table(channels=6), np.repeat(np.arange(6), 25)])[:, [0, 6, 1, 2, 3, 4, 5]]
     np.save(tmp_path / "t.npy", values)
     bare = pd.DataFrame(values)
@@ -137,7 +135,7 @@ def test_columns_without_names_are_identified_by_position(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:the first column of data")
-def test_a_count_of_the_rows_is_not_a_channel(tmp_path: Path) -> None:
+def test_a_count_of_the_rows_is_not_a_channel(tmp_path) -> None:
     """A column that does not count them is one."""
     plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
     data = plain.rename_axis("time").reset_index()
@@ -200,7 +198,7 @@ def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:channels are left out")
-def test_wrong_tables_are_refused_in_a_sentence(data: Any, groups: Any, sentence: str) -> None:
+def test_wrong_tables_are_refused_in_a_sentence(data, groups, sentence) -> None:
     with pytest.raises(BadInput) as error:
         tiny().fit(data, groups=groups)
     assert str(error.value).startswith(sentence)

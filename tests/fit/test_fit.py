@@ -1,7 +1,5 @@
 """A fit of channels of which some have nothing to do with any other: these have no place, and stopping is clean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +35,14 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
     return fit(OwnData(tables=made, **SMALL, steps=300, width=16), folder), folder
 
 
-def test_independent_channels_have_no_place_and_groups_do(partly: tuple[Found, Path]) -> None:
+def test_independent_channels_have_no_place_and_groups_do(partly) -> None:
     found, _ = partly
     assert found.found and (~found.placed[20:]).sum() >= 4 and found.placed[:20].sum() >= 17
     kept = np.flatnonzero(found.placed[:20])
     assert ari(found.ours.labels[kept], GROUPS[kept]) > 0.8
 
 
-def test_channels_without_a_place_have_no_confidence_and_no_module(partly: tuple[Found, Path]) -> None:
+def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> None:
     found, folder = partly
     lost = ~found.placed
     assert (found.confidence[lost] == 0).all() and (found.confidence[~lost] > 0).all()
@@ -55,14 +53,14 @@ def test_channels_without_a_place_have_no_confidence_and_no_module(partly: tuple
     np.testing.assert_array_equal(own_results.read(folder).placed, found.placed)
 
 
-def test_without_structure_no_channel_has_a_place(tmp_path: Path) -> None:
+def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
     found = fit(OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run")
     assert not found.found and not found.placed.any() and not found.stability
     assert (found.confidence == 0).all() and (found.pairs == 0).all()
     assert pd.read_csv(tmp_path / "run" / "map.csv")["module"].isna().all()
 
 
-def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> None:
+def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
     """Channels without a label cannot be right; the six that have one could all be."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
     found = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
@@ -75,7 +73,7 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
-def test_uninformative_labels_give_no_scores(labels: Any, tmp_path: Path) -> None:
+def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
     """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
     found = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
     told = list(labels) == [0, 0, 0, 1, 1, 1]
@@ -94,7 +92,7 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
     assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 
-def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path: Path) -> None:
+def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
     study, folder, said = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
         fit(study, folder, tell=said.append, stop=lambda: len(said) == 2)

@@ -1,7 +1,5 @@
 """Other methods on the same table have the numbers of independent computations."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import numpy as np
@@ -49,7 +47,7 @@ def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
     return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
 
 
-def test_the_linear_error_is_that_of_the_linear_predictor(made: dict[str, Table], found: dict[str, Method]) -> None:
+def test_the_linear_error_is_that_of_the_linear_predictor(made, found) -> None:
     predictor = baselines.Linear().fit(train_of(made))
     values, hidden = questions(made["all"])
     scale = train_of(made).std(axis=0)
@@ -76,9 +74,7 @@ def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() ->
         assert validation.error(shrunk) <= validation.error(covariance)
 
 
-def test_pca_takes_the_number_of_components_that_does_best_on_validation(
-    made: dict[str, Table], found: dict[str, Method]
-) -> None:
+def test_pca_takes_the_number_of_components_that_does_best_on_validation(made, found) -> None:
     covariance = covariance_of(made["all"])
     validation, test = (MaskedSamples(made["all"], split, 0.3) for split in ("validation", "test"))
     missed = {k: validation.error(baselines.few_axes(covariance, k)) for k in range(1, N)}
@@ -89,7 +85,7 @@ def test_pca_takes_the_number_of_components_that_does_best_on_validation(
     np.testing.assert_allclose(found["pca"].maps[3] @ found["pca"].maps[3].T, loadings @ loadings.T, atol=1e-3)
 
 
-def test_correlation_and_its_map_are_those_of_connectivity(made: dict[str, Table], found: dict[str, Method]) -> None:
+def test_correlation_and_its_map_are_those_of_connectivity(made, found) -> None:
     matrix = connectivity.correlation(train_of(made))
     np.testing.assert_allclose(found["correlation"].similarity, matrix, atol=1e-4)
     for axes, places in found["correlation"].maps.items():
@@ -98,7 +94,7 @@ def test_correlation_and_its_map_are_those_of_connectivity(made: dict[str, Table
         np.testing.assert_allclose(*apart, atol=1e-3)
 
 
-def test_the_graphical_lasso_is_that_of_connectivity(made: dict[str, Table], found: dict[str, Method]) -> None:
+def test_the_graphical_lasso_is_that_of_connectivity(made, found) -> None:
     """Its penalty is chosen on the validation samples, where connectivity holds out the last fifth."""
     own = train_of(made)
     held = (train_of(made, "validation") - own.mean(axis=0)) / own.std(axis=0)
@@ -112,15 +108,12 @@ def test_the_graphical_lasso_is_that_of_connectivity(made: dict[str, Table], fou
     assert np.corrcoef(both)[0, 1] > 0.9
 
 
-def test_every_method_finds_groups_that_show_in_pairs(found: dict[str, Method]) -> None:
+def test_every_method_finds_groups_that_show_in_pairs(found) -> None:
     for name, other in found.items():
         assert ari(other.labels, GROUPS) == 1, name
         assert other.similarity.shape == (N, N)
         assert {k: places.shape for k, places in other.maps.items()} == {2: (N, 2), 3: (N, 3)}
         assert other.scores["heldout_mse"] < 0.7
-
-
-# Missing values and categories
 
 
 def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
@@ -146,7 +139,7 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
     assert np.linalg.eigvalsh(covariance).min() > 0 and np.allclose(covariance, covariance.T)
 
 
-def test_pieces_make_the_same_covariance(made: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_make_the_same_covariance(made, monkeypatch) -> None:
     whole = covariance_of(made["all"])
     monkeypatch.setattr(others, "VALUES_PER_CHUNK", 100)
     np.testing.assert_allclose(covariance_of(made["all"]), whole, rtol=1e-9)
@@ -168,10 +161,7 @@ def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:
     assert isinstance(results["correlation"], Method) and results["correlation"].scores["heldout_mse"] < 0.9
 
 
-# What is left out
-
-
-def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch) -> None:
     made = tables(values_of(200))
     monkeypatch.setattr(others, "MAX_LASSO_CHANNELS", N - 1)
     results = dict(compare(made, 0.3))
@@ -183,7 +173,7 @@ def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="needs umap-learn")
-def test_umap_puts_groups_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_umap_puts_groups_together(monkeypatch) -> None:
     monkeypatch.setattr(others, "find_spec", importlib.util.find_spec)
     told = others._umap(tables(values_of(300))["all"], [2, 3])
     assert isinstance(told, Method) and not told.scores

@@ -1,7 +1,5 @@
 """The studies beyond the paper on Latin squares, small enough to run in less than a second."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from placecode import experiments

@@ -4,8 +4,6 @@ Tests compare them with those of the package. `KNOBS` has effects that are weigh
 with certain columns. `BETWEEN`, `SIZES` and `EXCHANGED` are about manipulations of the PE in lst-causal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

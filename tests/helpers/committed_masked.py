@@ -4,8 +4,6 @@ A world is a network, a draw of channels or a split of people. The world of a me
 worlds, and intervals are over worlds.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

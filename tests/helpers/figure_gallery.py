@@ -1,7 +1,5 @@
 """Draw one example of each figure, to test what must hold for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Make up runs to draw, and read back from a matplotlib figure what was drawn."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Nothing here uses the package's reading or statistics, since tests compare them with these results.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -82,9 +80,6 @@ def save(run: Any, path: Path) -> Path:
         getattr(run, name).to_parquet(path / f"{name}.parquet")
     (path / "summary.json").write_text(json.dumps({"study": run.study, "step": 0, "rows": []}))
     return path
-
-
-# Statistics of claims, computed without the package
 
 
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

@@ -1,7 +1,5 @@
 """Make up runs of masked prediction with known values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Make up the result of a fit, to test its sentences, tables and figures; and small tables for real fits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse a report's HTML."""
 
-from __future__ import annotations
-
 import itertools
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures with small runs that are really trained, once for all tests that read them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

@@ -214,12 +214,10 @@ def test_noise_is_added_to_the_embeddings(fields) -> None:
     twin = copy.deepcopy(stack)
     twin.embedding.bias.data += shift
     torch.testing.assert_close(moved, twin(x), rtol=0, atol=1e-12)
-
     noise = torch.zeros(2, 5, 6, 8, dtype=torch.float64)
     noise[1, 3, 2] = 1  # one token of one example of one member
     changed = (stack.with_noise(x, noise) - plain).abs().amax(-1) > 1e-6
     assert changed.nonzero().tolist() == [[1, 3]]
-
     noise = torch.randn(2, 5, 6, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     parts = [stack.with_noise(x[:, :2], noise[:, :2]), stack.with_noise(x[:, 2:], noise[:, 2:], first_row=2)]
     torch.testing.assert_close(torch.cat(parts, dim=1), stack.with_noise(x, noise), rtol=0, atol=1e-12)

@@ -45,7 +45,7 @@ STARTS = "normal, uniform, zero, true, centred, axes"
 
 
 @pytest.mark.parametrize(("name", "values", "rule"), REFUSED, ids=[name for name, *_ in REFUSED])
-def test_wrong_values_are_refused(name: str, values: list[object], rule: str) -> None:
+def test_wrong_values_are_refused(name, values, rule) -> None:
     for value in values:
         with pytest.raises(BadInput) as error:
             Member(**{name: value})
@@ -66,7 +66,7 @@ def test_wrong_values_are_refused(name: str, values: list[object], rule: str) ->
         *(({"options": {"axes": value}}, "the option axes must be") for value in ([1], {"a": 1}, np.zeros(2), object)),
     ],
 )
-def test_values_that_do_not_go_together_are_refused(fields: dict[str, object], sentence: str) -> None:
+def test_values_that_do_not_go_together_are_refused(fields, sentence) -> None:
     with pytest.raises(BadInput) as error:
         Member(**fields)
     assert str(error.value).startswith(sentence)
@@ -157,7 +157,7 @@ def test_varied_names_what_differs_but_not_the_seed() -> None:
     ],
     ids=lambda member: member.encoding + "-" + member.optimizer,
 )
-def test_a_record_goes_through_json(member: Member) -> None:
+def test_a_record_goes_through_json(member) -> None:
     record = json.loads(json.dumps(member.record()))
     assert set(record) == {field.name for field in dataclasses.fields(Member)}
     assert Member.from_record(record) == Member.from_record({"member": 3, **record, "state": "done"}) == member

@@ -1,7 +1,5 @@
 """Options that a task cannot have are refused, with the name of the option and the value."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -84,7 +82,7 @@ BAD: dict[Any, dict[str, list[Any]]] = {
     ("make", "option", "value"),
     [(make, option, value) for make, options in BAD.items() for option, values in options.items() for value in values],
 )
-def test_bad_options(make: Any, option: str, value: object) -> None:
+def test_bad_options(make, option, value) -> None:
     with pytest.raises(BadInput) as error:
         make(**{option: value})
     assert error.value.name == option and error.value.given is value
@@ -100,7 +98,7 @@ def test_bad_options(make: Any, option: str, value: object) -> None:
         (Pixels, {"source": "digits"}, "train and test", (20_000, 2_000)),
     ],
 )
-def test_options_that_do_not_go_together(make: Any, options: dict[str, Any], name: str, value: object) -> None:
+def test_options_that_do_not_go_together(make, options, name, value) -> None:
     with pytest.raises(BadInput) as error:
         make(**options)
     assert (error.value.name, error.value.given) == (name, value)

@@ -1,9 +1,5 @@
 """What every task inherits from `Task`."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,7 +9,7 @@ from placecode.training.trainer import evaluate, stack_for
 
 @pytest.mark.parametrize("readout", ["last", "token"])
 @pytest.mark.parametrize("count", [1, 15, 100])
-def test_first_keeps_the_first_examples_of_every_split(make_task: Any, readout: str, count: int) -> None:
+def test_first_keeps_the_first_examples_of_every_split(make_task, readout, count) -> None:
     task = make_task(readout=readout)
     few = task.first(count)
     for name, split in task.splits.items():
@@ -25,7 +21,7 @@ def test_first_keeps_the_first_examples_of_every_split(make_task: Any, readout: 
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 22, "test": 10}  # unchanged
 
 
-def test_first_examples_have_the_same_loss(make_task: Any) -> None:
+def test_first_examples_have_the_same_loss(make_task) -> None:
     task = make_task().to("cpu")
     stack = stack_for([Member(width=8, layers=1, heads=2)], task)
     alone = [evaluate(stack, task.first(count), "test")["all", "loss"][0] for count in (1, 2)]

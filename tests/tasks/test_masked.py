@@ -1,7 +1,5 @@
 """Masked prediction: what is shown, what is hidden, from whom, and what counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -154,9 +152,6 @@ def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
         losses, own = together.update(), lone.update()
     assert losses[3].item() == pytest.approx(own.item(), abs=1e-9)
     assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
-
-
-# Several data sets
 
 
 def test_every_member_has_its_data_set() -> None:

@@ -1,7 +1,5 @@
 """The simulated network: its graph and its dynamics, what is held out, and what it says when the dynamics fail."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import warnings
@@ -46,7 +44,7 @@ def task() -> Network:
         return Network(worlds=2)
 
 
-def test_the_default_has_the_cohesion_of_the_prototype(task: Network) -> None:
+def test_the_default_has_the_cohesion_of_the_prototype(task) -> None:
     assert data(task).shape == (2, 20_000, 100) and data(task, "test").shape == (2, 2_000, 100)
     assert task.labels is not None and np.bincount(task.labels).tolist() == [20] * 5
     inside, across = np.array([cohesion(world, task.labels) for world in data(task)]).T
@@ -54,7 +52,7 @@ def test_the_default_has_the_cohesion_of_the_prototype(task: Network) -> None:
     assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
 
 
-def test_the_weights_of_a_task_generate_its_data(task: Network) -> None:
+def test_the_weights_of_a_task_generate_its_data(task) -> None:
     """The data are tanh(W x) plus noise of standard deviation 0.3, so that is the deviation of the residuals."""
     world = data(task)[1, :5_000].astype(float)
     deviation = np.ones(100)
@@ -64,9 +62,6 @@ def test_the_weights_of_a_task_generate_its_data(task: Network) -> None:
     assert np.abs((world[1:] * deviation - drive).std(axis=0) - 0.3).max() < 0.015
     wrong = np.tanh((world[:-1] * deviation) @ task.weights[0, 0].T)
     assert (world[1:] * deviation - wrong).std(axis=0).mean() > 0.35
-
-
-# The graph
 
 
 def test_blocks_have_the_spectral_radius_of_the_option() -> None:
@@ -106,12 +101,9 @@ def test_a_cluster_without_a_loop_is_drawn_again() -> None:
         Network(**{**SMALL, "density_within": 1e-9})
 
 
-# The dynamics
-
-
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 @pytest.mark.parametrize("lag", [1, 3])
-def test_states_follow_the_equation(nonlinearity: str, lag: int) -> None:
+def test_states_follow_the_equation(nonlinearity, lag) -> None:
     weights = graph(rngs(2), LABELS, strength=(0.9, 0.05), lag=lag)
     states = simulate(rngs(2, 1), weights, 50, gain=1.1, noise=0.0, nonlinearity=nonlinearity)
     shape = {"tanh": np.tanh, "linear": lambda x: x, "relu": lambda x: np.minimum(np.maximum(x, 0), 1)}[nonlinearity]
@@ -133,9 +125,6 @@ def test_the_residual_is_white_noise() -> None:
     assert np.abs((left[:, 1:] * left[:, :-1]).mean(axis=1)).max() < 0.2**2 * 0.08
 
 
-# Seeds and worlds
-
-
 def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     one, three = Network(**SMALL, worlds=1, lag=2), Network(**SMALL, worlds=3, lag=2)
     assert Network(**SMALL, worlds=3, lag=2).describe() == three.describe()
@@ -145,9 +134,6 @@ def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     assert not np.array_equal(three.weights[1], three.weights[2])
     other = Network(**SMALL, worlds=3, lag=2, seed=2)
     assert all(not np.array_equal(a, b) for a in data(three) for b in data(other))
-
-
-# What is held out
 
 
 def test_test_samples_come_after_a_gap() -> None:
@@ -164,16 +150,13 @@ def test_burn_in_is_left_out() -> None:
     assert np.corrcoef(early[0, 40:, 3], late[0, :-40, 3])[0, 1] > 0.999999
 
 
-def test_scale_is_that_of_the_training_samples(task: Network) -> None:
+def test_scale_is_that_of_the_training_samples(task) -> None:
     assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
     assert np.abs(data(task, "test").std(axis=1) - 1).max() > 0.01
     train, test = np.random.default_rng(0).normal(3, 2, (2, 1_000, 4)), np.full((2, 5, 4), 7.0)
     made = standardize(train, test)
     np.testing.assert_allclose(made[1][:, 0], (7 - train.mean(axis=1)) / train.std(axis=1), atol=1 / 8_000)
     assert not standardize(np.ones((1, 9, 2)))[0].any() and made[0].dtype == np.float32
-
-
-# Order of the channels
 
 
 def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
@@ -185,9 +168,6 @@ def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
     for world in data(task):
         right, wrong = (np.subtract(*cohesion(world, labels)) for labels in (task.labels, np.sort(task.labels)))
         assert right > 0.1 and wrong < right / 3
-
-
-# When the dynamics fail
 
 
 @pytest.mark.parametrize(
@@ -205,7 +185,7 @@ def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
         ({"noise": 0.1}, None),
     ],
 )
-def test_a_network_warns_only_if_its_dynamics_fail(options: dict[str, Any], words: str | None) -> None:
+def test_a_network_warns_only_if_its_dynamics_fail(options, words) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
@@ -222,7 +202,7 @@ def test_a_network_warns_only_if_its_dynamics_fail(options: dict[str, Any], word
         {"nodes": 20, "clusters": 2, "train": 100, "burn_in": 0, "test": 12_000, "gain": 1.05},  # in float32 alone
     ],
 )
-def test_a_network_that_diverges_is_refused(options: dict[str, Any]) -> None:
+def test_a_network_that_diverges_is_refused(options) -> None:
     with pytest.raises(BadInput, match="world 0 must stay finite"):
         Network(nonlinearity="linear", **options)
 

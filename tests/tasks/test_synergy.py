@@ -1,7 +1,5 @@
 """Synergy: no two channels know of each other, the whole group does; and the least error that anyone can reach."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math
@@ -47,12 +45,9 @@ def products(samples: np.ndarray, size: int) -> dict[tuple[int, ...], float]:
     return {each: float(samples[:, each].prod(axis=1).mean()) for each in combinations(range(samples.shape[1]), size)}
 
 
-# Blind in pairs
-
-
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
 @pytest.mark.parametrize("size", [3, 4])
-def test_pairs_of_channels_are_independent(values: str, size: int) -> None:
+def test_pairs_of_channels_are_independent(values, size) -> None:
     task = Synergy(groups=3, group_size=size, values=values, train=30_000, test=10)
     assert least_p_of_correlation(data(task)[0]) > 0.01
     assert least_p_of_information(data(task)[0]) > 0.01
@@ -70,7 +65,7 @@ def test_dependent_pairs_are_detected() -> None:
 
 
 @pytest.mark.parametrize(("values", "size"), [("sign", 3), ("sign", 4), ("gaussian", 3)])
-def test_only_products_of_whole_groups_have_a_mean(values: str, size: int) -> None:
+def test_only_products_of_whole_groups_have_a_mean(values, size) -> None:
     task = Synergy(groups=3, group_size=size, values=values, train=20_000, test=10)
     assert task.labels is not None
     expected = (2 / math.pi) ** 1.5 if values == "gaussian" else 1.0
@@ -78,9 +73,6 @@ def test_only_products_of_whole_groups_have_a_mean(values: str, size: int) -> No
         together = len(set(task.labels[list(channels)])) == 1
         assert mean == pytest.approx(expected / 1.01 ** (size / 2) if together else 0, abs=0.05)
     assert size == 3 or max(map(abs, products(data(task)[0], 3).values())) < 0.05
-
-
-# Values
 
 
 def test_signs_and_their_noise() -> None:
@@ -101,14 +93,11 @@ def test_gaussian_marginals() -> None:
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
-def test_correlated_groups_have_the_correlation_of_the_option(values: str) -> None:
+def test_correlated_groups_have_the_correlation_of_the_option(values) -> None:
     samples = draw(np.random.default_rng(0), 50_000, [("correlated", 4), ("correlated", 3)], values, 0.4, noise=0)
     same = np.repeat([0, 1], (4, 3))
     expected = np.where(same[:, None] == same, 0.4, 0) + 0.6 * np.eye(7)
     np.testing.assert_allclose(np.corrcoef(samples, rowvar=False), expected, atol=0.02)
-
-
-# The task
 
 
 def test_labels_and_kinds_and_their_order() -> None:
@@ -136,9 +125,6 @@ def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
     pool = [*data(three), *data(Synergy(**SMALL, worlds=3, seed=1))]
     assert all(not np.array_equal(a, b) for a, b in combinations(pool, 2))
     assert not np.isin(data(three, "test")[:, :, 0], data(three)[:, :, 0]).all()
-
-
-# The best error
 
 
 def guess(
@@ -178,7 +164,7 @@ def guess(
         [("product", 3)] * 2 + [("correlated", 4)] * 2 + [("distractor", 1)] * 3,
     ],
 )
-def test_best_error_equals_that_of_bayes_rule(values: str, noise: float, blocks: list[tuple[str, int]]) -> None:
+def test_best_error_equals_that_of_bayes_rule(values, noise, blocks) -> None:
     rng = np.random.default_rng(0)
     samples = draw(rng, 20_000, blocks, values, 0.6, noise)
     n = samples.shape[1]
@@ -201,9 +187,6 @@ def test_best_error_by_hand() -> None:
         groups=4, values="gaussian", noise=0.3, correlated=1, correlation=0.7, distractors=2, train=10, test=5
     )
     assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)
-
-
-# Options
 
 
 def test_describe_records_every_option() -> None:

@@ -1,10 +1,7 @@
 """A table of the user as a task: missing values, standardization, categories, held-out samples, training."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,9 +42,6 @@ def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[to
     return inputs[0], targets[0]
 
 
-# Missing values
-
-
 def test_missing_values_are_neither_shown_nor_predicted() -> None:
     values = numbers(missing=0.3)
     for task in tables(values).values():
@@ -62,7 +56,7 @@ def test_missing_values_are_neither_shown_nor_predicted() -> None:
 
 
 @pytest.mark.parametrize("step", [None, 3])
-def test_inputs_do_not_depend_on_hidden_values(step: int | None) -> None:
+def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     values = numbers(missing=0.1)
     task = tables(values)["all"].bind([Member(hidden=0.5)])
     rows = torch.arange(40)[None]
@@ -84,7 +78,7 @@ def test_inputs_do_not_depend_on_hidden_values(step: int | None) -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
-def test_the_share_counts_known_values(share: float) -> None:
+def test_the_share_counts_known_values(share) -> None:
     values = numbers(missing=0.3)
     task = tables(values, ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
@@ -110,9 +104,6 @@ def test_samples_with_fewer_than_two_values_are_not_used() -> None:
         assert (task.splits[split].targets % 2 == 1).all()
 
 
-# Standardization
-
-
 def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
     task = tables(values)["all"]
@@ -134,16 +125,13 @@ def test_numbers_beside_a_large_offset_are_standardized() -> None:
     np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
 
 
-def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_are_the_same_piece_by_piece(monkeypatch) -> None:
     values, categories = mixed()
     whole = tables(values, categories=categories)["all"].columns
     monkeypatch.setattr(columns, "CHUNK", 35)
     pieces = tables(values, categories=categories)["all"].columns
     np.testing.assert_allclose(whole.shift, pieces.shift, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(whole.scale, pieces.scale, rtol=1e-6)
-
-
-# Categories
 
 
 def test_predicting_the_mean_has_an_error_of_one() -> None:
@@ -193,12 +181,9 @@ def test_loss_and_metrics_equal_a_plain_computation() -> None:
     np.testing.assert_allclose(task.loss(guess, both), totals[:, 0] / totals[:, 1], rtol=1e-4)
 
 
-# What is left out
-
-
 @pytest.mark.parametrize("columns", [[2], [0, 2]])
 @pytest.mark.parametrize("constant", [3.0, np.nan])
-def test_constant_channels_are_left_out(columns: list[int], constant: float) -> None:
+def test_constant_channels_are_left_out(columns, constant) -> None:
     values = numbers()
     values[:, columns] = constant
     with pytest.warns(UserWarning, match="left out"):
@@ -230,13 +215,13 @@ def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> 
         *((numbers(samples), f"of its {samples}, ") for samples in (1, 4, 7)),
     ],
 )
-def test_tables_too_small_or_constant_are_refused(values: np.ndarray, words: str) -> None:
+def test_tables_too_small_or_constant_are_refused(values, words) -> None:
     with pytest.raises(BadInput, match=words):
         tables(values.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
-def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind: str) -> None:
+def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> None:
     once = numbers(300, missing=0.2 if kind == "missing" else 0.0)
     if kind == "bytes":
         once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
@@ -273,9 +258,6 @@ def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
     assert len(np.unique(task.pieces)) == 60
 
 
-# Parts
-
-
 def test_halves_share_held_out_samples_and_standardization() -> None:
     made = tables(numbers(), groups=np.arange(400) // 40, seed=5)
     assert tuple(made) == PARTS
@@ -299,10 +281,7 @@ def test_evaluated_samples_are_spread_over_the_part() -> None:
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
 
 
-# Training
-
-
-def test_a_memory_mapped_table_gives_the_same_batches(tmp_path: Path) -> None:
+def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
@@ -320,7 +299,7 @@ def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> t
 
 
 @pytest.mark.parametrize("kind", ["numbers", "mixed"])
-def test_the_fast_step_equals_autograd(kind: str, exact_products: None) -> None:
+def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
     values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
     task = tables(values, categories=categories)["all"]
     members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))

@@ -1,7 +1,5 @@
 """Evaluation of a stack: the metrics of every member, split and condition."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -25,9 +23,7 @@ def test_evaluation_of_a_diverged_member_does_not_disturb_the_others(tiny_task) 
 
 @pytest.mark.parametrize("values", [1, 2 * 6 * 8, 5 * 2 * 6 * 8 - 1, 5 * 2 * 6 * 8, 10**9])
 @pytest.mark.parametrize("examples", [0, 1, 9, 10, 22])
-def test_portions_hold_every_example_once_and_no_more_than_fits(
-    values: int, examples: int, tiny_task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portions_hold_every_example_once_and_no_more_than_fits(values, examples, tiny_task, monkeypatch) -> None:
     monkeypatch.setattr(training, "EVALUATION_VALUES", values)
     stack = stack_for([small(), small(seed=1)], tiny_task)
     parts = training.portions(stack, tiny_task, examples)
@@ -38,7 +34,7 @@ def test_portions_hold_every_example_once_and_no_more_than_fits(
 
 
 @pytest.mark.parametrize("fields", [{}, {"dropout": 0.3, "dropout_at_evaluation": True}])
-def test_evaluation_does_not_depend_on_portions(fields: dict, tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_does_not_depend_on_portions(fields, tiny_task, monkeypatch) -> None:
     task = tiny_task.to("cpu", torch.float64)
     stack = stack_for([small(seed=seed, **fields) for seed in range(2)], task, dtype=torch.float64)
     whole = evaluate(stack, task, "train")

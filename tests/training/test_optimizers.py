@@ -1,7 +1,5 @@
 """Optimizers of a stack against those of torch, for every member and step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -73,7 +71,7 @@ each_optimizer = pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 
 
 @each_optimizer
-def test_steps_are_those_of_torch(optimizer: str, device: str) -> None:
+def test_steps_are_those_of_torch(optimizer, device) -> None:
     stack = stack_of(optimizer, device=device)
     ours, columns, alive = optimizers.build(stack), stack.encoding_columns, everyone(stack)
     theirs = []
@@ -99,7 +97,7 @@ def test_steps_are_those_of_torch(optimizer: str, device: str) -> None:
 
 
 @each_optimizer
-def test_members_do_not_depend_on_their_neighbours(optimizer: str) -> None:
+def test_members_do_not_depend_on_their_neighbours(optimizer) -> None:
     """Bit for bit: that a neighbour is clipped or decays must not change the order of operations."""
     together = stack_of(optimizer)
     ours = optimizers.build(together)
@@ -117,7 +115,7 @@ def test_members_do_not_depend_on_their_neighbours(optimizer: str) -> None:
 
 
 @each_optimizer
-def test_a_frozen_pe_never_moves(optimizer: str) -> None:
+def test_a_frozen_pe_never_moves(optimizer) -> None:
     stack = stack_of(optimizer)
     start, columns, ours = stack.flat.clone(), stack.encoding_columns, optimizers.build(stack)
     for step in range(1, 6):
@@ -137,13 +135,13 @@ def test_a_frozen_pe_never_moves(optimizer: str) -> None:
     ],
     ids=str,
 )
-def test_decay_is_skipped_if_no_member_has_it(fields: dict[str, object], decays: tuple[bool, bool]) -> None:
+def test_decay_is_skipped_if_no_member_has_it(fields, decays) -> None:
     ours = optimizers.build(stack_of("adam", [fields]))
     assert (ours.decay is not None, ours.pe_decay is not None) == decays
 
 
 @each_optimizer
-def test_units_of_the_gradient_are_reversed(optimizer: str, device: str) -> None:
+def test_units_of_the_gradient_are_reversed(optimizer, device) -> None:
     """Steps do not depend on the unit, a power of two, with or without clipping."""
     plain, ours = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
     units = 2.0 ** torch.arange(-40, 50, 10, device=device)[: len(SETTINGS)].to(plain.flat)
@@ -156,7 +154,7 @@ def test_units_of_the_gradient_are_reversed(optimizer: str, device: str) -> None
 
 
 @pytest.mark.parametrize("learn", [False, True])
-def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn: bool) -> None:
+def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn) -> None:
     """The gradient of a trained PE does count (the negative twin)."""
     rest = []
     for factor in (1, 1000):
@@ -170,7 +168,7 @@ def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn: bool) -> None:
 
 @each_optimizer
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_gradient_that_is_not_finite_stops_its_member_alone(optimizer: str, bad: float, device: str) -> None:
+def test_a_gradient_that_is_not_finite_stops_its_member_alone(optimizer, bad, device) -> None:
     """It keeps its parameters, NaN included, then and later. The others are bit for bit what they would have been."""
     hit, quiet = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
     victim, columns = 1, hit.encoding_columns
@@ -201,7 +199,7 @@ def test_a_frozen_pe_with_bad_gradients_does_not_stop_its_member() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 @pytest.mark.parametrize("epsilon", [0.0, 1e-60])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_epsilon_and_no_gradient_make_no_nan(optimizer: str, epsilon: float, dtype: torch.dtype) -> None:
+def test_no_epsilon_and_no_gradient_make_no_nan(optimizer, epsilon, dtype) -> None:
     """A frozen PE has no gradient at all: 0 / (0 + 0) must not reach it."""
     stack = stack_of(optimizer, [{"learn": False, "epsilon": epsilon}, {"epsilon": epsilon}], dtype)
     start, ours = stack.flat.clone(), optimizers.build(stack)
@@ -215,7 +213,7 @@ def test_no_epsilon_and_no_gradient_make_no_nan(optimizer: str, epsilon: float, 
 
 
 @each_optimizer
-def test_single_precision_stays_close_to_double(optimizer: str) -> None:
+def test_single_precision_stays_close_to_double(optimizer) -> None:
     single, double = stack_of(optimizer, dtype=torch.float32), stack_of(optimizer)
     double.flat.copy_(single.flat)
     start, ours, exact = double.flat.clone(), optimizers.build(single), optimizers.build(double)

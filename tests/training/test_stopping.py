@@ -1,7 +1,5 @@
 """Members that stop early: they settle, are at rest, reach their last epoch or diverge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -82,7 +80,7 @@ def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continu
 
 
 @pytest.mark.parametrize("precision", ["high", "highest"])
-def test_settled_members_have_the_bits_of_the_full_length_on_a_gpu(precision: str, cuda: str) -> None:
+def test_settled_members_have_the_bits_of_the_full_length_on_a_gpu(precision, cuda) -> None:
     """Gradients of 0 take a larger gain than on a CPU. When a member leaves, the others may round differently."""
     epochs, members = 400, [quick(seed=seed, gain=1e5) for seed in (0, 2)]
     with Where(cuda, precision).arithmetic():
@@ -141,7 +139,7 @@ def test_a_member_stops_at_its_last_epoch() -> None:
 
 
 @pytest.mark.parametrize("last", [0, -1, 1.5, True, "3"])
-def test_invalid_last_epochs_are_rejected(last: Any) -> None:
+def test_invalid_last_epochs_are_rejected(last) -> None:
     with pytest.raises(BadInput, match=r"^last_epoch must be a whole number of at least 1"):
         small(last_epoch=last)
     with pytest.raises(BadInput, match=r"^last_epoch must be left out with a cooldown"):
@@ -165,7 +163,7 @@ def unbroken() -> Trainer:
 
 
 @pytest.mark.parametrize("stop", [3, 40 * EPOCH + 2, 125 * EPOCH])
-def test_a_resumed_training_gives_the_same_bits(stop: int, unbroken: Trainer) -> None:
+def test_a_resumed_training_gives_the_same_bits(stop, unbroken) -> None:
     """Before and after members have stopped, also within an epoch."""
     first, second = five(), five()
     while first.step < stop:
@@ -198,7 +196,7 @@ class TestCauseOfDivergence:
         trainer.update()
         assert self.cause(trainer) == [0, 1] and trainer.diverged_at.tolist() == [-1, 1]
 
-    def test_gradient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_gradient(self, monkeypatch) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES, fast=False), PUZZLES, 3)
         plain = trainer.stack.gradients
 
@@ -241,7 +239,7 @@ class TestCauseOfDivergence:
 
 
 @pytest.mark.parametrize("what", ["dropout", "masks"])
-def test_no_member_settles_in_training_with_random_numbers(what: str, make_task: Any) -> None:
+def test_no_member_settles_in_training_with_random_numbers(what, make_task) -> None:
     """An epoch without a change does not mean that the next one has none."""
     if what == "dropout":
         trainer, _ = trained([small(dropout=0.1, learning_rate=0.0)], 40)

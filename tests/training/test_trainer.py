@@ -1,7 +1,5 @@
 """Training of a stack: members are independent, divergence affects no other, and training can be resumed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -48,14 +46,11 @@ def train(stack: Stack, task, steps: int) -> Trainer:
     return trainer
 
 
-# Invariant 1: a member's numbers do not depend on its neighbours
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     ("name", "dtype"), [*((name, torch.float64) for name in encodings.names()), ("learned", torch.float32)], ids=str
 )
-def test_alone_among_3_and_among_30(name: str, optimizer: str, dtype: torch.dtype, tiny_task, device: str) -> None:
+def test_alone_among_3_and_among_30(name, optimizer, dtype, tiny_task, device) -> None:
     """In float64 the weights agree to 1e-9, in float32 the outputs to 1e-5."""
     member = small(encoding=name, optimizer=optimizer, seed=3, weight_decay=0.01, pe_weight_decay=0.1, gain=2.0)
     alone = stack_for([member], tiny_task, device, dtype)
@@ -86,7 +81,7 @@ def test_dropout_keeps_members_apart(tiny_task) -> None:
 
 
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_a_member_trains_like_a_single_model_in_a_plain_loop(readout: str, make_task) -> None:
+def test_a_member_trains_like_a_single_model_in_a_plain_loop(readout, make_task) -> None:
     """Rows, loss, gradient and step, compared with torch's optimizer on one model."""
     task = make_task(readout=readout).to("cpu", torch.float64)
     members = [small(seed=seed, weight_decay=0.1, optimizer="adamw") for seed in range(2)]
@@ -114,7 +109,7 @@ def test_training_learns(tiny_task) -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "sinusoid", "random", "learned", "relative"])
-def test_a_pe_that_does_not_learn_never_moves(name: str, tiny_task) -> None:
+def test_a_pe_that_does_not_learn_never_moves(name, tiny_task) -> None:
     members = [small(encoding=name, learn=learn, weight_decay=0.1) for learn in (True, False)]
     stack = stack_for(members, tiny_task)
     start = stack.flat.clone()
@@ -124,11 +119,8 @@ def test_a_pe_that_does_not_learn_never_moves(name: str, tiny_task) -> None:
     assert (stack.flat != start)[:, : stack.encoding_columns].any(1).all()
 
 
-# Invariant 4: divergence
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_nan_in_one_member_changes_no_bit_of_the_others(optimizer: str, tiny_task, device: str) -> None:
+def test_a_nan_in_one_member_changes_no_bit_of_the_others(optimizer, tiny_task, device) -> None:
     members = [small(optimizer=optimizer, seed=seed, clip=1.0, weight_decay=0.01) for seed in range(4)]
     hit, quiet = (Trainer(stack_for(members, tiny_task, device), tiny_task, steps=20) for _ in range(2))
     others, victim = [0, 1, 3], 2
@@ -162,9 +154,6 @@ def test_a_member_that_diverges_in_the_last_step_is_marked(tiny_task) -> None:
     assert last.step == steps
     assert trainer.alive.tolist() == [True, False]
     assert trainer.diverged_at.tolist() == [-1, steps]
-
-
-# Batches
 
 
 class TestOrder:
@@ -216,7 +205,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         ("examples", "batch", "steps"), [(8100, 128, 64), (128, 128, 1), (129, 128, 2), (1, 128, 1)]
     )
-    def test_steps_per_epoch(self, examples: int, batch: int, steps: int) -> None:
+    def test_steps_per_epoch(self, examples, batch, steps) -> None:
         assert steps_per_epoch(examples, batch) == steps  # the paper's 64: 63 of 128 and one of 36
 
 
@@ -246,7 +235,7 @@ class TestRun:
         assert [event.step for event in trainer.run()] == [0]
 
     @pytest.mark.parametrize("name", ["steps", "rest"])
-    def test_negative_numbers_are_rejected(self, name: str, tiny_task) -> None:
+    def test_negative_numbers_are_rejected(self, name, tiny_task) -> None:
         with pytest.raises(BadInput) as error:
             Trainer(stack_for([small()], tiny_task), tiny_task, **{"steps": 1, name: -1})
         assert (error.value.name, error.value.given) == (name, -1)
@@ -269,12 +258,9 @@ def test_the_rate_falls_linearly_during_cooldown(tiny_task) -> None:
         assert found == pytest.approx([expected[i][step] for i in range(3)], abs=1e-6)
 
 
-# Invariants 2 and 3: same spec, same bits; resume
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["learned", "relative", "rotary"])
-def test_the_same_spec_gives_the_same_bits(name: str, optimizer: str, tiny_task, device: str) -> None:
+def test_the_same_spec_gives_the_same_bits(name, optimizer, tiny_task, device) -> None:
     fields = {"encoding": name, "optimizer": optimizer, "dropout": 0.1}
     members = [small(seed=seed, **fields) for seed in range(3)]
     once, twice = (train(stack_for(members, tiny_task, device), tiny_task, 15) for _ in range(2))
@@ -285,7 +271,7 @@ def test_the_same_spec_gives_the_same_bits(name: str, optimizer: str, tiny_task,
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("stop", [0, 8, 12])
-def test_a_resumed_training_gives_the_same_bits(optimizer: str, stop: int, tiny_task, device: str) -> None:
+def test_a_resumed_training_gives_the_same_bits(optimizer, stop, tiny_task, device) -> None:
     """In the middle of an epoch of 6 steps, and at its end; with dropout, a cooldown and a member that has diverged."""
     members = [small(optimizer=optimizer, seed=seed, dropout=0.2, cooldown=0.5) for seed in range(3)]
 
@@ -318,7 +304,7 @@ def test_a_resumed_training_gives_the_same_bits(optimizer: str, stop: int, tiny_
     assert not same_state(wrong.state(), unbroken.state())
 
 
-def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
+def test_state_is_whole_and_stays_on_the_device(tiny_task, device) -> None:
     trainer = train(stack_for([small()], tiny_task, device), tiny_task, 1)
     state = trainer.state()
     assert set(state) == {"flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS}
@@ -336,7 +322,7 @@ def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
     ],
     ids=["more members", "wider", "another optimizer", "another encoding", "another precision"],
 )
-def test_the_state_of_another_stack_is_rejected(members: list[Member], dtype: torch.dtype, tiny_task) -> None:
+def test_the_state_of_another_stack_is_rejected(members, dtype, tiny_task) -> None:
     trainer = train(stack_for([small(), small(seed=1)], tiny_task), tiny_task, 2)
     before = trainer.state()
     other = Trainer(stack_for(members, tiny_task, dtype=dtype), tiny_task, steps=5)

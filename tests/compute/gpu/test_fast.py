@@ -1,7 +1,5 @@
 """The GPU implementation against float64: as accurate as the reference, for every encoding and shape."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -62,23 +60,20 @@ def assert_accurate(device: str, **more: Any) -> None:
     assert not {name: (fast[name], plain[name]) for name in plain if not fast[name] <= 2 * plain[name] + FLOOR}
 
 
-# ---- as exact as the plain path -------------------------------------------------------------------------------------
-
-
 AUTHORS = [("relative", {"causal": True}), ("causal-none", {"temperature": 0.01})]
 """Encodings with the options of the authors' code; rotary's is among the other shapes."""
 
 
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS], ids=str)
 class TestEveryEncoding:
-    def test_one_head_the_last_token(self, name: str, options: dict[str, Any], kernel_device) -> None:
+    def test_one_head_the_last_token(self, name, options, kernel_device) -> None:
         assert_accurate(kernel_device, encoding=name, options=options, heads=1)
 
-    def test_two_heads_all_tokens_and_dropout(self, name: str, options: dict[str, Any], kernel_device) -> None:
+    def test_two_heads_all_tokens_and_dropout(self, name, options, kernel_device) -> None:
         given = {"encoding": name, "options": options, "heads": 2}
         assert_accurate(kernel_device, **given, readout="token", dropout=0.3, batch=1)
 
-    def test_norm_before_the_branches(self, name: str, options: dict[str, Any], kernel_device) -> None:
+    def test_norm_before_the_branches(self, name, options, kernel_device) -> None:
         assert_accurate(kernel_device, encoding=name, options=options, heads=2, norm="pre", dropout=0.3)
 
 
@@ -118,7 +113,7 @@ def test_attention_is_fused_where_queries_and_keys_stay_as_they_are(kernel_devic
     ],
     ids=str,
 )
-def test_other_shapes(fields: dict[str, Any], kernel_device) -> None:
+def test_other_shapes(fields, kernel_device) -> None:
     assert_accurate(kernel_device, **fields)
 
 
@@ -132,9 +127,7 @@ def test_other_shapes(fields: dict[str, Any], kernel_device) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("widest", [128, 2], ids=["by a kernel", "by torch"])
-def test_more_tokens_than_a_tile_holds(
-    fields: dict[str, Any], widest: int, kernel_device, small_tiles, monkeypatch
-) -> None:
+def test_more_tokens_than_a_tile_holds(fields, widest, kernel_device, small_tiles, monkeypatch) -> None:
     """Sequences that are too long for one tile, and heads that are too wide for several."""
     monkeypatch.setattr(attention, "LONGEST", 4)
     monkeypatch.setattr(long_attention, "WIDEST", widest)
@@ -173,13 +166,13 @@ class OddScores(Odd):
 
 
 @pytest.mark.parametrize(("kind", "heads"), [(Odd, 1), (Odd, 2), (OddTurns, 2), (OddScores, 1)])
-def test_user_defined_encodings(kind: type[Encoding], heads: int, kernel_device, monkeypatch) -> None:
+def test_user_defined_encodings(kind, heads, kernel_device, monkeypatch) -> None:
     monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "odd": kind})
     assert_accurate(kernel_device, encoding="odd", heads=heads, batch=1)
 
 
 @pytest.mark.parametrize("spoil", ["epsilon", "precision", "pe"])
-def test_small_mistakes_are_detected(spoil: str, kernel_device, monkeypatch) -> None:
+def test_small_mistakes_are_detected(spoil, kernel_device, monkeypatch) -> None:
     """The negative twin: another epsilon in the norms, rounded products, or a PE with an error of 1e-5."""
     norm, sizes = rows.norm, {"heads": 2, "members": 1, "batch": 1}
     if spoil == "epsilon":
@@ -198,7 +191,7 @@ def test_small_mistakes_are_detected(spoil: str, kernel_device, monkeypatch) -> 
     [(1, "learned", {}), (2, "learned", {}), (1, "rotary", {}), *((2, *kind) for kind in AUTHORS)],
     ids=str,
 )
-def test_the_gradient_of_a_key_bias_is_zero(heads: int, name: str, options: dict[str, Any], kernel_device) -> None:
+def test_the_gradient_of_a_key_bias_is_zero(heads, name, options, kernel_device) -> None:
     """Exactly, not up to rounding, unless keys are rotated: it adds the same to all scores of a query."""
     stack = stack_of(kernel_device, heads=heads, encoding=name, options=options, members=1)
     found = outcome(stack, inputs_of(stack), step=0)
@@ -209,7 +202,7 @@ def test_the_gradient_of_a_key_bias_is_zero(heads: int, name: str, options: dict
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1, "gains": (0.3, 3.0)}, {"heads": 2, "readout": "token"}], ids=str)
-def test_bfloat16_is_as_exact_as_the_plain_path_in_bfloat16(fields: dict[str, Any], kernel_device) -> None:
+def test_bfloat16_is_as_exact_as_the_plain_path_in_bfloat16(fields, kernel_device) -> None:
     """With a margin for Triton's interpreter, which truncates where a GPU rounds."""
     with torch.autocast(kernel_device, torch.bfloat16, cache_enabled=False):
         fast, plain = errors_of_both(kernel_device, **fields)
@@ -217,11 +210,8 @@ def test_bfloat16_is_as_exact_as_the_plain_path_in_bfloat16(fields: dict[str, An
     assert not {name: (fast[name], plain[name]) for name in plain if not fast[name] <= 2 * plain[name] + 0.02}
 
 
-# ---- where gradients go ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "features": 19}, {"encoding": "rotary"}], ids=str)
-def test_gradients_are_written_to_their_destination(fields: dict[str, Any], kernel_device) -> None:
+def test_gradients_are_written_to_their_destination(fields, kernel_device) -> None:
     """The products write those of all matrices in blocks directly into the sink. Gaps stay zero."""
     stack = stack_of(kernel_device, **fields, members=1)
     x, sink = inputs_of(stack, 1), torch.full_like(stack.flat, torch.nan)
@@ -245,7 +235,7 @@ def test_gradients_are_written_to_their_destination(fields: dict[str, Any], kern
 
 
 @pytest.mark.parametrize("features", [3, 19])
-def test_inputs_have_gradients_too(features: int, kernel_device) -> None:
+def test_inputs_have_gradients_too(features, kernel_device) -> None:
     found = []
     for fast in (True, False):
         stack = stack_of(kernel_device, features=features, fast=fast, members=1)
@@ -253,9 +243,6 @@ def test_inputs_have_gradients_too(features: int, kernel_device) -> None:
         found.append(torch.autograd.grad(losses_of(stack, x).sum(), x)[0])
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
     assert found[1].abs().max() > 1e-2
-
-
-# ---- which path -----------------------------------------------------------------------------------------------------
 
 
 def test_a_member_alone_and_in_fewer_tokens(kernel_device) -> None:
@@ -267,7 +254,7 @@ def test_a_member_alone_and_in_fewer_tokens(kernel_device) -> None:
 
 
 @pytest.mark.parametrize("name", ["learned", "alibi"])
-def test_capture_takes_the_plain_path_and_agrees(name: str, kernel_device, monkeypatch) -> None:
+def test_capture_takes_the_plain_path_and_agrees(name, kernel_device, monkeypatch) -> None:
     stack = stack_of(kernel_device, encoding=name, heads=2, gains=(1.0, 3.0))
     x = inputs_of(stack)
     outputs = stack(x)
@@ -290,7 +277,7 @@ def test_a_move_to_float64_leaves_the_fast_path(kernel_device) -> None:
     torch.testing.assert_close(stack(x.double()).float(), single, rtol=0, atol=1e-5)
 
 
-def test_a_move_to_the_cpu_leaves_the_fast_path(cuda: str, monkeypatch) -> None:
+def test_a_move_to_the_cpu_leaves_the_fast_path(cuda, monkeypatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     stack = stack_of(cuda, fast=None)
     assert stack.fast

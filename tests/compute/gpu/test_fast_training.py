@@ -1,7 +1,5 @@
 """Training with the GPU implementation: against the reference, in bfloat16, and as captured graphs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -59,7 +57,7 @@ def answers(stack: Stack, task: Task) -> Tensor:
     ],
     ids=str,
 )
-def test_training_is_that_of_the_reference(fields: dict[str, Any], task, kernel_device) -> None:
+def test_training_is_that_of_the_reference(fields, task, kernel_device) -> None:
     """Over more than an epoch, with a smaller last batch, and with evaluation at the end."""
     members = [small(seed=seed, sigma=sigma, **fields) for seed, sigma in enumerate((0.1, 1.0))]
     fast, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
@@ -97,7 +95,7 @@ def test_alone_and_among_three(task, kernel_device) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_a_nan_in_one_member_changes_no_bit_of_the_others(heads: int, task, kernel_device) -> None:
+def test_a_nan_in_one_member_changes_no_bit_of_the_others(heads, task, kernel_device) -> None:
     """It keeps its bits too. A frozen PE does not change, and gaps between parameters stay zero."""
     members = [small(heads=heads, layers=1, weight_decay=0.1, seed=seed, learn=seed != 2) for seed in range(3)]
     hit, quiet = (Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9) for _ in range(2))
@@ -136,7 +134,7 @@ def test_gradients_of_two_passes_after_training(task, kernel_device) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "encoding": "alibi"}], ids=str)
-def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_device) -> None:
+def test_bfloat16_trains_close_to_float32(fields, task, kernel_device) -> None:
     members = [small(seed=1, **fields)]
     half, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
     start, expected = answers(plain, task), train(plain, task, 4)
@@ -151,9 +149,6 @@ def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_d
     assert (found.float() - true).norm() < 0.3 * (true - start).norm()
 
 
-# ---- captured graphs ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("precision", ["highest", "tf32", "high", "bf16"])
 @pytest.mark.parametrize(
     "fields",
@@ -164,7 +159,7 @@ def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_d
     ],
     ids=str,
 )
-def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: str, task, cuda: str) -> None:
+def test_captured_steps_have_the_same_bits(fields, precision, task, cuda) -> None:
     """Over several epochs with a smaller last batch, and with a member that diverges."""
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, stepwise = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
@@ -181,7 +176,7 @@ def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: st
 
 
 @pytest.mark.parametrize("stop", [4, 6, 11])
-def test_a_captured_training_can_be_resumed(stop: int, task, cuda: str) -> None:
+def test_a_captured_training_can_be_resumed(stop, task, cuda) -> None:
     """Within an epoch of 3 steps and at its end, before and after graphs are captured."""
     members = [small(seed=seed, dropout=0.2, cooldown=0.5) for seed in range(2)]
     unbroken, first, second = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(3))
@@ -199,14 +194,14 @@ def test_a_captured_training_can_be_resumed(stop: int, task, cuda: str) -> None:
     assert same_state(first.state(), unbroken.state())
 
 
-def test_losses_of_captured_steps_are_copies(task, cuda: str) -> None:
+def test_losses_of_captured_steps_are_copies(task, cuda) -> None:
     """A graph writes to the same memory every time."""
     trainer = Trainer(stack_for([small(batch=5)], task, cuda, fast=True), task, steps=9)
     losses = [trainer.update() for _ in range(9)]
     assert len({value.item() for value in losses}) == 9
 
 
-def test_a_step_that_synchronizes_is_not_captured(cuda: str, tiny_task) -> None:
+def test_a_step_that_synchronizes_is_not_captured(cuda, tiny_task) -> None:
     """A user-defined task may read a value during the step. This must not stop training."""
 
     class Asking(type(tiny_task)):  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """Precision "high" on a GPU: products use float16, which has the bits of TF32, and gradients are scaled by units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -82,7 +80,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
-def test_errors_are_those_of_tf32(fields: dict[str, Any], kernel_device) -> None:
+def test_errors_are_those_of_tf32(fields, kernel_device) -> None:
     """Over many draws, the error is at most 1.5 times that of the reference implementation with TF32.
 
     The reference is computed on a CPU, because a GPU's library may multiply such small matrices in another way.
@@ -115,7 +113,7 @@ def test_errors_are_those_of_tf32(fields: dict[str, Any], kernel_device) -> None
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_gradients_do_not_depend_on_the_scale_of_the_loss(heads: int, kernel_device) -> None:
+def test_gradients_do_not_depend_on_the_scale_of_the_loss(heads, kernel_device) -> None:
     """They have the same bits, in other units."""
     stack = stack_of(kernel_device, heads=heads, readout="token")
     x = inputs_of(stack)
@@ -128,7 +126,7 @@ def test_gradients_do_not_depend_on_the_scale_of_the_loss(heads: int, kernel_dev
 
 
 @pytest.mark.parametrize("readout", ["last", "token"])
-def test_gradients_do_not_depend_on_the_gain(readout: str, kernel_device) -> None:
+def test_gradients_do_not_depend_on_the_gain(readout, kernel_device) -> None:
     """With a loss that is linear in the outputs, gains that are powers of two change the units only."""
     found = []
     for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
@@ -179,7 +177,7 @@ def trainer_of(task: Any, device: str, members: int = 3, **fields: Any) -> Train
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1, "clip": 0.05}, {"heads": 2, "optimizer": "sgd"}], ids=str)
-def test_training_ends_close_to_exact_training(fields: dict[str, Any], kernel_device, tiny_task) -> None:
+def test_training_ends_close_to_exact_training(fields, kernel_device, tiny_task) -> None:
     """The difference is small relative to the steps. Clipping uses the norms of unscaled gradients."""
     ends: dict[str, Tensor] = {}
     for precision in ("highest", "high"):
@@ -195,7 +193,7 @@ def test_training_ends_close_to_exact_training(fields: dict[str, Any], kernel_de
 
 
 @pytest.mark.parametrize("precision", ["tf32", "highest"])
-def test_other_precisions_use_neither_units_nor_float16(precision: str, kernel_device, tiny_task, monkeypatch) -> None:
+def test_other_precisions_use_neither_units_nor_float16(precision, kernel_device, tiny_task, monkeypatch) -> None:
     """Float16 would overflow with such large numbers."""
     monkeypatch.setattr(kernels, "HALVES", precision != "tf32")
     torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
@@ -233,7 +231,7 @@ def test_overflow_in_float16_stops_only_that_member(kernel_device, tiny_task) ->
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
-def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monkeypatch) -> None:
+def test_long_sequences(fields, kernel_device, small_tiles, monkeypatch) -> None:
     monkeypatch.setattr(attention, "LONGEST", 4)
     stack, exact = fast_and_exact(kernel_device, tokens=21, members=1, **fields)
     x = inputs_of(stack, 1)
@@ -257,7 +255,7 @@ class Larger(encodings.Encoding):
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("kind", [Turned, Larger])
-def test_user_defined_encodings(kind: type[encodings.Encoding], heads: int, kernel_device, monkeypatch) -> None:
+def test_user_defined_encodings(kind, heads, kernel_device, monkeypatch) -> None:
     monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "own": kind})
     stack, exact = fast_and_exact(kernel_device, encoding="own", heads=heads, readout="token")
     x = inputs_of(stack)
@@ -291,7 +289,7 @@ def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kerne
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of numbers that no one would take
-def test_large_pes_and_strong_decay_use_tf32(fields: dict[str, Any], takes: bool, kernel_device) -> None:
+def test_large_pes_and_strong_decay_use_tf32(fields, takes, kernel_device) -> None:
     """Each norm divides gradients by the size of its input, so that they would become too small for float16."""
     stack = stack_of(kernel_device, **fields, width=8)
     assert stack.halves == takes
@@ -302,7 +300,7 @@ def test_large_pes_and_strong_decay_use_tf32(fields: dict[str, Any], takes: bool
 
 
 @pytest.mark.parametrize("spoil", ["unit", "half"])
-def test_mistakes_are_detected(spoil: str, kernel_device, monkeypatch) -> None:
+def test_mistakes_are_detected(spoil, kernel_device, monkeypatch) -> None:
     """The negative twin: a unit that is not reversed, or a wrong float16 copy."""
     stack, exact = fast_and_exact(kernel_device)
     x = inputs_of(stack)

@@ -1,7 +1,5 @@
 """Attention over short and over long sequences against one formula in float64, forward and backward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -85,9 +83,22 @@ def attend(
     ],
 )
 def test_attention(
-    length, members, batch, m, n, heads, c, table, biases, shared, residual, dtype, kernel_device, small_tiles,
+    length,
+    members,
+    batch,
+    m,
+    n,
+    heads,
+    c,
+    table,
+    biases,
+    shared,
+    residual,
+    dtype,
+    kernel_device,
+    small_tiles,
     monkeypatch,
-) -> None:  # fmt: skip
+) -> None:
     """Values and all gradients. Queries, keys and values are slices of one array, as after a projection."""
     if length in ("long, rounded", "long, TF32"):
         torch.set_float32_matmul_precision("high")
@@ -100,17 +111,14 @@ def test_attention(
     flat = 0.5 * draw(members, 3 * d + 5, device=kernel_device, seed=1)
     vectors = flat[:, 5:].split(d, -1)[:biases]
     extra, grad = table_of(table, heads, m, n, kernel_device), draw(members, batch, m, d, **where, seed=2)
-
     exact = [part.detach().double().requires_grad_() for part in (q, k, *([] if shared else [v]))]
     exact_vectors = [part.double().requires_grad_() for part in vectors]
     true = mixed_values(*exact[:2], exact[-1], exact_vectors, None if extra is None else extra.double(), heads)
     true.backward(grad.double())
-
     d_q, d_k = laid_out_as(q), laid_out_as(k)
     into = (d_q, d_k, d_k if shared else laid_out_as(v))
     place = torch.full((members, biases * d + 3), torch.nan, device=kernel_device)[:, 1 : 1 + biases * d]
     found, d_biases = attend(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
-
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
     if length in ("long, rounded", "long, TF32") and dtype == torch.float32:  # to ten bits
         close = {"rtol": 2e-3, "atol": 2e-3}
@@ -272,7 +280,7 @@ def test_units_cover_whole_tiles() -> None:
         assert long_attention.UNIT % launch["QUERIES"] == 0 and long_attention.UNIT % launch["KEYS"] == 0
 
 
-def test_more_examples_than_a_gpu_takes_along_an_axis(cuda: str) -> None:
+def test_more_examples_than_a_gpu_takes_along_an_axis(cuda) -> None:
     """The heads of all examples are 70,000; CUDA takes 65,535 programs along all axes but the first."""
     parts = tuple(draw(1, 35_000, 65, 2, device=cuda, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 2, device=cuda),), draw(1, 35_000, 65, 2, device=cuda)

@@ -1,7 +1,5 @@
 """The kernels compile for a GPU, where there is none: the interpreter takes what a compiler would refuse."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

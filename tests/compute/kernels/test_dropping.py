@@ -1,7 +1,5 @@
 """Dropout in a kernel: its masks are those of `random.uniform`, bit for bit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Bias and GELU of the MLP and their gradients, and the accuracy of GELU compared with torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

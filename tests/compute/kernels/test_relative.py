@@ -1,7 +1,5 @@
 """The score bias of relative positions against a sum over one-hot vectors, forward and backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -41,11 +39,9 @@ def test_bias_and_gradient(m, n, axes, vectors, columns, dtype, masked, kernel_d
     index = (torch.arange(axes * m * n, device=kernel_device).view(axes, m, n) * 5 % vectors).int()
     hidden = torch.ones(m, n, dtype=torch.bool, device=kernel_device).triu(1)
     table = torch.zeros(1, m, n, device=kernel_device).masked_fill(hidden, -torch.inf) if masked else None
-
     exact = products.double().requires_grad_()
     true = bias_of(exact, lift.double(), index, table, 0.3)
     torch.autograd.backward(true, grad.double())
-
     bias = relative.select(products, lift, index, table, 0.3)
     torch.testing.assert_close(bias.double(), true.detach(), rtol=1e-5, atol=1e-5)
     into = torch.full_like(products, torch.nan)

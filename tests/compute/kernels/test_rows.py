@@ -1,7 +1,5 @@
 """Kernels over rows against float64 and autograd: sizes that are not those of a tile, and rows with strides."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -79,7 +77,6 @@ def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, k
     total = truth[0] + (F.gelu(branch) if gelu else branch)
     agree(mean, total.mean(-1))
     agree(spread, (total.var(-1, correction=0) + 1e-5).rsqrt(), rtol=1e-5)
-
     true.backward(grad.double())
     places = laid_out(members, (width,), (width,), device=kernel_device)
     d_x, d_y, vectors, d_pe = rows.norm_backward(

@@ -1,7 +1,5 @@
 """The fused optimizer step against the plain one in float64, with every setting per member."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -46,7 +44,7 @@ def gradients_of(stack: Stack, step: int) -> Tensor:
     "settings", [SETTINGS, ALONE, PE_DECAYS, REST_DECAYS], ids=["all sorts", "plain", "the PE decays", "the rest does"]
 )
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_fused_step_is_the_plain_step(optimizer: str, settings, kernel_device, monkeypatch) -> None:
+def test_a_fused_step_is_the_plain_step(optimizer, settings, kernel_device, monkeypatch) -> None:
     """Parameters and moments, also with rates that are scaled, and with the number of the step on the device."""
     monkeypatch.setattr(updates, "BLOCK", 256)
     fused = stack_of(optimizer, settings, kernel_device, fast=True)
@@ -73,7 +71,7 @@ def test_a_fused_step_is_the_plain_step(optimizer: str, settings, kernel_device,
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_dead_member_is_not_touched(optimizer: str, kernel_device) -> None:
+def test_a_dead_member_is_not_touched(optimizer, kernel_device) -> None:
     """Neither one that was dead before, with NaN of any bits, nor one whose gradient is not finite. The others step."""
     stack, quiet = (stack_of(optimizer, SETTINGS, kernel_device, fast=True) for _ in range(2))
     ours, theirs = optimizers.build(stack), optimizers.build(quiet)
@@ -95,7 +93,7 @@ def test_a_dead_member_is_not_touched(optimizer: str, kernel_device) -> None:
 
 
 @pytest.mark.parametrize(("members", "size", "first_of_pe"), [(1, 7, 7), (3, 3001, 2500), (2, 2048, 0)])
-def test_norms(members: int, size: int, first_of_pe: int, kernel_device) -> None:
+def test_norms(members, size, first_of_pe, kernel_device) -> None:
     """A PE that does not learn counts for nothing, whatever stands there."""
     if kernel_device == "cuda" and size > 2048:
         size = 7_000_001  # more than there are programs

@@ -1,7 +1,5 @@
 """A study of Latin squares that trains in a second, interrupted runs of it, and comparison of run folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

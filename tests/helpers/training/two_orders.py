@@ -1,7 +1,5 @@
 """A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE taken from another member."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
