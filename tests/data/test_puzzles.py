@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from placecode.data.puzzles import (
-    CLASSES,
     UNSOLVED,
     Cells,
     apart,
@@ -107,23 +106,6 @@ def test_solve_equals_a_search_by_rows(order, count) -> None:
     found = [solve(puzzle) for puzzle in grids]
     assert found == [symbols_by_rows(puzzle) for puzzle in grids]
     assert {min(len(symbols), 2) for symbols in found} == {0, 1, 2}  # the three cases were all met
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "solution"),
-    [
-        ("1235 0000 0000 0000", "Binary", 4),
-        ("1235 0001 0002 0000", "Binary", 4),  # Ternary too: the earlier class counts
-        ("1205 0000 0003 0000", "Ternary", 4),
-        ("1205 0030 0000 0000", "Quaternary", 3),  # the other blank of the row has a 3 in its column
-        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, transposed
-        ("5000 0100 0010 0002", None, 0),
-        ("12006 00300 00030 00000 00000", "Quaternary", 3),
-    ],
-)
-def test_classify_by_hand(text, kind, solution) -> None:
-    classes, solutions = classify(grid(text)[None])
-    assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
 
 
 @pytest.mark.parametrize("order", [4, 5, 6])

@@ -2,13 +2,11 @@
 
 import itertools
 
-import pytest
 import torch
 from helpers.small_stacks import inputs, small, stack_of
 from torch import Tensor
 
 from placecode.models.encoder import Stack
-from placecode.training.trainer import evaluate
 
 
 class TestDropout:
@@ -64,16 +62,6 @@ class TestDropout:
         evaluation = self.block_inputs(stack, x, step=None)["input.0"] == 0
         for step in range(3):  # and is none of the masks of training
             assert not torch.equal(self.block_inputs(stack, x, step=step)["input.0"] == 0, evaluation)
-
-    @pytest.mark.parametrize("values", [1, 500])
-    def test_evaluation_with_dropout_does_not_depend_on_the_portions(self, values, tiny_task, monkeypatch) -> None:
-        members = [small(dropout=0.5, dropout_at_evaluation=True, seed=seed) for seed in range(2)]
-        stack = Stack(members, tokens=6, features=3, outputs=3, dtype=torch.float64)
-        task = tiny_task.to("cpu", torch.float64)
-        whole = evaluate(stack, task, "train")
-        monkeypatch.setattr("placecode.training.trainer.EVALUATION_VALUES", values)
-        for key, found in evaluate(stack, task, "train").items():
-            assert found == pytest.approx(whole[key], abs=1e-12)
 
     def test_gradients_pass_through_what_is_kept_alone(self) -> None:
         stack = stack_of([small(dropout=0.5, layers=1)], readout="mean")

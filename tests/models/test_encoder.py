@@ -180,14 +180,6 @@ def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(n
     assert torch.allclose(alone, found[1], rtol=0, atol=1e-13)
 
 
-def test_gradients_of_the_pruned_path_equal_those_of_the_full_one() -> None:
-    stack, x = shaken(stack_of([small()])), inputs()
-    gradients = torch.empty(2, *stack.flat.shape, dtype=torch.float64)
-    for outputs, out in zip((stack(x), stack._forward(x, None, lambda name, value: None)), gradients, strict=True):
-        stack.gradients(outputs.square().sum(), out=out)
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
-
-
 DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
 
 

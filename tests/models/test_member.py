@@ -28,7 +28,7 @@ REFUSED = [
     ("heads", [0], POSITIVE_COUNT),
     ("heads", [3], "a divisor of the width 160"),
     ("expansion", [-4], POSITIVE_COUNT),
-    ("last_epoch", [0], POSITIVE_COUNT),
+    ("last_epoch", [0, -1, 1.5, True, "3"], POSITIVE_COUNT),
     ("learn", ["no"], "True or False"),
     ("dropout", [1], FRACTION),
     ("momentum", [1.0], FRACTION),

@@ -44,7 +44,7 @@ def test_evaluation_does_not_depend_on_portions(fields, tiny_task, monkeypatch) 
             assert means == pytest.approx(whole[key], abs=1e-12)
 
 
-MEMBERS = [small(seed=seed, sigma=1.0) for seed in range(3)]
+MEMBERS = [small(seed=seed, sigma=1.0, dropout=0.5) for seed in range(3)]  # which is for training alone
 
 
 def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
@@ -79,15 +79,6 @@ def test_evaluation_is_deterministic_and_leaves_the_trainer_as_it_was(tiny_task)
     before = trainer.state()
     assert list(trainer.evaluate()) == list(trainer.evaluate())
     assert same_state(trainer.state(), before)
-
-
-def test_evaluation_ignores_training_dropout(tiny_task) -> None:
-    task = tiny_task.to("cpu")
-    plain = evaluate(stack_for(MEMBERS, task), task, "test")
-    dropping = [small(seed=seed, sigma=1.0, dropout=0.5) for seed in range(3)]
-    assert evaluate(stack_for(dropping, task), task, "test") == plain
-    always = [small(seed=seed, sigma=1.0, dropout=0.5, dropout_at_evaluation=True) for seed in range(3)]
-    assert evaluate(stack_for(always, task), task, "test") != plain
 
 
 def test_evaluation_numbers_per_token_and_no_conditions(make_task) -> None:
