@@ -134,8 +134,7 @@ def test_pca_beats_linear_on_few_samples(rng) -> None:
     pca = Pca().fit(train)
     assert 1 < pca.components_ < 6
     few, all_of_them = (mse(each.predict(questions, hidden), questions, hidden) for each in (pca, Linear().fit(train)))
-    assert few < 0.8 * all_of_them
-    assert few < 1.3 * left_over(sigma, hidden).mean()
+    assert few < 0.8 * all_of_them and few < 1.3 * left_over(sigma, hidden).mean()
 
 
 def test_ridge_is_least_squares_at_its_share_of_hidden_channels(rng) -> None:

@@ -77,8 +77,7 @@ def test_tolerance_equals_numpys_interpolation(rng) -> None:
 
 def test_tolerance_at_the_edges() -> None:
     assert tolerance([1.0, 0.0, 1.0, 0.0, 0.0], LEVELS, 0.0) == pytest.approx(0.05)  # the first loss of half counts
-    assert tolerance([1.0, 0.8, 0.5, 0.5, 0.4], LEVELS, 0.0) == 0.2
-    assert tolerance([0.9], [0.0], 0.25) == np.inf
+    assert tolerance([1.0, 0.8, 0.5, 0.5, 0.4], LEVELS, 0.0) == 0.2 and tolerance([0.9], [0.0], 0.25) == np.inf
     never = [[1.0, 1, 1, 1, 1], [0.5, 0.6, 0.7, 0.8, 0.9], [1, 1, 1, 1, 0.5]]
     np.testing.assert_array_equal(tolerance(never, LEVELS, 0.0), [np.inf, np.inf, 1.0])
     gaps = [[0.9, 0.9, np.nan, 0.3, 0.2], [0.9, 0.3, 0.3, 0.3, np.nan], [0.9, 0.9, 0.9, np.nan, 0.9]]

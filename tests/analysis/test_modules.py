@@ -118,8 +118,7 @@ def test_unlabelled_tokens_do_not_count_but_may_be_nearest() -> None:
     w[0, 1] = w[1, 0] = w[2, 3] = w[3, 2] = 1
     assert neighbor_agreement(w, [0, 0, 1, 1]) == 1
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx(2 / 3)  # the nearest token of 2 has no label
-    assert neighbor_agreement(w, [0, -1, -1, 0]) == 0
-    assert np.isnan(neighbor_agreement(w, [-1, -1, -1, -1]))
+    assert neighbor_agreement(w, [0, -1, -1, 0]) == 0 and np.isnan(neighbor_agreement(w, [-1, -1, -1, -1]))
     w = np.array([[0, 1, 1, 0.0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])  # 0 has two nearest tokens
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx((0.5 + 1 + 0) / 3)
 

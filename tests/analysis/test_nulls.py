@@ -112,8 +112,7 @@ def test_nan_draws_count_against_significance(rng) -> None:
     similar = planted(rng, 3.0, 1)[0]
     unknown = GROUPS[shuffles(GROUPS, 50)][:, 0] != 0
     found = label_null(sometimes, similar, GROUPS, draws=50)
-    assert found.p == (1 + unknown.sum()) / 51
-    assert found.z > 3
+    assert found.p == (1 + unknown.sum()) / 51 and found.z > 3
 
 
 def test_matrix_null_equals_a_loop_over_permuted_tokens(rng) -> None:
@@ -146,8 +145,7 @@ def test_smooth_noise_fools_the_label_null_but_not_the_smooth_null(measure, rng)
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
     drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
-    assert (drawn <= 0.05).mean() < 0.15
-    assert np.median(drawn) > 0.25
+    assert (drawn <= 0.05).mean() < 0.15 and np.median(drawn) > 0.25
     similar = similarities(0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS])[-1]
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 

@@ -254,13 +254,11 @@ def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
 @pytest.mark.filterwarnings("error")
 def test_permutation_within_finds_a_planted_correlation(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
-    assert permutation_within(x, y) < 0.005
-    assert permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
+    assert permutation_within(x, y) < 0.005 and permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
     assert permutation_within(x, y[:, rng.permutation(15)]) > 0.005  # the control: seeds matched by chance
     assert permutation_within(x, y + 5 * np.arange(6)[:, None]) == permutation_within(x, y)
     x[1, 3] = y[2, 4:9] = np.nan
-    assert permutation_within(x, y, draws=500) < 0.01
-    assert math.isnan(permutation_within(np.ones((6, 15)), y))
+    assert permutation_within(x, y, draws=500) < 0.01 and math.isnan(permutation_within(np.ones((6, 15)), y))
 
 
 def test_fdr_equals_benjamini_and_hochbergs_steps(rng) -> None:

@@ -82,8 +82,7 @@ def test_printed_table_has_ratios_and_reasons(measured, capsys) -> None:
     (line,) = [line for line in out.splitlines() if "loop-eager" in line]
     cells = [cell.strip() for cell in line.strip("│").split("│")]
     assert (cells[0], cells[1], cells[2], cells[-3], cells[-2]) == ("loop-eager", "1", "1,000", "1", "10")
-    assert "jax is not installed" in out
-    assert "Written" not in out
+    assert "jax is not installed" in out and "Written" not in out
 
 
 def test_defaults_on_a_cpu(measured, capsys) -> None:
@@ -134,8 +133,7 @@ def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measur
 )
 def test_cases_are_chosen(measured, words, wanted) -> None:
     assert cli.main(["bench", "--device", "cpu", "--peers", "none", *words]) == 0
-    assert {job.case.name for job in measured} == wanted
-    assert {job.name for job in measured} == {"placecode"}
+    assert {job.case.name for job in measured} == wanted and {job.name for job in measured} == {"placecode"}
 
 
 def test_lists_and_limits_are_passed_on(measured) -> None:
@@ -151,8 +149,7 @@ def test_lists_and_limits_are_passed_on(measured) -> None:
 
 def test_nothing_measured_is_a_failure(monkeypatch, measured, capsys) -> None:
     monkeypatch.setattr(bench, "measured", lambda job: {"note": "out of memory"})
-    assert cli.main([*TINY, "--peers", "none"]) == 1
-    assert "out of memory" in capsys.readouterr().out
+    assert cli.main([*TINY, "--peers", "none"]) == 1 and "out of memory" in capsys.readouterr().out
 
 
 def test_the_authors_script_is_compared_with_the_first_precision(monkeypatch, measured, capsys) -> None:
@@ -207,8 +204,7 @@ def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path, measured
     names = [f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")]
     assert {path.name for path in (tmp_path / "new/folder").iterdir()} == {"bench.json", "bench.csv", *names}
     (tmp_path / "new/folder/bench.json").write_text("old")
-    assert cli.main(words) == 2
-    assert cli.main([*words, "--force"]) == 0
+    assert cli.main(words) == 2 and cli.main([*words, "--force"]) == 0
     assert json.loads((tmp_path / "new/folder/bench.json").read_text())["rows"]
 
 
@@ -226,7 +222,5 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)  # comes when the last process has let go of the pipes
-    assert process.returncode == 130
-    assert (out, err.splitlines()[-1]) == ("", "Stopped immediately.")
-    assert "Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
+    assert process.returncode == 130 and (out, err.splitlines()[-1]) == ("", "Stopped immediately.")
+    assert "Traceback" not in err and list(tmp_path.iterdir()) == []

@@ -65,8 +65,7 @@ def test_latin_squares_have_the_sizes_of_the_study(scale) -> None:
 def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case) -> None:
     task, again = Synthetic(case, batches=2), Synthetic(case, batches=2)
     data = task.splits["train"]
-    assert len(data) == 2 * case.batch
-    assert torch.equal(data.inputs, again.splits["train"].inputs)
+    assert len(data) == 2 * case.batch and torch.equal(data.inputs, again.splits["train"].inputs)
     outputs = torch.randn(3, *([16, 6, 1] if case.readout == "token" else [16, 4]))
     losses = task.loss(outputs, data.targets.expand(3, *data.targets.shape))
     one = F.mse_loss if case.readout == "token" else F.cross_entropy

@@ -46,8 +46,7 @@ ROWS = [
     ],
 )
 def test_the_baseline_did_the_same(peer, ratio, words) -> None:
-    assert times_placecode(peer, [*ROWS, peer]) == ratio
-    assert compared_with(peer, [*ROWS, peer]) == words
+    assert times_placecode(peer, [*ROWS, peer]) == ratio and compared_with(peer, [*ROWS, peer]) == words
 
 
 def test_memory_is_compared_at_the_same_number_of_models() -> None:

@@ -72,8 +72,7 @@ def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, 
     for each in result["rows"]:
         if each["name"] == "placecode":
             each["us_per_model_step"] = None
-    assert figures.draw(result) == {}
-    assert figures.draw({**result, "rows": []}) == {}
+    assert figures.draw(result) == {} and figures.draw({**result, "rows": []}) == {}
     alone = {**result, "rows": [row("placecode", 1, "highest", 5.0)], "ceilings": []}
     assert figures.draw(alone) == {}
     pair = {**alone, "rows": [*alone["rows"], row("placecode", 3, "highest", 4.0)]}

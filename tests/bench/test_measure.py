@@ -47,8 +47,7 @@ def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
         found = measure.timed(candidate, job())
         assert found["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
         assert candidate.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
-        assert found["steps"] == 20 * ROUNDS
-        assert slow <= len(candidate.runs)
+        assert found["steps"] == 20 * ROUNDS and slow <= len(candidate.runs)
 
 
 def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
@@ -56,8 +55,7 @@ def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
     measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1000.0))
     assert candidate.runs[-1] == 64
     measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1e-6))
-    assert candidate.runs[-1] == 1
-    assert measure.timed(candidate, job(steps=3))["steps"] == 3 * ROUNDS
+    assert candidate.runs[-1] == 1 and measure.timed(candidate, job(steps=3))["steps"] == 3 * ROUNDS
 
 
 @pytest.fixture
@@ -117,8 +115,7 @@ def test_a_row_says_what_follows_from_its_time() -> None:
     assert row["models_per_hour"] == pytest.approx(3600 / (100 * 200e-6))
     assert (row["case"], row["width"], row["tokens"], row["layers"], row["batch"]) == ("tiny", 8, 4, 2, 4)
     empty = measure.row_of(job(), {"note": "why"})
-    assert empty.keys() == row.keys()
-    assert empty["note"] == "why"
+    assert empty.keys() == row.keys() and empty["note"] == "why"
     assert [empty[name] for name in ("us_per_model_step", "tflops", "peak_bytes", "models_per_hour")] == [None] * 4
 
 
@@ -168,7 +165,6 @@ def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
         return measure.measured(dataclasses.replace(job(), device=device)), len(found) - len(left)
 
     slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
-    assert run("cpu", [slow, fast, slow]) == (fast, 3)
-    assert run("cpu", [slow, failed, slow]) == (slow, 3)
+    assert run("cpu", [slow, fast, slow]) == (fast, 3) and run("cpu", [slow, failed, slow]) == (slow, 3)
     assert run("cpu", [failed, fast, fast]) == (failed, 1)  # what fails once need not fail three times
     assert run("cuda", [slow, fast, fast]) == (slow, 1)

@@ -56,8 +56,7 @@ def test_written_puzzles_are_read_back(tmp_path, order, givens) -> None:
     path = tmp_path / "p.csv"
     path.write_text(to_csv(written))
     read, lines = read_puzzles(path, order)
-    assert same(read, written)
-    assert lines.tolist() == list(range(2, len(written) + 2))
+    assert same(read, written) and lines.tolist() == list(range(2, len(written) + 2))
     assert to_csv(read) == path.read_text()
 
 
@@ -200,8 +199,7 @@ def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
 def test_cached_puzzles_are_read_back(cache) -> None:
     make = Maker()
     made, hit = fetch(make), fetch(make)
-    assert make.calls == 1
-    assert all(same(one, other) for one, other in zip(made, hit, strict=True))
+    assert make.calls == 1 and all(same(one, other) for one, other in zip(made, hit, strict=True))
     assert not list(cache.rglob("*.tmp"))
     cached("other key", 4, 0.8, make)
     assert make.calls == 2

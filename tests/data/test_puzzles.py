@@ -144,14 +144,12 @@ def test_random_squares_are_uniform() -> None:
 @pytest.mark.parametrize("order", [4, 5, 6])
 def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
     drawn = draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
-    assert drawn.order == order
-    assert ((drawn.cells == order + 1).sum(axis=1) == 1).all()
+    assert drawn.order == order and ((drawn.cells == order + 1).sum(axis=1) == 1).all()
     assert set(drawn.classes) == {0, 1, 2} and set(draw(np.random.default_rng(0), order, 500, (9, 9)).givens) == {9}
     assert drawn.givens.min() >= GIVENS[order][0] and drawn.givens.max() == GIVENS[order][1]
     some = drawn[:30]
     for puzzle, kind, solution in zip(some.cells, some.classes, some.solutions, strict=True):
-        assert class_by_sets(puzzle) == (kind, solution)
-        assert symbols_by_rows(puzzle) == {solution}
+        assert class_by_sets(puzzle) == (kind, solution) and symbols_by_rows(puzzle) == {solution}
 
 
 def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
@@ -185,5 +183,4 @@ def test_apart_excludes_the_distance_itself(distance) -> None:
 
 def test_first_of_each_keeps_the_order() -> None:
     cells = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]], dtype=np.uint8)
-    assert first_of_each(cells).tolist() == [0, 1, 3]
-    assert first_of_each(cells[:0]).tolist() == []
+    assert first_of_each(cells).tolist() == [0, 1, 3] and first_of_each(cells[:0]).tolist() == []

@@ -56,8 +56,7 @@ def test_categories_and_groups_are_the_same_when_streamed(tmp_path, kind) -> Non
     table["late"] = [None] * 100 + ["z"] * 10 + ["y"] * 10  # words appear long after the first pieces, in no order
     path = write(tmp_path / kind, table)
     sheet = read_sheet(path, groups="who", spool=tmp_path / "spool", memory=100)
-    assert isinstance(sheet.values, np.memmap)
-    assert same(sheet, sheet_of(table, groups="who"))
+    assert isinstance(sheet.values, np.memmap) and same(sheet, sheet_of(table, groups="who"))
     assert list(sheet.categories.values()) == [("east", "north", "west"), ("y", "z")]
 
 
@@ -104,8 +103,7 @@ def test_a_table_that_just_fits_stays_in_memory(tmp_path) -> None:
 def test_a_format_that_cannot_be_streamed_must_fit_into_memory(tmp_path, kind) -> None:
     path, size = write(tmp_path / kind, numbers(ROWS)), ROWS * 7 * 8
     assert f"{kind} takes" in refusal(lambda: read_sheet(path, memory=size - 1, spool=tmp_path / "spool"), tmp_path)
-    assert not (tmp_path / "spool").exists()
-    assert read_sheet(path, memory=size).values.shape == (ROWS, 7)
+    assert not (tmp_path / "spool").exists() and read_sheet(path, memory=size).values.shape == (ROWS, 7)
 
 
 def test_chunks_of_a_file_are_read_whole(tmp_path, small_pieces) -> None:

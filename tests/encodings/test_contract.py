@@ -87,9 +87,7 @@ def test_a_members_parameters_touch_its_own_outputs_alone(name, options) -> None
     stack = Stack(members_of(name, 3, options=options), **shape, dtype=torch.float64)
     gradient = torch.full_like(stack.flat, torch.nan)
     stack.gradients(stack(drawn(3, BATCH, TOKENS, 3))[1].square().sum(), out=gradient)
-    assert (gradient[[0, 2]] == 0).all()
-    assert gradient[1].any()
-    assert gradient.isfinite().all()
+    assert (gradient[[0, 2]] == 0).all() and gradient[1].any() and gradient.isfinite().all()
 
 
 class PlainModel(nn.Module):
@@ -181,9 +179,7 @@ class TestRegister:
         trainer = Trainer(stack, tiny_task, steps=3)
         for _ in range(3):
             trainer.update()
-        assert (stack.encoding.gain != 2).all()
-        assert (stack.encoding.idle == 1).all()
-        assert trainer.alive.all()
+        assert (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all() and trainer.alive.all()
         assert [p.shape for p in stack.ordered[-2:]] == [p.shape for p in stack.encoding.parameters()]
         assert stack.encoding_columns == stack.flat.shape[1] - 2 * ALIGNMENT
 
@@ -196,8 +192,7 @@ class TestRegister:
 
         members = [*members_of("ones", 1), *members_of("learned", 1)]
         stack = Stack(members, tokens=TOKENS, features=3, outputs=2)
-        assert (stack.encoding.vectors()[0] == 1).all()
-        assert stack.encoding.learns.tolist() == [False, True]
+        assert (stack.encoding.vectors()[0] == 1).all() and stack.encoding.learns.tolist() == [False, True]
 
     def test_a_kind_of_the_additive_family_with_its_own_hook_is_not_ignored(self, registry) -> None:
         @encodings.register("doubled")
@@ -231,5 +226,4 @@ class TestRegister:
 
         point = SimpleNamespace(name="plugged", load=lambda: Plugged)
         monkeypatch.setattr(encodings, "entry_points", lambda group: [point] * (group == "placecode.encodings"))
-        assert encodings.lookup("plugged") is Plugged
-        assert "plugged" in encodings.names()
+        assert encodings.lookup("plugged") is Plugged and "plugged" in encodings.names()

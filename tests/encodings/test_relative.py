@@ -118,8 +118,7 @@ def test_alibi_is_bidirectional_and_exact(tokens) -> None:
     pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
     distance = abs(torch.arange(tokens)[:, None] - torch.arange(tokens))
     expected = -torch.tensor(SLOPES_8, dtype=torch.float64)[:, None, None] * distance
-    assert torch.equal(pe.bias(queries(2, 8, tokens, 2)), expected)
-    assert not list(pe.parameters())
+    assert torch.equal(pe.bias(queries(2, 8, tokens, 2)), expected) and not list(pe.parameters())
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])

@@ -239,8 +239,7 @@ def test_of_many_groups_whole_ones_are_used() -> None:
     rows, pieces = chance._test_rows(task, (60, 400, 30_000))
     assert len(rows) == 400 and len(np.unique(rows)) == 400
     names, sizes = np.unique(pieces, return_counts=True)
-    assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all()
-    assert task.pieces is not None
+    assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all() and task.pieces is not None
     np.testing.assert_array_equal(task.pieces[task.splits["test"].targets[rows]], pieces)
     pairs = tables(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
     rows, pieces = chance._test_rows(pairs, (60, 400, 30_000))  # two samples leave nothing to shift

@@ -26,8 +26,7 @@ def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
     given = {0.01: errors(1.0), 0.05: errors(1.0 + 0.99 * error), 0.2: errors(1.0 + 1.01 * error)}
     similar = {0.01: alike(1.0), 0.05: alike(0.3), 0.2: alike(0.01)}
     found = choose(given, similar)
-    assert found.sigma == 0.05
-    assert [row["standard_error"] for row in found.table] == pytest.approx([error] * 3)
+    assert found.sigma == 0.05 and [row["standard_error"] for row in found.table] == pytest.approx([error] * 3)
     assert [row["error"] for row in found.table] == pytest.approx([1.0, 1.0 + 0.99 * error, 1.0 + 1.01 * error])
     assert [row["stability"] for row in found.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
 
@@ -58,8 +57,7 @@ def test_of_equals_the_smallest_is_taken_whatever_the_order() -> None:
 
 def test_a_single_sigma_needs_no_choice() -> None:
     found = choose({0.3: errors(1.0)}, {0.3: alike(0.2, fits=1)})
-    assert found.sigma == 0.3
-    assert np.isnan(found.table[0]["stability"])
+    assert found.sigma == 0.3 and np.isnan(found.table[0]["stability"])
 
 
 def test_a_sigma_of_unknown_stability_is_taken_last() -> None:

@@ -57,8 +57,7 @@ class TestDropout:
 
     def test_at_evaluation_it_is_fixed_by_the_seed(self) -> None:
         stack, x = stack_of([small(dropout=0.5, dropout_at_evaluation=True)]), inputs()
-        assert torch.equal(stack(x), stack(x))
-        assert not torch.equal(stack(x), stack_of([small()])(x))
+        assert torch.equal(stack(x), stack(x)) and not torch.equal(stack(x), stack_of([small()])(x))
         evaluation = self.block_inputs(stack, x, step=None)["input.0"] == 0
         for step in range(3):  # and is none of the masks of training
             assert not torch.equal(self.block_inputs(stack, x, step=step)["input.0"] == 0, evaluation)

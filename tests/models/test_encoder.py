@@ -175,8 +175,7 @@ def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(n
     acts_inside = name in ("causal-none", "relative", "alibi")
     assert times == (0 if acts_inside else 2)
     assert fused == 2 * times  # the plain way and what is captured are as they were; a member alone is not
-    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
-    assert torch.equal(expected, captured)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12) and torch.equal(expected, captured)
     assert torch.allclose(alone, found[1], rtol=0, atol=1e-13)
 
 
@@ -253,8 +252,7 @@ def test_members_that_differ_otherwise_stack() -> None:
 def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     members = [small(encoding=name, seed=seed) for seed in range(5) for name in ("learned", "rotary")]
     plan = plan_stacks(members, most=3)
-    assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]]
-    assert all(type(i) is int for part in plan for i in part)
+    assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]] and all(type(i) is int for part in plan for i in part)
     assert plan_stacks(members, most=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
     assert plan_stacks([], most=3) == []
     sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], most=30)]

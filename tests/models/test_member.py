@@ -88,8 +88,7 @@ def test_numpy_numbers_become_pythons_own() -> None:
 @pytest.mark.parametrize("wrap", [np.array, torch.tensor, list, tuple, Table], ids=lambda wrap: wrap.__name__)
 def test_any_kind_of_array_is_a_start(wrap) -> None:
     member = Member(start=wrap([[1.0, 2.0], [3.0, 4.0]]))
-    assert isinstance(member.start, Table)
-    assert member.start.array.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert isinstance(member.start, Table) and member.start.array.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_members_are_frozen_and_hashable() -> None:
@@ -103,8 +102,7 @@ def test_members_are_frozen_and_hashable() -> None:
 
 def test_options_are_compared_by_content() -> None:
     one, same = Options(axes=2, base=100.0), Options({"base": 100, "axes": 2})
-    assert one == same and hash(one) == hash(same)
-    assert one != Options(axes=1, base=100.0)
+    assert one == same and hash(one) == hash(same) and one != Options(axes=1, base=100.0)
     assert Member(options={"axes": 2}) == Member(options=Options(axes=2))
     with pytest.raises(TypeError):
         one["axes"] = 2
@@ -128,8 +126,7 @@ def test_a_grid_varies_the_last_field_fastest() -> None:
     found = [(member.sigma, member.seed) for member in members]
     assert found == [(0.1, 0), (0.1, 1), (0.1, 2), (2.0, 0), (2.0, 1), (2.0, 2)]
     assert all(member.width == 32 for member in members)
-    assert grid(Member(width=32)) == [Member(width=32)]
-    assert grid(Member(), sigma=[]) == []
+    assert grid(Member(width=32)) == [Member(width=32)] and grid(Member(), sigma=[]) == []
     assert grid(Member(), seed=np.arange(2)) == grid(Member(), seed=(i for i in range(2)))
     with pytest.raises(BadInput, match=r"^a field of a grid must be one of encoding, sigma, .*; got 'sigmas'\.$"):
         grid(Member(), sigmas=[1])

@@ -129,8 +129,7 @@ def test_splits_are_balanced_one_hot_and_without_repeats(task) -> None:
         assert (split.inputs[..., 4].sum(dim=1) == 1).all()  # one target in a puzzle
         assert Counter(split.conditions) == dict.fromkeys(CLASSES, count)
     puzzles = [puzzle for split in task.splits.values() for puzzle in as_sets(cells_of(split))]
-    assert len(set(puzzles)) == len(puzzles) == 1908
-    assert task.positions is not None and task.labels is None
+    assert len(set(puzzles)) == len(puzzles) == 1908 and task.positions is not None and task.labels is None
     assert task.positions.tolist() == [[r, c] for r in range(4) for c in range(4)]
     assert task.token_names[:5] == ("r1c1", "r1c2", "r1c3", "r1c4", "r2c1")
     record = json.loads(json.dumps(task.describe()))
@@ -164,8 +163,7 @@ def test_givens_are_in_the_published_ranges(task) -> None:
     for condition, (fewest, most) in zip(CLASSES, latin_squares.HELDOUT_GIVENS, strict=True):
         assert set(range(3, 10)) <= set(givens_of(task.splits["train"], condition)) <= set(range(3, 12))
         counts = Counter(givens_of(task.splits["ood"], condition).tolist())
-        assert set(counts) == set(range(fewest, most + 1))
-        assert max(counts.values()) - min(counts.values()) <= 1
+        assert set(counts) == set(range(fewest, most + 1)) and max(counts.values()) - min(counts.values()) <= 1
 
 
 def same_data(one: LatinSquares, other: LatinSquares) -> bool:

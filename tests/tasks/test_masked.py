@@ -39,8 +39,7 @@ def test_hidden_values_are_zero_and_marked() -> None:
         indices = rows(task, "train") if step is None else torch.arange(T).expand(1, -1)
         inputs, targets = task.batch("train", indices, step)
         mark = inputs[..., 1].bool()
-        assert torch.equal(inputs[..., 1], targets[..., 1])
-        assert (inputs[..., 0][mark] == 0).all()
+        assert torch.equal(inputs[..., 1], targets[..., 1]) and (inputs[..., 0][mark] == 0).all()
         assert torch.equal(inputs[..., 0][~mark], targets[..., 0][~mark])
         assert torch.equal(targets[0, :T, :, 0], 10.0 * torch.arange(T)[:, None] + torch.arange(N))
 
@@ -49,8 +48,7 @@ def test_evaluation_hides_every_share_alike_for_all_members() -> None:
     task = Numbers().bind(members(0, 1, hidden=0.2))
     inputs, _ = task.batch("test", rows(task, "test", 2))
     hidden = inputs[..., 1].sum(-1)
-    assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all()
-    assert torch.equal(inputs[0], inputs[1])
+    assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all() and torch.equal(inputs[0], inputs[1])
     assert [list(task.condition("test")).count(name) for name in ("hidden 0.5", "hidden 0.9")] == [T, T]
     part = torch.arange(7, 19).expand(2, -1)  # in whatever portions
     assert torch.equal(task.batch("test", part)[0], inputs[:, 7:19])
@@ -64,8 +62,7 @@ def test_training_hides_new_channels_at_every_step() -> None:
     indices = torch.arange(8).expand(3, -1)
     first, second = (task.batch("train", indices, step)[0][..., 1] for step in (0, 1))
     assert [set(each.sum(-1).tolist()) for each in first] == [{3.0}, {3.0}, {1.0}]
-    assert not torch.equal(first, second)
-    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, second) and not torch.equal(first[0], first[1])
     assert ((first[2] == 1) <= (first[0] == 1)).all()  # the same seed draws the same order, and hides fewer of it
     alone = Numbers().bind(stacked[1:2]).batch("train", indices[:1], torch.tensor(0))[0][..., 1]
     assert torch.equal(alone[0], first[1])
@@ -136,8 +133,7 @@ def test_a_ramp_hides_from_one_channel_to_the_full_share() -> None:
         assert torch.equal(in_a_graph[0], inputs) and torch.equal(in_a_graph[1], targets)
         assert torch.equal(inputs[0], inputs[2]) == (step >= 9)  # then as if there had been none
     plain, same, ramped, other = zip(*seen, strict=True)
-    assert plain == same == (5,) * 12
-    assert ramped == other == (1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5)
+    assert plain == same == (5,) * 12 and ramped == other == (1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5)
 
 
 def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
@@ -157,8 +153,7 @@ def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
 def test_every_member_has_its_data_set() -> None:
     task = Several({"small": Numbers(), "large": Numbers(n=9)})
     assert [task.part(name).tokens for name in ("small", "large")] == [6, 9]
-    assert task.first(2).part("large").rows("test") == 4
-    assert set(task.describe()["parts"]) == {"small", "large"}
+    assert task.first(2).part("large").rows("test") == 4 and set(task.describe()["parts"]) == {"small", "large"}
     with pytest.raises(BadInput) as error:
         task.part("other")
     assert (error.value.name, error.value.given) == ("data", "other")

@@ -29,8 +29,7 @@ def test_portions_hold_every_example_once_and_no_more_than_fits(values, examples
     parts = training.portions(stack, tiny_task, examples)
     assert [example for part in parts for example in part] == list(range(examples))
     most = max(1, values // (2 * 6 * 8))  # members x tokens x features
-    assert all(1 <= len(part) <= most for part in parts)
-    assert all(len(part) == most for part in parts[:-1])
+    assert all(1 <= len(part) <= most for part in parts) and all(len(part) == most for part in parts[:-1])
 
 
 @pytest.mark.parametrize("fields", [{}, {"dropout": 0.3, "dropout_at_evaluation": True}])
@@ -66,8 +65,7 @@ def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
                     counts[name] += 1
                     sums[name, "accuracy"] += right
                     sums[name, "loss"] += loss
-            assert counts["clear"] > 0
-            assert counts["near"] > 0
+            assert counts["clear"] > 0 and counts["near"] > 0
             for condition, metric in keys:
                 expected = sums[condition, metric] / counts[condition]
                 assert found[condition, metric][i] == pytest.approx(expected, abs=1e-12)
@@ -77,8 +75,7 @@ def test_evaluation_is_deterministic_and_leaves_the_trainer_as_it_was(tiny_task)
     trainer = Trainer(stack_for(MEMBERS, tiny_task), tiny_task, steps=5)
     trainer.update()
     before = trainer.state()
-    assert list(trainer.evaluate()) == list(trainer.evaluate())
-    assert same_state(trainer.state(), before)
+    assert list(trainer.evaluate()) == list(trainer.evaluate()) and same_state(trainer.state(), before)
 
 
 def test_evaluation_numbers_per_token_and_no_conditions(make_task) -> None:

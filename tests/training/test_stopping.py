@@ -53,8 +53,7 @@ def step_by_step(members: list[Member], epochs: int, device: str = "cpu") -> Ten
 def test_training_ends_when_all_members_have_settled() -> None:
     members, epochs = [small(learning_rate=0.0), small(seed=1, learning_rate=0.0)], 40
     trainer, rows = trained(members, epochs, evaluate_at=range(0, epochs * EPOCH, 10 * EPOCH))
-    assert trainer.steps_per_epoch == EPOCH
-    assert trainer.outcome()["settled_epoch"].tolist() == [2 * LOOK] * 2
+    assert trainer.steps_per_epoch == EPOCH and trainer.outcome()["settled_epoch"].tolist() == [2 * LOOK] * 2
     assert trainer.step == trainer.steps and trainer.stopped.all()
     assert {row["step"] for row in rows} == set(range(0, epochs * EPOCH + 1, 10 * EPOCH))  # also after the end
     assert rows[-len(rows) // 5 :] == list(trainer.evaluate())
@@ -113,8 +112,7 @@ def test_a_member_is_at_rest_after_a_number_of_epochs_with_zero_loss() -> None:
     trainer, _ = trained(members, 130, rest=5)
     outcome = trainer.outcome()
     rested, never = outcome["rested_epoch"].tolist()
-    assert 5 < rested < 115 and never == -1
-    assert outcome["settled_epoch"].tolist() == [-1, -1]
+    assert 5 < rested < 115 and never == -1 and outcome["settled_epoch"].tolist() == [-1, -1]
     running = Running(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH)
     losses = torch.stack([running.update(step) for step in range(rested * EPOCH)]).view(rested, EPOCH, 2)
     quiet = (losses == 0).all(1)[:, 0].tolist()
@@ -133,8 +131,7 @@ def test_a_member_stops_at_its_last_epoch() -> None:
         if (row["split"], row["metric"], row["condition"]) == ("train", "loss", "all")
     }
     assert losses[3 * EPOCH, 0] == losses[8 * EPOCH, 0] != losses[0, 0]
-    assert losses[3 * EPOCH, 1] != losses[8 * EPOCH, 1]
-    assert trainer.stopped.tolist() == [True, False]
+    assert losses[3 * EPOCH, 1] != losses[8 * EPOCH, 1] and trainer.stopped.tolist() == [True, False]
 
 
 def run_to_end(trainer: Trainer) -> Trainer:
@@ -213,8 +210,7 @@ class TestCauseOfDivergence:
             trainer.update()
         trainer.running.optimizer.rate[0] = torch.inf
         trainer.update()
-        assert len(trainer.running.stack.members) == 2
-        assert self.cause(trainer) == [3, 0, 0]
+        assert len(trainer.running.stack.members) == 2 and self.cause(trainer) == [3, 0, 0]
         assert trainer.diverged_at.tolist() == [2 * EPOCH, -1, -1]
 
     def test_overflow_in_float16_and_too_large_gradients(self) -> None:

@@ -105,8 +105,7 @@ def test_a_nan_in_one_member_changes_no_bit_of_the_others(optimizer, tiny_task, 
     assert hit.diverged_at.tolist() == [-1, -1, 8, -1]  # the number of the step that found it, counted from 1
     assert quiet.diverged_at.tolist() == [-1] * 4
     assert same_bits(hit.stack.flat[others], quiet.stack.flat[others])
-    assert same_bits(hit.stack.flat[victim], planted)
-    assert planted.isnan().sum() == 1
+    assert same_bits(hit.stack.flat[victim], planted) and planted.isnan().sum() == 1
     for name, value in hit.optimizer.state.items():
         assert same_bits(value[others], quiet.optimizer.state[name][others])
     assert hit.state()["diverged_at"].tolist() == [-1, -1, 8, -1]
@@ -121,10 +120,8 @@ def test_a_member_that_diverges_in_the_last_step_is_marked(tiny_task) -> None:
     trainer.optimizer.rate[1] = 1e38
     trainer.optimizer.state["velocity"][1] = 1e10
     *_, last = trainer.run()
-    assert not trainer.stack.flat[1].isfinite().all()
-    assert last.step == steps
-    assert trainer.alive.tolist() == [True, False]
-    assert trainer.diverged_at.tolist() == [-1, steps]
+    assert not trainer.stack.flat[1].isfinite().all() and last.step == steps
+    assert trainer.alive.tolist() == [True, False] and trainer.diverged_at.tolist() == [-1, steps]
 
 
 class TestOrder:
@@ -159,8 +156,7 @@ class TestOrder:
         first, second = self.epoch(trainer, 0), self.epoch(trainer, 1)
         assert not torch.equal(first[0], first[1])
         assert torch.equal(first[0], first[2])  # the same seed sees the same order
-        assert not torch.equal(first[0], second[0])
-        assert not torch.equal(first[0], torch.arange(22))
+        assert not torch.equal(first[0], second[0]) and not torch.equal(first[0], torch.arange(22))
 
     def test_order_does_not_depend_on_the_way_there(self, tiny_task) -> None:
         forward, jumping = self.trainer(tiny_task), self.trainer(tiny_task)
@@ -181,10 +177,8 @@ class TestRun:
         events = [event for event in trainer.run() if event.rows]
         assert [event.step for event in events] == [0, 2, 5, 7]
         assert all(row["step"] == event.step for event in events for row in event.rows)
-        assert math.isnan(events[0].loss)
-        assert events[1].loss > 0
-        assert trainer.step == 7
-        assert list(trainer.run()) == []
+        assert math.isnan(events[0].loss) and events[1].loss > 0
+        assert trainer.step == 7 and list(trainer.run()) == []
 
     def test_evaluating_does_not_change_training(self, tiny_task) -> None:
         often, never = (
@@ -255,10 +249,8 @@ def test_a_resumed_training_gives_the_same_bits(optimizer, stop, tiny_task, devi
     second.load(saved, step=stop)
     for _ in range(20 - stop):
         second.update()
-    assert second.step == 20
-    assert same_state(second.state(), unbroken.state())
-    assert unbroken.alive.tolist() == [True, False, True]
-    assert unbroken.diverged_at.tolist() == [-1, 1, -1]
+    assert second.step == 20 and same_state(second.state(), unbroken.state())
+    assert unbroken.alive.tolist() == [True, False, True] and unbroken.diverged_at.tolist() == [-1, 1, -1]
     wrong = start()
     wrong.load(saved, step=stop + 1)  # the negative twin: the step matters
     for _ in range(19 - stop):

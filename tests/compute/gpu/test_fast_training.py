@@ -105,8 +105,7 @@ def test_a_nan_in_one_member_changes_no_bit_of_the_others(heads, task, kernel_de
             hit.stack.blocks[0].up.weight.data[1, 1, 1] = math.nan
             planted = hit.stack.flat[1].clone()
         losses, expected = hit.update(), quiet.update()
-        assert same_bits(losses[others], expected[others])
-        assert hit.alive.tolist() == [True, step < 1, True]
+        assert same_bits(losses[others], expected[others]) and hit.alive.tolist() == [True, step < 1, True]
     assert hit.diverged_at.tolist() == [-1, 2, -1] and quiet.alive.all()
     assert same_bits(hit.stack.flat[others], quiet.stack.flat[others])
     assert same_bits(hit.stack.flat[1], planted) and planted.isnan().sum() == 1
@@ -141,8 +140,7 @@ def test_bfloat16_trains_close_to_float32(fields, task, kernel_device) -> None:
     with torch.autocast(kernel_device, torch.bfloat16, cache_enabled=False):
         losses = train(half, task, 4)
         found = answers(half, task)
-    assert half.flat.dtype == torch.float32
-    assert not same_bits(losses[0].float(), expected[0].float())
+    assert half.flat.dtype == torch.float32 and not same_bits(losses[0].float(), expected[0].float())
     for ours, theirs in zip(losses, expected, strict=True):
         torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=0.1)
     true = answers(plain, task)
@@ -171,8 +169,7 @@ def test_captured_steps_have_the_same_bits(fields, precision, task, cuda) -> Non
                     trainer.stack.answer.bias.data[1] = math.nan
             assert same_bits(captured.update(), stepwise.update()), step
     assert sorted(captured.running._captured.graphs) == [1, 2] and not stepwise.running._captured.graphs
-    assert same_state(captured.state(), stepwise.state())
-    assert captured.diverged_at.tolist() == [-1, 9, -1]
+    assert same_state(captured.state(), stepwise.state()) and captured.diverged_at.tolist() == [-1, 9, -1]
 
 
 @pytest.mark.parametrize("stop", [4, 6, 11])

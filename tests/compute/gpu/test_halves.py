@@ -199,8 +199,7 @@ def test_other_precisions_use_neither_units_nor_float16(precision, kernel_device
     torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.stack.blocks[0].norm_1.scale.data[0] = 1e6
-    assert trainer.update().isfinite().all() and trainer.alive.all()
-    assert trainer.running.unit.tolist() == [1.0]
+    assert trainer.update().isfinite().all() and trainer.alive.all() and trainer.running.unit.tolist() == [1.0]
 
 
 def test_units_are_reset_in_every_step(kernel_device, tiny_task, monkeypatch) -> None:

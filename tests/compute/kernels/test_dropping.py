@@ -33,8 +33,7 @@ def test_masks_are_those_of_draws(shape, rates, step, first, dtype, kernel_devic
     monkeypatch.setattr(dropping, "BLOCK", 256)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(kernel_device, dtype)
     found, true = drop(x, rates, step, first)
-    assert found.dtype == dtype
-    assert torch.equal(found == 0, true == 0) and (true == 0).any()
+    assert found.dtype == dtype and torch.equal(found == 0, true == 0) and (true == 0).any()
     torch.testing.assert_close(found.double(), true, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=0)
     assert not torch.equal(found == 0, drop(x, rates, step, first + 1)[0] == 0)
     assert not torch.equal(found == 0, drop(x, rates, step + 1, first)[0] == 0)

@@ -79,8 +79,7 @@ def test_gelu_is_as_accurate_as_that_of_torch(kernel_device) -> None:
     x = torch.cat([torch.linspace(-15, 15, 6000), tiny, -tiny]).to(kernel_device)
     for ours, theirs, true in zip(gelu(x), torch_gelu(x), torch_gelu(x.double()), strict=True):
         errors, torchs = ((each.double() - true).abs() for each in (ours, theirs))
-        assert errors.max() < 4e-7
-        assert errors.square().mean().sqrt() < more * torchs.square().mean().sqrt()
+        assert errors.max() < 4e-7 and errors.square().mean().sqrt() < more * torchs.square().mean().sqrt()
 
 
 def test_gelu_keeps_its_digits_in_the_tail(kernel_device) -> None:
@@ -88,8 +87,7 @@ def test_gelu_keeps_its_digits_in_the_tail(kernel_device) -> None:
     x = torch.linspace(-10, -1, 1000, device=kernel_device)
     true = 0.5 * x.double() * torch.special.erfc(-x.double() / 2**0.5)
     off, torchs = (((each - true) / true).abs().max() for each in (gelu(x)[0].double(), F.gelu(x).double()))
-    assert off < 2e-5
-    assert torchs > 1e-2
+    assert off < 2e-5 and torchs > 1e-2
 
 
 def test_gelu_far_out(kernel_device) -> None:
