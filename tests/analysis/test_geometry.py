@@ -118,8 +118,8 @@ def test_rounding_does_not_mirror_mds(rng) -> None:
     """The ends of a line are equally far out; turning it must not decide which of them is positive."""
     line = np.arange(5.0)[:, None]
     for _ in range(20):
-        found = mds(line @ rotation(rng, 3)[:1]).places
-        np.testing.assert_allclose(found, np.column_stack([[2, 1, 0, -1, -2], np.zeros(5)]), atol=1e-6)
+        result = mds(line @ rotation(rng, 3)[:1]).places
+        np.testing.assert_allclose(result, np.column_stack([[2, 1, 0, -1, -2], np.zeros(5)]), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
@@ -146,9 +146,9 @@ def test_turned_recovers_a_rotation_and_keeps_distances(rng) -> None:
 def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> None:
     pe = rng.normal(size=(2, 3, 4, 6, 5))
     pe[0, 1, 1, 2, 3] = bad
-    found = measure(pe)
-    assert found.shape == (2, 3) and np.isnan(found[0, 1]) and np.isnan(found).sum() == 1
-    assert found[1, 2] == pytest.approx(float(measure(pe[1, 2])), rel=1e-6)
+    result = measure(pe)
+    assert result.shape == (2, 3) and np.isnan(result[0, 1]) and np.isnan(result).sum() == 1
+    assert result[1, 2] == pytest.approx(float(measure(pe[1, 2])), rel=1e-6)
     assert measure(pe[0, 0, 0]) == pytest.approx(float(measure(pe[0, 0, :1])))
 
 

@@ -16,13 +16,13 @@ def grid(*shape: int) -> np.ndarray:
 def brute_force(points: np.ndarray) -> np.ndarray:
     """Ball by ball, with centre and radius, and not by Thales."""
     n = len(points)
-    found = np.zeros((n, n), dtype=bool)
+    result = np.zeros((n, n), dtype=bool)
     for i in range(n):
         for j in range(n):
             centre, radius = (points[i] + points[j]) / 2, np.linalg.norm(points[i] - points[j]) / 2
             others = [k for k in range(n) if k not in (i, j)]
-            found[i, j] = i != j and all(np.linalg.norm(points[k] - centre) > radius for k in others)
-    return found
+            result[i, j] = i != j and all(np.linalg.norm(points[k] - centre) > radius for k in others)
+    return result
 
 
 @pytest.mark.parametrize("shape", [(10, 10), (3, 5), (4, 3, 5), (1, 6)])
@@ -39,11 +39,11 @@ def test_neighbors_on_a_grid_are_the_adjacent_cells(shape, rng) -> None:
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_neighbors_equal_brute_force(k, rng, monkeypatch) -> None:
     points = rng.normal(size=(25, k))
-    found = neighbors_in_space(points)
-    np.testing.assert_array_equal(found, brute_force(points))
+    result = neighbors_in_space(points)
+    np.testing.assert_array_equal(result, brute_force(points))
     for at_once in (1, 25 * 25 * 4):
         monkeypatch.setattr(places, "CHUNK_VALUES", at_once)
-        np.testing.assert_array_equal(neighbors_in_space(points), found)
+        np.testing.assert_array_equal(neighbors_in_space(points), result)
 
 
 def test_equal_points_are_neighbors() -> None:
@@ -115,14 +115,14 @@ def test_arrange_recovers_a_grid() -> None:
 
 def test_arrange_joins_disconnected_groups() -> None:
     groups = np.repeat([0, 1, 2], 5)
-    found = places.arrange(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
-    assert np.isfinite(found).all()
-    apart = np.linalg.norm(found[:, None] - found, axis=-1)
+    result = places.arrange(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
+    assert np.isfinite(result).all()
+    apart = np.linalg.norm(result[:, None] - result, axis=-1)
     same = groups[:, None] == groups
     assert apart[same].max() < apart[~same].min()
 
 
-def test_arrange_at_the_edges() -> None:
+def test_arrangements_of_two_or_equal_tokens_are_defined() -> None:
     assert places.arrange(np.eye(2), 3).shape == (2, 3)
     assert np.isnan(places.arrange(np.full((4, 4), np.nan))).all()
     alike = places.arrange(np.ones((4, 4)), axes=3)  # nobody is nearer than anyone else

@@ -57,7 +57,7 @@ def test_memory_is_compared_at_the_same_number_of_models() -> None:
 
 
 def test_tables_that_record_no_calls_are_one_call() -> None:
-    rows = [{name: value for name, value in each.items() if name != "call"} for each in ROWS[:3]]
+    rows = [{name: value for name, value in entry.items() if name != "call"} for entry in ROWS[:3]]
     peer = row("vmap", 16, 400.0)
     del peer["call"]
     assert times_placecode(peer, rows) == 2.0

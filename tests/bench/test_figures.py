@@ -69,9 +69,9 @@ def test_bars_of_peers_and_of_placecode_at_its_fastest(result) -> None:
 def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, tmp_path) -> None:
     whole = figures.draw(result)
     assert len(whole) == 3
-    for each in result["rows"]:
-        if each["name"] == "placecode":
-            each["us_per_model_step"] = None
+    for entry in result["rows"]:
+        if entry["name"] == "placecode":
+            entry["us_per_model_step"] = None
     assert figures.draw(result) == {} and figures.draw({**result, "rows": []}) == {}
     alone = {**result, "rows": [row("placecode", 1, "highest", 5.0)], "ceilings": []}
     assert figures.draw(alone) == {}
@@ -84,7 +84,7 @@ def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, 
 
 
 def test_rows_that_were_disturbed_are_not_drawn(result) -> None:
-    for each in result["rows"]:
-        each |= {"device": "cpu", "others": 1.0 if each["name"] == "vmap" else 0.0}
+    for entry in result["rows"]:
+        entry |= {"device": "cpu", "others": 1.0 if entry["name"] == "vmap" else 0.0}
     assert "vmap" not in words(figures.draw(result)["lst-paper-peers"])
     assert "vmap" not in words(figures.draw(result)["lst-paper-time"])

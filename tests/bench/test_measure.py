@@ -44,10 +44,10 @@ class Clockwork(Candidate):
 def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
     for slow in (1, 30):  # the very first step, and a round
         candidate = Clockwork(slow, monkeypatch)
-        found = measure.timed(candidate, job())
-        assert found["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
+        result = measure.timed(candidate, job())
+        assert result["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
         assert candidate.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
-        assert found["steps"] == 20 * ROUNDS and slow <= len(candidate.runs)
+        assert result["steps"] == 20 * ROUNDS and slow <= len(candidate.runs)
 
 
 def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
@@ -90,8 +90,8 @@ def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
 
 
 def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch) -> None:
-    told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
-    monkeypatch.setattr(Path, "read_text", lambda path: told)
+    stat = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
+    monkeypatch.setattr(Path, "read_text", lambda path: stat)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
     monkeypatch.setattr(time, "process_time", lambda: 0.5)
     assert measure._other_cpu_seconds() == pytest.approx(1.65 - 0.5)
@@ -131,24 +131,24 @@ def test_more_members_hold_more_memory() -> None:
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
     """Commands take what they are told to, on a clock of their own; their last word is the number of epochs."""
-    now, seen = [0.0], list[list[str]]()
+    now, commands = [0.0], list[list[str]]()
 
     def run(words: list[str], **rest: object) -> subprocess.CompletedProcess[bytes]:
-        seen.append(words)
+        commands.append(words)
         now[0] += start + epoch * int(words[-1])
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    return seen
+    return commands
 
 
 def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch) -> None:
-    seen = fake_runs(monkeypatch, start=10.0, epoch=6.4)
-    found = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
-    assert found == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
-    assert seen[0] == ["train", "a b", "--steps=64", "--other", "{x}", "1"]
-    assert seen[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
+    commands = fake_runs(monkeypatch, start=10.0, epoch=6.4)
+    result = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
+    assert result == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
+    assert commands[0] == ["train", "a b", "--steps=64", "--other", "{x}", "1"]
+    assert commands[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
 
 
 def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch) -> None:

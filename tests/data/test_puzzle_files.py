@@ -6,17 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placecode.data.puzzle_files import (
-    FILES,
-    HASHES_FILE,
-    HELDOUT_FILE,
-    cache_folder,
-    cached,
-    read_folder,
-    read_puzzles,
-    to_csv,
-    write_folder,
-)
+from placecode.data import puzzle_files
+from placecode.data.puzzle_files import FILES, HASHES_FILE, HELDOUT_FILE, cache_folder, read_folder, read_puzzles
 from placecode.data.puzzles import CLASSES, Puzzles, apart, draw, first_of_each, join
 from placecode.errors import BadInput
 
@@ -54,10 +45,10 @@ def test_written_puzzles_are_read_back(tmp_path, order, givens) -> None:
     written = some_puzzles(0, order, givens)
     assert len(written) > 20
     path = tmp_path / "p.csv"
-    path.write_text(to_csv(written))
+    path.write_text(puzzle_files.to_csv(written))
     read, lines = read_puzzles(path, order)
     assert same(read, written) and lines.tolist() == list(range(2, len(written) + 2))
-    assert to_csv(read) == path.read_text()
+    assert puzzle_files.to_csv(read) == path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +63,7 @@ def test_written_puzzles_are_read_back(tmp_path, order, givens) -> None:
         f"{HEADER}\n0,7, Binary , 1235000000000000 , 4 \n",
     ],
 )
-def test_good_files(tmp_path, text) -> None:
+def test_variants_of_a_good_file_are_read_alike(tmp_path, text) -> None:
     path = tmp_path / "näme with space.csv"
     path.write_bytes(text.encode())
     puzzles, _ = read_puzzles(path, 4, "Binary")
@@ -107,14 +98,14 @@ def test_good_files(tmp_path, text) -> None:
         ('1,,"Binary,1235000000000000,4', "is not a row of a CSV file"),
     ],
 )
-def test_bad_rows(tmp_path, row, words) -> None:
+def test_bad_rows_are_refused_with_their_line(tmp_path, row, words) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n{GOOD}\n{row}\n", encoding="utf-8")
     message = refusal(path)
     assert message.startswith(", line 3: ") and words in message
 
 
-def test_bad_conditions_orders_and_paths(tmp_path) -> None:
+def test_bad_conditions_orders_and_paths_are_refused(tmp_path) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n\n{GOOD}\n\n")  # empty lines count
     assert refusal(path, condition="Ternary").startswith(", line 3: the file is for Ternary puzzles")
@@ -137,7 +128,7 @@ def test_bad_conditions_orders_and_paths(tmp_path) -> None:
         (HEADER.encode() + b"\n\x00\x00", "zero byte."),
     ],
 )
-def test_bad_files(tmp_path, content, words) -> None:
+def test_files_without_a_table_of_puzzles_are_refused(tmp_path, content, words) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(content)
     assert words in refusal(path)
@@ -147,7 +138,7 @@ def test_bad_files(tmp_path, content, words) -> None:
 def folder(tmp_path: Path) -> Path:
     """A good folder in the published layout."""
     where = tmp_path / "puzzles"
-    write_folder(where, TRAINING, HELDOUT)
+    puzzle_files.write_folder(where, TRAINING, HELDOUT)
     return where
 
 
@@ -193,15 +184,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
-    return cached("key", 4, 0.8, make)
+    return puzzle_files.cached("key", 4, 0.8, make)
 
 
 def test_cached_puzzles_are_read_back(cache) -> None:
     make = Maker()
-    made, hit = fetch(make), fetch(make)
-    assert make.calls == 1 and all(same(one, other) for one, other in zip(made, hit, strict=True))
+    first, hit = fetch(make), fetch(make)
+    assert make.calls == 1 and all(same(one, other) for one, other in zip(first, hit, strict=True))
     assert not list(cache.rglob("*.tmp"))
-    cached("other key", 4, 0.8, make)
+    puzzle_files.cached("other key", 4, 0.8, make)
     assert make.calls == 2
 
 
@@ -229,7 +220,7 @@ def test_bad_puzzles_in_the_cache_are_replaced_whatever_their_hash(cache) -> Non
     make = Maker()
     fetch(make)
     flipped = Puzzles(TRAINING.cells, TRAINING.classes, TRAINING.solutions % 4 + 1)
-    write_folder(cache / "key", flipped, HELDOUT)
+    puzzle_files.write_folder(cache / "key", flipped, HELDOUT)
     training, _ = fetch(make)
     assert make.calls == 2 and same(training, TRAINING)
 

@@ -8,26 +8,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from placecode.data.puzzles import (
-    UNSOLVED,
-    Cells,
-    apart,
-    classify,
-    draw,
-    first_of_each,
-    jaccard_distances,
-    one_hot,
-    random_squares,
-    reduced_squares,
-    solve,
-)
+from placecode.data import puzzles
+from placecode.data.puzzles import UNSOLVED, Cells, apart, draw, first_of_each, jaccard_distances, random_squares, solve
 
 GIVENS = {4: (3, 11), 5: (5, 17), 6: (7, 25)}
-
-
-def grid(text: str) -> Cells:
-    """A puzzle written row by row, with spaces between the rows."""
-    return np.array([int(sign) for sign in text.replace(" ", "")], dtype=np.uint8)
 
 
 def symbols_by_rows(puzzle: Cells) -> set[int]:
@@ -45,18 +29,17 @@ def symbols_by_rows(puzzle: Cells) -> set[int]:
             return
         number = min(left, key=lambda k: len(left[k]))
         for chosen in left[number]:
-            rest = {
-                k: [p for p in rows if not any(map(operator.eq, p, chosen))] for k, rows in left.items() if k != number
-            }
+            others = {k: rows for k, rows in left.items() if k != number}
+            rest = {k: [p for p in rows if not any(map(operator.eq, p, chosen))] for k, rows in others.items()}
             if all(rest.values()):
                 yield from complete(rest)
 
-    found = set()
+    result = set()
     for symbol in range(1, n + 1):
         left = {k: [p for p in rows if k != at_row or p[at_column] == symbol] for k, rows in enumerate(fits)}
         if all(left.values()) and next(complete(left), None) is not None:
-            found.add(symbol)
-    return found
+            result.add(symbol)
+    return result
 
 
 def class_by_sets(puzzle: Cells) -> tuple[int, int]:
@@ -67,12 +50,12 @@ def class_by_sets(puzzle: Cells) -> tuple[int, int]:
     symbols = set(range(1, n + 1))
     across = symbols & set(square[row])
     down = symbols & {line[column] for line in square}
-    for kind, seen in ((0, across), (0, down), (1, across | down)):
-        if len(seen) == n - 1:
-            return kind, (symbols - seen).pop()
-    for grid_, r, seen in ((square, row, across), ([list(c) for c in zip(*square, strict=True)], column, down)):
+    for kind, excluded in ((0, across), (0, down), (1, across | down)):
+        if len(excluded) == n - 1:
+            return kind, (symbols - excluded).pop()
+    for grid_, r, excluded in ((square, row, across), ([list(c) for c in zip(*square, strict=True)], column, down)):
         blanks = [k for k in range(n) if grid_[r][k] == 0]
-        for symbol in symbols - seen:
+        for symbol in symbols - excluded:
             if all(any(line[k] == symbol for line in grid_) for k in blanks):
                 return 2, symbol
     return UNSOLVED, 0
@@ -103,15 +86,15 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 def test_solve_equals_a_search_by_rows(order, count) -> None:
     rng = np.random.default_rng(order)
     grids = np.concatenate([random_grids(rng, order, count), masked_squares(rng, order, count)])
-    found = [solve(puzzle) for puzzle in grids]
-    assert found == [symbols_by_rows(puzzle) for puzzle in grids]
-    assert {min(len(symbols), 2) for symbols in found} == {0, 1, 2}  # the three cases were all met
+    result = [solve(puzzle) for puzzle in grids]
+    assert result == [symbols_by_rows(puzzle) for puzzle in grids]
+    assert {min(len(symbols), 2) for symbols in result} == {0, 1, 2}  # the three cases were all met
 
 
 @pytest.mark.parametrize("order", [4, 5, 6])
 def test_classify_equals_the_definition_and_the_solver(order) -> None:
     cells = masked_squares(np.random.default_rng(order), order, 300)
-    classes, solutions = classify(cells)
+    classes, solutions = puzzles.classify(cells)
     assert list(zip(classes, solutions, strict=True)) == [class_by_sets(puzzle) for puzzle in cells]
     assert set(classes) == {UNSOLVED, 0, 1, 2}
     for puzzle, solution in zip(cells[classes != UNSOLVED], solutions[classes != UNSOLVED], strict=True):
@@ -120,7 +103,7 @@ def test_classify_equals_the_definition_and_the_solver(order) -> None:
 
 @pytest.mark.parametrize(("order", "count"), [(4, 4), (5, 56), (6, 9408)])
 def test_reduced_squares_are_as_many_as_known(order, count) -> None:
-    squares = reduced_squares(order)
+    squares = puzzles.reduced_squares(order)
     assert len({square.tobytes() for square in squares}) == len(squares) == count
     in_order = np.arange(1, order + 1)
     assert (squares[:, 0] == in_order).all() and (squares[:, :, 0] == in_order).all()
@@ -153,7 +136,7 @@ def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
 
 
 def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
-    code = one_hot(grid("1235 0000 0000 0004")[None])
+    code = puzzles.one_hot(np.array([[1, 2, 3, 5, *[0] * 11, 4]], dtype=np.uint8))
     assert code.shape == (1, 16, 5) and code.dtype == np.float32
     assert code[0, [0, 1, 2, 3, 15]].argmax(axis=1).tolist() == [0, 1, 2, 4, 3]
     assert (code[0, 4:15] == 0).all() and code.sum() == 5

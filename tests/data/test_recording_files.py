@@ -116,7 +116,7 @@ def test_cifti_that_is_not_parcellated_is_refused(tmp_path) -> None:
         ("region,t0,t1,t2\na,1,2.5,3\nb,4,5,6\n", ("a", "b"), "region-time"),
     ],
 )
-def test_tables_of_text(tmp_path, text, names, orientation) -> None:
+def test_tables_of_text_show_their_names_and_orientation(tmp_path, text, names, orientation) -> None:
     path = tmp_path / "näme with space.csv"
     path.write_bytes(text.encode())
     content = read_table(path)
@@ -146,7 +146,7 @@ def test_missing_values_of_text_are_nan(tmp_path) -> None:
         ("p.dtseries.nii", b"1", "got '.nii'."),
     ],
 )
-def test_bad_files(tmp_path, name, content, words) -> None:
+def test_bad_files_are_refused(tmp_path, name, content, words) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     if name.endswith(".ptseries.nii"):

@@ -62,7 +62,7 @@ def test_damaged_empty_and_missing_files_are_refused(tmp_path, kind) -> None:
         (b"a,b,c,d,e\n1,2,3,4,5\n1,2,\xff,4,5\n", "UTF-8; line 3 is not."),
     ],
 )
-def test_bad_text_files(tmp_path, content, words) -> None:
+def test_bad_text_files_are_refused(tmp_path, content, words) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(content)
     assert words in read_error(path)
@@ -86,7 +86,7 @@ DATES = ("2024-05-01", "2024-05-01T10:30:00Z", "01.05.2024", "5/1/24 10:00", "10
         ({}, HEAD, {"key": "one"}, "key is for files of .npz, .mat, .h5, .hdf5"),
     ],
 )
-def test_bad_values_of_text(tmp_path, lines, head, options, start) -> None:
+def test_bad_values_of_text_are_refused(tmp_path, lines, head, options, start) -> None:
     assert read_error(write_text(tmp_path, lines, head), **options).startswith(start)
 
 
@@ -126,11 +126,11 @@ DAYS = pd.date_range("2024-05-01", periods=3)
         (np.zeros((3, 2)), {"groups": [1, None, 2]}, "that of row 2 is missing."),
     ],
 )
-def test_bad_arrays_and_frames(data, options, end) -> None:
+def test_bad_arrays_and_frames_are_refused(data, options, end) -> None:
     assert refusal(lambda: sheet_of(data, **options)).endswith(end)
 
 
-def test_bad_values_of_binary_files(tmp_path) -> None:
+def test_bad_values_of_binary_files_are_refused(tmp_path) -> None:
     pd.read_csv(write_text(tmp_path, {7: "1,2,strong,4,5"})).to_parquet(tmp_path / "t.parquet")
     assert read_error(tmp_path / "t.parquet").startswith("t.parquet, row 6: column 'wind'")
     lists = write(tmp_path / "t.parquet", numbers(ROWS).assign(x=[[1.0]] * ROWS))
@@ -170,7 +170,7 @@ def test_twenty_words_are_a_category_and_twenty_one_are_refused(tmp_path, monkey
         (np.zeros((60, 5), dtype=object), "object of shape (60, 5)"),
     ],
 )
-def test_arrays_that_are_not_tables_of_numbers(tmp_path, array, kind) -> None:
+def test_arrays_that_are_no_tables_of_numbers_are_refused(tmp_path, array, kind) -> None:
     np.save(tmp_path / "t.npy", array, allow_pickle=True)
     np.savez(tmp_path / "t.npz", x=array)
     messages = [read_error(tmp_path / "t.npy"), read_error(tmp_path / "t.npz", key="x")]
@@ -234,7 +234,7 @@ def test_a_table_needs_50_samples_and_5_channels_beside_the_groups(tmp_path, end
         ("names.txt", None, "names.txt cannot be read"),
     ],
 )
-def test_names_of_channels_in_a_file(tmp_path, file, content, error) -> None:
+def test_names_of_channels_may_be_in_a_file(tmp_path, file, content, error) -> None:
     path, names = write_text(tmp_path, {}), tmp_path / file
     if content is not None:
         names.write_text(content)
@@ -257,14 +257,14 @@ DAY_OF_ROW = [f"day {i // 20}" for i in range(ROWS)]
         ([f"{day},x" for day in DAY_OF_ROW], "groups.csv, line 1: must have one value"),
     ],
 )
-def test_groups_of_rows_in_a_file(tmp_path, lines, error) -> None:
+def test_groups_of_rows_may_be_in_a_file(tmp_path, lines, error) -> None:
     path, groups = write_text(tmp_path, {}), tmp_path / "groups.csv"
     groups.write_text("\n".join(lines))
     if error is not None:
         assert error in read_error(path, groups=groups)
         return
     sheet = read_sheet(path, groups=groups)
-    assert sheet.groups is not None and sheet.groups.tolist() == [i // 20 for i in range(ROWS)]
+    assert sheet.groups.tolist() == [i // 20 for i in range(ROWS)]
     assert sheet.group_names == ("day 0", "day 1", "day 2") and len(sheet.names) == 5
 
 
@@ -292,7 +292,7 @@ def test_positions_go_by_the_names_of_channels_and_axes(tmp_path) -> None:
         ("", "p.csv is empty."),
     ],
 )
-def test_bad_positions(tmp_path, content, end) -> None:
+def test_bad_positions_are_refused(tmp_path, content, end) -> None:
     path = tmp_path / "p.csv"
     path.write_text(content)
     assert refusal(lambda: read_positions(path, ["a", "b"]), tmp_path).endswith(end)

@@ -96,10 +96,10 @@ def test_uneven_times_are_a_channel_with_a_warning(tmp_path, values) -> None:
     data = table()
     data.insert(0, "time", values)
     sentence = "is used as a channel, because it does not count the rows evenly: remove it if it is not a channel"
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert both(tmp_path, data) == [("time", *NAMES)] * 3
-    assert len(said) == 3 and all(str(each.message).endswith(sentence) for each in said)
+    assert len(caught) == 3 and all(str(warning.message).endswith(sentence) for warning in caught)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert sheet_of(data.fillna(0), groups="time").names == NAMES

@@ -107,5 +107,5 @@ def test_unknown_options_are_refused_and_known_ones_listed(name) -> None:
         assert all(option in error.value.rule for option in encodings.lookup(name).defaults)
 
 
-def test_what_is_a_grid() -> None:
+def test_only_full_grids_are_grids() -> None:
     assert is_grid(GRID) and not is_grid(None) and not any(map(is_grid, NO_GRIDS))

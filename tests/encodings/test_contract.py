@@ -19,12 +19,10 @@ TOKENS, WIDTH, HEADS, LAYERS, BATCH = 6, 8, 2, 2, 3
 POSITIONS = np.stack(np.divmod(np.arange(TOKENS), 3), axis=1).astype(float)
 LAST = slice(TOKENS - 1, TOKENS)
 LEARNABLE = {"learned", "relative"}
-each_name = pytest.mark.parametrize("name", encodings.names())
 AUTHORS = {"relative": {"causal": True}, "rotary": {"fraction": 0.5}, "causal-none": {"temperature": 0.01}}
 """Options by which an encoding becomes that of the authors' code."""
-each_kind = pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS.items()], ids=str
-)
+KINDS = [*((name, {}) for name in encodings.names()), *AUTHORS.items()]
+each_kind = pytest.mark.parametrize(("name", "options"), KINDS, ids=str)
 
 
 def members_of(name: str, count: int, **fields: object) -> list[Member]:
@@ -66,9 +64,9 @@ def test_some_positions_are_the_rows_of_all_positions(name, options, at) -> None
         if (bias := encoding.bias(q, block)) is not None:
             assert torch.broadcast_shapes(bias.shape, scores) == scores and bias.shape[-2:] == scores[-2:]
             torch.testing.assert_close(encoding.bias(few, block, at), bias[..., at, :], rtol=0, atol=1e-14)
-    if (seen := encoding.mask(TOKENS)) is not None:
-        assert torch.equal(encoding.mask(TOKENS, at), seen[at]) and seen.dtype == torch.bool
-        assert seen.any(1).all()  # a query that sees nothing would give NaN
+    if (allowed := encoding.mask(TOKENS)) is not None:
+        assert torch.equal(encoding.mask(TOKENS, at), allowed[at]) and allowed.dtype == torch.bool
+        assert allowed.any(1).all()  # a query that sees nothing would give NaN
     vectors = encoding.vectors()
     assert vectors is None or vectors.shape == (2, LAYERS, TOKENS, WIDTH)
 
@@ -109,8 +107,8 @@ class PlainModel(nn.Module):
         if (bias := self.pe.bias(q)) is not None:
             assert bias.shape[-3:] == scores.shape[-3:]
             scores = scores + bias
-        if (seen := self.pe.mask(x.shape[1])) is not None:
-            scores = scores.masked_fill(~seen, -torch.inf)
+        if (allowed := self.pe.mask(x.shape[1])) is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
         return self.answer((x + mixed)[:, -1])
 
@@ -145,15 +143,15 @@ def test_moves_to_another_dtype_and_device(name, options, device) -> None:
         moved = pe.to(device, dtype)
         q, k = (t[0].to(device, dtype) for t in queries_and_keys(1))
         x = drawn(1, BATCH, TOKENS, WIDTH).to(device, dtype)
-        found, expected = [moved.add(x, 0)], [exact.add(x.double().cpu(), 0)]
+        result, expected = [moved.add(x, 0)], [exact.add(x.double().cpu(), 0)]
         if (bias := moved.bias(q)) is not None:
-            found.append(bias)
+            result.append(bias)
             expected.append(exact.bias(q.double().cpu()))
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(result, expected, strict=True):
             torch.testing.assert_close(one.double().cpu(), other, rtol=within, atol=within)
-        assert all(part.dtype == dtype and part.device.type == device for part in (*found, *moved.rotate(q, k)))
-        if (seen := moved.mask(TOKENS)) is not None:
-            assert seen.device.type == device
+        assert all(part.dtype == dtype and part.device.type == device for part in (*result, *moved.rotate(q, k)))
+        if (allowed := moved.mask(TOKENS)) is not None:
+            assert allowed.device.type == device
 
 
 class TestRegister:

@@ -62,12 +62,12 @@ def test_a_large_offset_changes_nothing_but_the_unit(tmp_path) -> None:
     named = pd.DataFrame(away, columns=list("abcdef"))
     named.to_csv(tmp_path / "t.csv", index=False)
     plain = tiny(steps=3).fit(values)
-    for given in (away, named, tmp_path / "t.csv"):
-        fitted = tiny(steps=3).fit(given)
+    for data in (away, named, tmp_path / "t.csv"):
+        fitted = tiny(steps=3).fit(data)
         np.testing.assert_allclose(fitted.embedding_, plain.embedding_, atol=1e-4)
-        told = fitted.transform(given) - (away - values)[0]
-        np.testing.assert_allclose(told, plain.transform(values), atol=1e-3)
-        assert fitted.score(given) == pytest.approx(plain.score(values), abs=1e-4)
+        predicted = fitted.transform(data) - (away - values)[0]
+        np.testing.assert_allclose(predicted, plain.transform(values), atol=1e-3)
+        assert fitted.score(data) == pytest.approx(plain.score(values), abs=1e-4)
     with pytest.raises(BadInput, match=r"^X must be finite numbers"):
         plain.transform(np.where(np.arange(6) == 2, 1e39, values))
 
@@ -104,10 +104,10 @@ def test_masked_values_are_missing_values(learned, pairs) -> None:
     assert not np.array_equal(one.embedding_, tiny().fit(masked.data).embedding_)
     whole = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # whole numbers cannot be NaN
     same(tiny().fit(whole), tiny().fit(whole.astype(float).filled(np.nan)))
-    asked = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
-    holes = asked.filled(np.nan)
-    np.testing.assert_array_equal(learned.transform(asked), learned.transform(holes))
-    assert learned.score(asked) == learned.score(holes) != learned.score(pairs[:50])
+    masked_rows = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
+    holes = masked_rows.filled(np.nan)
+    np.testing.assert_array_equal(learned.transform(masked_rows), learned.transform(holes))
+    assert learned.score(masked_rows) == learned.score(holes) != learned.score(pairs[:50])
 
 
 @pytest.mark.parametrize("channels", [2, 3])
@@ -139,17 +139,9 @@ WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layer
     ("name", "value"),
     [
         *((name, wrong) for name, least in WHOLE.items() for wrong in (least - 1, 20.5)),
-        ("sigma", "small"),
-        ("sigma", None),
-        ("sigma", []),
-        ("sigma", -1),
-        ("sigma", [0.1, 0.1]),
-        ("hidden", 1),
-        ("hidden", "some"),
-        ("learning_rate", -1),
-        ("effort", "huge"),
-        ("device", "tpu"),
-        ("random_state", -1),
+        *(("sigma", wrong) for wrong in ("small", None, [], -1, [0.1, 0.1])),
+        *(("hidden", wrong) for wrong in (1, "some")),
+        *(("learning_rate", -1), ("effort", "huge"), ("device", "tpu"), ("random_state", -1)),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(name, value) -> None:

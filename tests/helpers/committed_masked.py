@@ -21,8 +21,7 @@ PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith
 MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["study"]).claims]
 """Runs of studies that have claims."""
-PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
-"""Runs with stored arrays."""
+PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]  # runs with stored arrays
 SWEEPS = {
     name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
     for name in MASKED
@@ -32,13 +31,11 @@ SWEEPS = {
 SYNERGY = [name for name in MASKED if name.startswith("synergy")]
 BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
-Effect = tuple[float, float, float]
-"""Mean, lower and upper bound."""
+Effect = tuple[float, float, float]  # mean, lower and upper bound
 ALL_BLOCKS = -1
 NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
 """Encodings without one vector per channel, so that there is no PE to measure. (The PE of `none` is zero.)"""
-ONE_DRAW = 1.1e-3
-"""Tolerance of p-values of silhouettes: one of 1,000 draws may be so close that rounding decides."""
+ONE_DRAW = 1.1e-3  # tolerance of p-values of silhouettes: one of 1,000 draws may be so close that rounding decides
 
 
 @functools.cache

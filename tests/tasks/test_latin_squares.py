@@ -74,8 +74,8 @@ def wrong_answers(cells: Cells, solutions: np.ndarray, squares: Cells) -> int:
     """How many puzzles have no completion among `squares`, or one whose target is not the solution."""
     wrong = 0
     for puzzle, solution in zip(cells, solutions, strict=True):
-        given = (puzzle > 0) & (puzzle < 5)
-        answers = squares[(squares[:, given] == puzzle[given]).all(axis=1)][:, puzzle == 5]
+        clues = (puzzle > 0) & (puzzle < 5)
+        answers = squares[(squares[:, clues] == puzzle[clues]).all(axis=1)][:, puzzle == 5]
         wrong += not len(answers) or bool((answers != solution).any())
     return wrong
 
@@ -96,7 +96,7 @@ def test_published_puzzles_have_our_classes_and_solutions() -> None:
 
 
 @needs_published
-def test_published_puzzles_as_a_task() -> None:
+def test_published_puzzles_make_a_task() -> None:
     task, again, other = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "ood": 108}
     assert set(Counter(task.splits["train"].conditions).values()) == {2700}
@@ -135,16 +135,6 @@ def test_splits_are_balanced_one_hot_and_without_repeats(task) -> None:
     record = json.loads(json.dumps(task.describe()))
     assert record["counts"]["train"] == dict.fromkeys(CLASSES, 540) and record["source"] == "drawn"
     assert task.to("cpu", torch.float64).describe() == task.describe()
-
-
-def test_every_solution_equals_enumeration(task) -> None:
-    squares = all_squares()
-    for split in task.splits.values():
-        cells, solutions = cells_of(split), split.targets.numpy() + 1
-        assert wrong_answers(cells, solutions, squares) == 0
-        classes, found = classify(cells)
-        assert [CLASSES[index] for index in classes] == list(split.conditions or ())
-        assert (found == solutions).all()
 
 
 def test_only_ood_puzzles_are_far_from_training(task) -> None:
@@ -217,12 +207,12 @@ def test_fewer_training_puzzles_are_a_subset_of_more() -> None:
     before: set[bytes] = set()
     for count, shares in ((3, (1, 1, 1)), (10, (4, 3, 3)), (np.int64(11), (4, 4, 3)), (81, (27, 27, 27))):
         task = LatinSquares(seed=0, train=count, **SMALL)
-        wanted = np.zeros(len(cells), dtype=bool)
+        chosen = np.zeros(len(cells), dtype=bool)
         for kind, share in zip(CLASSES, shares, strict=True):
-            wanted[np.flatnonzero(kinds == kind)[:share]] = True
-        assert torch.equal(task.splits["train"].inputs, whole.splits["train"].inputs[torch.from_numpy(wanted)])
-        assert torch.equal(task.splits["train"].targets, whole.splits["train"].targets[torch.from_numpy(wanted)])
-        assert task.splits["train"].conditions == tuple(kinds[wanted])
+            chosen[np.flatnonzero(kinds == kind)[:share]] = True
+        assert torch.equal(task.splits["train"].inputs, whole.splits["train"].inputs[torch.from_numpy(chosen)])
+        assert torch.equal(task.splits["train"].targets, whole.splits["train"].targets[torch.from_numpy(chosen)])
+        assert task.splits["train"].conditions == tuple(kinds[chosen])
         for name in ("test", "ood"):
             assert torch.equal(task.splits[name].inputs, whole.splits[name].inputs)
         record = json.loads(json.dumps(task.describe()))
@@ -235,7 +225,7 @@ def test_fewer_training_puzzles_are_a_subset_of_more() -> None:
     assert [first_puzzles(classes, count).tolist() for count in (3, 6)] == [[0, 1, 3], [0, 1, 2, 3, 4, 5]]
 
 
-def test_a_folder_too_small_to_split(tmp_path) -> None:
+def test_a_folder_too_small_to_split_is_refused(tmp_path) -> None:
     for name, condition, puzzle, solution in (
         ("train_binary.csv", "Binary", "1235000000000000", 4),
         ("train_ternary.csv", "Ternary", "1205000000030000", 4),
@@ -257,8 +247,8 @@ def test_a_rule_that_cannot_be_met_is_refused(monkeypatch) -> None:
     assert len(make_puzzles(rng, 4, 9, 30, 0.8)[0]) == 90
 
 
-@pytest.mark.parametrize("order", [5, 6])
-def test_larger_orders(order) -> None:
+@pytest.mark.parametrize("order", [4, 5, 6])
+def test_every_solution_and_class_is_right_in_all_orders(order) -> None:
     task = LatinSquares(order=order, heldout=9, per_class=20)
     assert (task.outputs, task.tokens, task.features) == (order, order**2, order + 1)
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 54, "test": 6, "ood": 9}

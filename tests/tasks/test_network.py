@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 
 from placecode.errors import BadInput
-from placecode.tasks.network import (
-    NONLINEARITIES,
-    Network,
-    cohesion,
-    dynamics_warnings,
-    graph,
-    signal,
-    simulate,
-    standardize,
-)
+from placecode.tasks import network
+from placecode.tasks.network import Network, cohesion, dynamics_warnings, graph, signal, simulate, standardize
 
 SMALL: dict[str, Any] = {"nodes": 20, "clusters": 2, "train": 300, "test": 100}
 LABELS = np.repeat(np.arange(3), (10, 20, 30))
@@ -98,7 +90,7 @@ def test_a_cluster_without_a_loop_is_drawn_again() -> None:
         Network(**{**SMALL, "density_within": 1e-9})
 
 
-@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("nonlinearity", network.NONLINEARITIES)
 @pytest.mark.parametrize("lag", [1, 3])
 def test_states_follow_the_equation(nonlinearity, lag) -> None:
     weights = graph(rngs(2), LABELS, strength=(0.9, 0.05), lag=lag)

@@ -11,9 +11,6 @@ from placecode.errors import BadInput
 from placecode.tasks import pixels
 from placecode.tasks.pixels import Photos, Pixels, table
 
-pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
-pytest.importorskip("PIL", reason="reads the photographs")
-
 DIGITS: dict[str, Any] = {"source": "digits", "train": 1_400, "test": 397}
 
 
@@ -22,7 +19,6 @@ def data(task: Pixels, split: str = "train") -> np.ndarray:
 
 
 def where(task: Pixels) -> np.ndarray:
-    assert task.positions is not None
     return task.positions
 
 
@@ -85,9 +81,9 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
     for seed in range(5):
         train, test = source.split(np.random.default_rng(seed), 2_000, 500)
         for number in (0, 1):
-            seen, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
-            assert len(seen) > 800 and len(held) > 150
-            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (seen, held)]
+            learned, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
+            assert len(learned) > 800 and len(held) > 150
+            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (learned, held)]
             assert not spans[0] & spans[1]
             assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
 

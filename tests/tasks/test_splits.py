@@ -131,7 +131,7 @@ def test_few_groups_are_in_every_part(groups) -> None:
 
 
 @pytest.mark.parametrize(("count", "train"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3)])
-def test_fewer_than_six_samples(count, train) -> None:
+def test_fewer_than_six_samples_are_split_too(count, train) -> None:
     parts = split_samples(count)
     assert [len(parts[name]) for name in ("train", *HELD)] == [train, min(max(count - 1, 0), 1), min(count, 1)]
 

@@ -11,8 +11,6 @@ from scipy import stats
 from placecode.tasks.masked import hidden_of
 from placecode.tasks.synergy import Synergy, best_error, draw
 
-SMALL: dict[str, Any] = {"groups": 3, "train": 200, "test": 50}
-
 
 def data(task: Synergy, split: str = "train") -> np.ndarray:
     return task.splits[split].inputs.numpy().astype(float)
@@ -39,7 +37,8 @@ def least_p_of_information(samples: np.ndarray, bins: int = 4) -> float:
 
 def products(samples: np.ndarray, size: int) -> dict[tuple[int, ...], float]:
     """The mean product of every set of channels."""
-    return {each: float(samples[:, each].prod(axis=1).mean()) for each in combinations(range(samples.shape[1]), size)}
+    groups = combinations(range(samples.shape[1]), size)
+    return {group: float(samples[:, group].prod(axis=1).mean()) for group in groups}
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
@@ -53,8 +52,8 @@ def test_pairs_of_channels_are_independent(values, size) -> None:
 
 def test_dependent_pairs_are_detected() -> None:
     """Correlated groups are seen by both; the product of two normal numbers by mutual information, as the page says."""
-    seen = draw(np.random.default_rng(0), 30_000, [("correlated", 3), ("distractor", 1)], correlation=0.05)
-    assert least_p_of_correlation(seen) < 1e-6 and least_p_of_information(seen) < 1e-6
+    correlated = draw(np.random.default_rng(0), 30_000, [("correlated", 3), ("distractor", 1)], correlation=0.05)
+    assert least_p_of_correlation(correlated) < 1e-6 and least_p_of_information(correlated) < 1e-6
     naive = np.random.default_rng(0).standard_normal((30_000, 3))
     naive[:, 2] = naive[:, 0] * naive[:, 1]
     assert least_p_of_correlation(naive) > 0.01 and least_p_of_information(naive) < 1e-100
@@ -114,31 +113,29 @@ def test_test_samples_have_a_stream_of_their_own() -> None:
     assert np.corrcoef(short[0, :, 0], longer[0, :, 0])[0, 1] > 0.999
 
 
-def guess(
-    samples: np.ndarray, hidden: np.ndarray, blocks: list[tuple[str, int]], values: str, r: float, noise: float
-) -> Any:
+def guess(samples, hidden, blocks, values, r, noise) -> Any:
     """What the best predictor says of each channel from those that are not hidden, by Bayes' rule."""
-    made = np.zeros_like(samples)
+    guesses = np.zeros_like(samples)
     first = 0
     for kind, size in blocks:
         for channel in range(first, first + size):
             mates = [mate for mate in range(first, first + size) if mate != channel]
-            seen = ~hidden[:, mates]
+            visible = ~hidden[:, mates]
             if kind == "product":
                 if values == "sign":
                     signs = np.tanh(samples[:, mates] / noise**2)
                 else:
                     signs = 2 * stats.norm.cdf(samples[:, mates] / (noise * math.sqrt(1 + noise**2))) - 1
                     signs[:, 0] *= math.sqrt(2 / math.pi)
-                made[:, channel] = signs.prod(axis=1) * seen.all(axis=1)
+                guesses[:, channel] = signs.prod(axis=1) * visible.all(axis=1)
             elif kind == "correlated" and values == "sign":
                 odds = 2 * np.arctanh(math.sqrt(r) * np.tanh(samples[:, mates] / noise**2))
-                made[:, channel] = math.sqrt(r) * np.tanh((odds * seen).sum(axis=1) / 2)
+                guesses[:, channel] = math.sqrt(r) * np.tanh((odds * visible).sum(axis=1) / 2)
             elif kind == "correlated":
-                share = r / (1 + noise**2 - r + r * seen.sum(axis=1))
-                made[:, channel] = share * (samples[:, mates] * seen).sum(axis=1)
+                share = r / (1 + noise**2 - r + r * visible.sum(axis=1))
+                guesses[:, channel] = share * (samples[:, mates] * visible).sum(axis=1)
         first += size
-    return made
+    return guesses
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])
@@ -158,8 +155,8 @@ def test_best_error_equals_that_of_bayes_rule(values, noise, blocks) -> None:
     count = hidden_of(0.3, n)
     hidden = rng.random(samples.shape).argsort(axis=1) < count
     errors = np.square(guess(samples, hidden, blocks, values, 0.6, noise) - samples) / (1 + noise**2)
-    each = (errors * hidden).sum(axis=1) / count
-    assert abs(each.mean() - best_error(blocks, count, values, 0.6, noise)) < 4 * each.std() / math.sqrt(len(each))
+    means = (errors * hidden).sum(axis=1) / count
+    assert abs(means.mean() - best_error(blocks, count, values, 0.6, noise)) < 4 * means.std() / math.sqrt(len(means))
 
 
 def test_best_error_by_hand() -> None:
@@ -170,7 +167,6 @@ def test_best_error_by_hand() -> None:
     assert best_error(one, 1, noise=0) == 0 and best_error(one, 2, noise=0) == 1
     assert best_error(one, 1, "gaussian", noise=0) == pytest.approx(1 - 2 / math.pi)
     assert best_error([("distractor", 1)] * 5, 2) == 1
-    mixed = Synergy(
-        groups=4, values="gaussian", noise=0.3, correlated=1, correlation=0.7, distractors=2, train=10, test=5
-    )
+    shape = {"groups": 4, "correlated": 1, "distractors": 2, "train": 10, "test": 5}
+    mixed = Synergy(**shape, values="gaussian", noise=0.3, correlation=0.7)
     assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)

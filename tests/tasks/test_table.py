@@ -47,8 +47,8 @@ def test_missing_values_are_neither_shown_nor_predicted() -> None:
     for task in tables(values).values():
         for split in ("train", "validation", "test"):
             inputs, targets = evaluated(task, split)
-            asked = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
-            absent = torch.from_numpy(np.isnan(values))[task.splits[split].targets[asked]]
+            rows = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
+            absent = torch.from_numpy(np.isnan(values))[task.splits[split].targets[rows]]
             assert not inputs.isnan().any() and not targets.isnan().any()
             assert (inputs[..., -1][absent] == 1).all() and (inputs[..., 0][absent] == 0).all()
             assert (targets[..., -1][absent] == 0).all()
@@ -71,8 +71,8 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     assert hidden.sum() > 50 and shown[places].all()
     changed[hidden] = 1e4
     other = Table(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
-    seen, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
-    assert torch.equal(seen, inputs)
+    unchanged, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
+    assert torch.equal(unchanged, inputs)
     changed[~np.isnan(values) & ~hidden] += 1  # and they do on what is shown
     assert not torch.equal(other.bind([Member(hidden=0.5)]).batch("train", rows, step)[0], inputs)
 
@@ -82,11 +82,11 @@ def test_the_share_counts_known_values(share) -> None:
     values = numbers(missing=0.3)
     task = tables(values, ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
-    asked = targets[..., -1].sum(1)
-    known = asked + (inputs[..., -1] == 0).sum(1)
-    expected = torch.minimum((share * known.double()).round().clamp(min=1), known - 1)
-    assert (asked == expected).all() and (asked >= 1).all() and (asked < known).all()
-    assert len(known.unique()) > 2  # samples with more and with less
+    hidden = targets[..., -1].sum(1)
+    present = hidden + (inputs[..., -1] == 0).sum(1)
+    expected = torch.minimum((share * present.double()).round().clamp(min=1), present - 1)
+    assert (hidden == expected).all() and (hidden >= 1).all() and (hidden < present).all()
+    assert len(present.unique()) > 2  # samples with more and with less
 
 
 def test_samples_with_fewer_than_two_values_are_not_used() -> None:
@@ -108,13 +108,13 @@ def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
     task = tables(values)["all"]
     rows = torch.arange(len(task.splits["train"]))
-    found, known = task.standard(task.raw("train", rows))
-    own = values[task.splits["train"].targets].astype(np.float64)
-    np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(own, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(own, axis=0), rtol=1e-5)
-    expected = (own - np.nanmean(own, axis=0)) / np.nanstd(own, axis=0)
-    np.testing.assert_allclose(found[..., 0], np.nan_to_num(expected), atol=1e-4)
-    assert (known.numpy() == ~np.isnan(own)).all()
+    result, present = task.standard(task.raw("train", rows))
+    train = values[task.splits["train"].targets].astype(np.float64)
+    np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(train, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(train, axis=0), rtol=1e-5)
+    expected = (train - np.nanmean(train, axis=0)) / np.nanstd(train, axis=0)
+    np.testing.assert_allclose(result[..., 0], np.nan_to_num(expected), atol=1e-4)
+    assert (present.numpy() == ~np.isnan(train)).all()
 
 
 def test_numbers_beside_a_large_offset_are_standardized() -> None:
@@ -166,18 +166,18 @@ def test_loss_and_metrics_equal_a_plain_computation() -> None:
     _, targets = evaluated(task)
     guess = torch.randn(2, *targets[..., :-1].shape, generator=torch.Generator().manual_seed(0))
     both = targets.expand(2, *targets.shape)
-    levels, totals, each = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
+    levels, totals, per_row = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
     for member in range(2):
         for row in range(len(targets)):
-            wrong, asked = 0.0, 0
+            wrong, count = 0.0, 0
             for channel in range(5):
                 if targets[row, channel, -1]:
                     kept = slice(0, levels[channel])
                     gap = guess[member, row, channel, kept] - targets[row, channel, kept]
-                    wrong, asked = wrong + float((gap**2).sum()), asked + 1
-            each[member, row] = wrong / asked
-            totals[member] += wrong, asked
-    np.testing.assert_allclose(task.metrics(guess, both)["mse"], each, rtol=1e-4)
+                    wrong, count = wrong + float((gap**2).sum()), count + 1
+            per_row[member, row] = wrong / count
+            totals[member] += wrong, count
+    np.testing.assert_allclose(task.metrics(guess, both)["mse"], per_row, rtol=1e-4)
     np.testing.assert_allclose(task.loss(guess, both), totals[:, 0] / totals[:, 1], rtol=1e-4)
 
 
@@ -192,7 +192,6 @@ def test_constant_channels_are_left_out(columns, constant) -> None:
     for task in parts.values():
         assert task.token_names == tuple("abcdef"[i] for i in kept)
         assert task.tokens == len(kept) and task.describe()["left out"] == columns
-        assert task.labels is not None and task.positions is not None
         assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
 
 
@@ -228,8 +227,8 @@ def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> 
     twice = np.concatenate([once, once[::-1]])
     with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
         parts = tables(twice)["all"].splits
-    known = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
-    copies = sum(row.tobytes() in known for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
+    training_rows = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
+    copies = sum(row.tobytes() in training_rows for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
     assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -243,32 +242,31 @@ def test_memory_of_alternating_groups_is_longer() -> None:
     slow = rng.normal(size=(3_000, 4))
     for step in range(3, 3_000):
         slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
-    own = tables(slow[::3].astype(np.float32))["all"].memory
+    alone = tables(slow[::3].astype(np.float32))["all"].memory
     together = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
-    assert own > 10 and 2 * own < together < 8 * own
+    assert alone > 10 and 2 * alone < together < 8 * alone
 
 
 def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
     groups = np.arange(400) % 3
     task = tables(numbers(), groups=groups)["all"]
-    assert task.pieces is not None
     for piece in np.unique(task.pieces):
-        own = np.flatnonzero(task.pieces == piece)
-        assert len(set(groups[own])) == 1 and len(own) == own.max() // 3 - own.min() // 3 + 1
+        rows = np.flatnonzero(task.pieces == piece)
+        assert len(set(groups[rows])) == 1 and len(rows) == rows.max() // 3 - rows.min() // 3 + 1
     assert len(np.unique(task.pieces)) == 60
 
 
 def test_halves_share_held_out_samples_and_standardization() -> None:
-    made = tables(numbers(), groups=np.arange(400) // 40, seed=5)
-    assert tuple(made) == PARTS
-    whole, one, two = (made[name] for name in PARTS)
+    parts = tables(numbers(), groups=np.arange(400) // 40, seed=5)
+    assert tuple(parts) == PARTS
+    whole, one, two = (parts[name] for name in PARTS)
     assert whole.columns is one.columns is two.columns
     for split in ("validation", "test"):
         assert torch.equal(evaluated(whole, split)[0], evaluated(one, split)[0])
         assert torch.equal(evaluated(whole, split)[1], evaluated(two, split)[1])
     both = torch.cat([one.splits["train"].targets, two.splits["train"].targets]).sort().values
     assert torch.equal(both, whole.splits["train"].targets)
-    assert len({task.digest for task in made.values()}) == 3
+    assert len({task.digest for task in parts.values()}) == 3
 
 
 def test_evaluated_samples_are_spread_over_the_part() -> None:
@@ -326,8 +324,8 @@ def test_evaluation_reports_the_share_of_hidden_channels() -> None:
     task = tables(numbers(missing=0.2), ratios=(0.3,))["all"]
     member = Member(**SMALL, hidden=0.3)
     stack = stack_for([member], task)
-    found = evaluate(stack, task.bind([member]), "test")
+    result = evaluate(stack, task.bind([member]), "test")
     inputs, targets = evaluated(task)
     by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
-    assert list(found) == [("hidden 0.3", "mse")]
-    assert found["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]
+    assert list(result) == [("hidden 0.3", "mse")]
+    assert result["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]

@@ -50,9 +50,9 @@ def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
     task = tiny_task.to("cpu", torch.float64)
     stack = stack_for(MEMBERS, task, dtype=torch.float64)
     for split in ("train", "test"):
-        found, data = evaluate(stack, task, split), task.splits[split]
+        result, data = evaluate(stack, task, split), task.splits[split]
         keys = {(condition, metric) for condition in ("all", "clear", "near") for metric in ("accuracy", "loss")}
-        assert set(found) == keys
+        assert set(result) == keys
         for i in range(3):
             single = stack.member(i)
             sums = dict.fromkeys(keys, 0.0)
@@ -68,7 +68,7 @@ def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
             assert counts["clear"] > 0 and counts["near"] > 0
             for condition, metric in keys:
                 expected = sums[condition, metric] / counts[condition]
-                assert found[condition, metric][i] == pytest.approx(expected, abs=1e-12)
+                assert result[condition, metric][i] == pytest.approx(expected, abs=1e-12)
 
 
 def test_evaluation_is_deterministic_and_leaves_the_trainer_as_it_was(tiny_task) -> None:
@@ -78,22 +78,22 @@ def test_evaluation_is_deterministic_and_leaves_the_trainer_as_it_was(tiny_task)
     assert list(trainer.evaluate()) == list(trainer.evaluate()) and same_state(trainer.state(), before)
 
 
-def test_evaluation_numbers_per_token_and_no_conditions(make_task) -> None:
+def test_evaluation_averages_numbers_per_token_without_conditions(make_task) -> None:
     task = make_task(readout="token").to("cpu", torch.float64)
     data = task.splits["test"]
     task.splits = {"test": type(data)(data.inputs, data.targets), "train": data}
     stack = stack_for(MEMBERS, task, dtype=torch.float64)
-    found = evaluate(stack, task, "test")
-    assert set(found) == {("all", "mse")}
+    result = evaluate(stack, task, "test")
+    assert set(result) == {("all", "mse")}
     expected = (stack.member(1)(data.inputs) - data.targets).square().mean().item()
-    assert found["all", "mse"][1] == pytest.approx(expected, abs=1e-12)
+    assert result["all", "mse"][1] == pytest.approx(expected, abs=1e-12)
 
 
-def test_evaluation_rows_of_a_trainer(tiny_task) -> None:
+def test_rows_of_a_trainer_are_those_of_evaluation(tiny_task) -> None:
     trainer = Trainer(stack_for(MEMBERS, tiny_task), tiny_task, steps=5)
     rows = list(trainer.evaluate())
     assert len(rows) == 3 * 2 * 3 * 2  # members, splits, conditions, metrics
     assert set(rows[0]) == {"member", "step", "split", "condition", "metric", "value"}
-    found = {(row["member"], row["split"], row["condition"], row["metric"]): row["value"] for row in rows}
+    result = {(row["member"], row["split"], row["condition"], row["metric"]): row["value"] for row in rows}
     expected = evaluate(trainer.stack, trainer.task, "test")["near", "loss"]
-    assert [found[i, "test", "near", "loss"] for i in range(3)] == expected
+    assert [result[i, "test", "near", "loss"] for i in range(3)] == expected

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.training.members import same_bits
+from helpers.training.updates import SETTINGS, gradients_of, stack_of
 from torch import Tensor
 
 from placecode.models.encoder import Stack
@@ -13,39 +14,6 @@ from placecode.models.member import Member
 from placecode.training import optimizers
 
 STEPS = 25
-SETTINGS: list[dict[str, object]] = [
-    {"learning_rate": 1e-3},
-    {"learning_rate": 1e-2, "pe_learning_rate": 0.1, "weight_decay": 0.1, "pe_weight_decay": 0.3, "momentum": 0.0},
-    {"learning_rate": 0.05, "pe_learning_rate": 0.0, "clip": 0.5, "beta2": 0.9, "epsilon": 1e-3, "momentum": 0.5},
-    {"learning_rate": 1e-3, "clip": 1.0, "weight_decay": 0.5, "beta1": 0.0, "beta2": 0.5, "momentum": 0.99},
-    {"learning_rate": 0.0, "pe_learning_rate": 1e-2, "weight_decay": 0.1, "pe_weight_decay": 0.0, "beta1": 0.8},
-    {"learning_rate": 1e-2, "learn": False, "clip": 0.7, "weight_decay": 0.2, "pe_weight_decay": 0.5},
-    {"learning_rate": 1e-2, "encoding": "sinusoid", "weight_decay": 0.2},
-    {"learning_rate": 1e-2, "clip": 0.0},
-    {"learning_rate": 1e-2, "pe_weight_decay": 0.3},
-]
-
-
-def members_of(optimizer: str, settings: list[dict[str, object]]) -> list[Member]:
-    shape = {"width": 4, "layers": 1, "expansion": 2, "optimizer": optimizer}
-    return [Member(seed=seed, **shape, **fields) for seed, fields in enumerate(settings)]
-
-
-def stack_of(
-    optimizer: str,
-    settings: list[dict[str, object]] = SETTINGS,
-    dtype: torch.dtype = torch.float64,
-    device: str = "cpu",
-) -> Stack:
-    members = members_of(optimizer, settings)
-    return Stack(members, tokens=3, features=2, outputs=2, dtype=dtype, device=device)
-
-
-def gradients_of(stack: Stack, step: int) -> Tensor:
-    """Random gradients of very different sizes, so that some are clipped and some are not."""
-    generator = torch.Generator().manual_seed(step)
-    size = 10 ** torch.empty(len(stack.members), 1, dtype=torch.float64).uniform_(-2, 1, generator=generator)
-    return (size * torch.randn(stack.flat.shape, generator=generator, dtype=torch.float64)).to(stack.flat)
 
 
 def torch_optimizer(member: Member, rest: Tensor, pe: Tensor) -> torch.optim.Optimizer:
@@ -115,32 +83,6 @@ def test_members_do_not_depend_on_their_neighbours(optimizer) -> None:
 
 
 @each_optimizer
-def test_a_frozen_pe_never_moves(optimizer) -> None:
-    stack = stack_of(optimizer)
-    start, columns, ours = stack.flat.clone(), stack.encoding_columns, optimizers.build(stack)
-    for step in range(1, 6):
-        ours.step(gradients_of(stack, step), count=step, alive=everyone(stack))
-    moved = (stack.flat != start)[:, columns:].any(1).tolist()
-    # no rate for the PE; frozen; fixed; clipped to nothing
-    assert moved == [True, True, False, True, True, False, False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("fields", "decays"),
-    [
-        ({}, (False, False)),
-        ({"weight_decay": 0.1}, (True, True)),
-        ({"weight_decay": 0.1, "pe_weight_decay": 0.0}, (True, False)),
-        ({"pe_weight_decay": 0.1}, (False, True)),
-    ],
-    ids=str,
-)
-def test_decay_is_skipped_if_no_member_has_it(fields, decays) -> None:
-    ours = optimizers.build(stack_of("adam", [fields]))
-    assert (ours.decay is not None, ours.pe_decay is not None) == decays
-
-
-@each_optimizer
 def test_units_of_the_gradient_are_reversed(optimizer, device) -> None:
     """Steps do not depend on the unit, a power of two, with or without clipping."""
     plain, ours = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
@@ -151,19 +93,6 @@ def test_units_of_the_gradient_are_reversed(optimizer, device) -> None:
         first.step(gradient.clone(), count=step, alive=everyone(plain))
         second.step(gradient / units[:, None], count=step, alive=everyone(ours), unit=units)
     torch.testing.assert_close(ours.flat, plain.flat, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("learn", [False, True])
-def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn) -> None:
-    """The gradient of a trained PE does count (the negative twin)."""
-    rest = []
-    for factor in (1, 1000):
-        stack = stack_of("sgd", [{"learn": learn, "clip": 0.1, "learning_rate": 0.1}])
-        gradient = gradients_of(stack, 0)
-        gradient[:, stack.encoding_columns :] *= factor
-        optimizers.build(stack).step(gradient, count=1, alive=everyone(stack))
-        rest.append(stack.flat[:, : stack.encoding_columns])
-    assert torch.equal(*rest) == (not learn)
 
 
 @each_optimizer

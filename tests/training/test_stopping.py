@@ -15,10 +15,8 @@ from placecode.training.running import Running, fingerprints
 from placecode.training.trainer import Trainer, stack_for
 
 PUZZLES = LatinSquares(per_class=8, heldout=3, distance=0.5)
-EPOCH = 6
-"""Steps of an epoch: 21 training puzzles, 4 at a time."""
-LOOK = 9
-"""Epochs between two checks for settled members: at least 50 steps."""
+EPOCH = 6  # steps of an epoch: 21 training puzzles, 4 at a time
+LOOK = 9  # epochs between two checks for settled members: at least 50 steps
 
 
 def small(**fields: Any) -> Member:
@@ -35,9 +33,7 @@ def slow(**fields: Any) -> Member:
     return small(**{"seed": 1, **fields})
 
 
-def trained(
-    members: list[Member], epochs: int, device: str = "cpu", **how: Any
-) -> tuple[Trainer, list[dict[str, Any]]]:
+def trained(members, epochs, device="cpu", **how) -> tuple[Trainer, list[dict[str, Any]]]:
     trainer = Trainer(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH, **how)
     return trainer, [row for progress in trainer.run() for row in progress.rows]
 
@@ -178,13 +174,13 @@ class TestCauseOfDivergence:
     def cause(self, trainer: Trainer) -> list[int]:
         return trainer.outcome()["cause"].tolist()
 
-    def test_loss(self) -> None:
+    def test_a_loss_that_is_not_finite_is_the_cause(self) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES), PUZZLES, 3)
         trainer.stack.answer.bias.data[1] = torch.nan
         trainer.update()
         assert self.cause(trainer) == [0, 1] and trainer.diverged_at.tolist() == [-1, 1]
 
-    def test_gradient(self, monkeypatch) -> None:
+    def test_a_gradient_that_is_not_finite_is_the_cause(self, monkeypatch) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES, fast=False), PUZZLES, 3)
         plain = trainer.stack.gradients
 
@@ -196,7 +192,7 @@ class TestCauseOfDivergence:
         trainer.update()
         assert self.cause(trainer) == [2, 0]
 
-    def test_parameters(self) -> None:
+    def test_parameters_that_are_not_finite_are_the_cause(self) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES), PUZZLES, 3)
         trainer.stack.flat[1, 0] = torch.inf
         trainer.running.check_parameters(0)
@@ -213,7 +209,7 @@ class TestCauseOfDivergence:
         assert len(trainer.running.stack.members) == 2 and self.cause(trainer) == [3, 0, 0]
         assert trainer.diverged_at.tolist() == [2 * EPOCH, -1, -1]
 
-    def test_overflow_in_float16_and_too_large_gradients(self) -> None:
+    def test_overflow_in_float16_differs_from_too_large_gradients(self) -> None:
         """If the step is finite when it is repeated, float16 overflowed. A norm that overflows again is not that."""
         trainer = Trainer(stack_for([small(), small(seed=1, gain=1e25)], PUZZLES), PUZZLES, 3)
         running = trainer.running

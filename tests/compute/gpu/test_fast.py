@@ -20,37 +20,28 @@ from placecode.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("exact_products", "bfloat16_products")
 
-FLOOR = 2e-7
-"""A relative error that counts as none; steps of float32 are 1.2e-7."""
+FLOOR = 2e-7  # a relative error that counts as none; steps of float32 are 1.2e-7
 DRAWS = {"cpu": 12, "cuda": 48}
 """Number of input batches for the error of the reference. On a few examples, rounding errors are a matter of chance."""
 
 
-def errors_of_both(
-    device: str, batch: int = 2, training: bool = True, **more: Any
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Errors of the fast and of the plain implementation against float64, with the same weights and inputs.
-
-    They are pooled over input batches by root mean square. The interpreter is slow: there, the fast one has one batch,
-    and the error of the plain one is the maximum.
-    """
+def errors_of_both(device, batch=2, training=True, **more) -> tuple[dict[str, float], dict[str, float]]:
+    """Errors of the fast and of the plain implementation against float64, with the same weights and inputs. They are
+    pooled over input batches by root mean square. The interpreter is slow: there, the fast one has one batch, and the
+    error of the plain one is the maximum."""
     exact = stack_of(device, **more, fast=False, dtype=torch.float64)
     both: list[dict[str, float]] = []
     for fast, draws in ((True, 1 if device == "cpu" else DRAWS[device]), (False, DRAWS[device])):
         stack = stack_of(device, **more, fast=fast)
         exact.flat.copy_(stack.flat)
-        found: list[dict[str, float]] = []
+        result: list[dict[str, float]] = []
         for seed in range(draws):
             x = inputs_of(stack, batch, seed)
             call = {"step": seed} if training else {"first_row": seed}
-            found.append(errors_of(outcome(stack, x, **call), outcome(exact, x.double(), **call)))
-        pooled = max if device == "cpu" else _root_mean_square
-        both.append({name: pooled([errors[name] for errors in found]) for name in found[0]})
+            result.append(errors_of(outcome(stack, x, **call), outcome(exact, x.double(), **call)))
+        pooled = max if device == "cpu" else lambda values: float(np.sqrt(np.mean(np.square(values))))
+        both.append({name: pooled([errors[name] for errors in result]) for name in result[0]})
     return both[0], both[1]
-
-
-def _root_mean_square(values: list[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def assert_accurate(device: str, **more: Any) -> None:
@@ -70,8 +61,8 @@ class TestEveryEncoding:
         assert_accurate(kernel_device, encoding=name, options=options, heads=1)
 
     def test_two_heads_all_tokens_and_dropout(self, name, options, kernel_device) -> None:
-        given = {"encoding": name, "options": options, "heads": 2}
-        assert_accurate(kernel_device, **given, readout="token", dropout=0.3, batch=1)
+        fields = {"encoding": name, "options": options, "heads": 2}
+        assert_accurate(kernel_device, **fields, readout="token", dropout=0.3, batch=1)
 
     def test_norm_before_the_branches(self, name, options, kernel_device) -> None:
         assert_accurate(kernel_device, encoding=name, options=options, heads=2, norm="pre", dropout=0.3)
@@ -113,7 +104,7 @@ def test_attention_is_fused_where_queries_and_keys_stay_as_they_are(kernel_devic
     ],
     ids=str,
 )
-def test_other_shapes(fields, kernel_device) -> None:
+def test_other_shapes_are_as_exact(fields, kernel_device) -> None:
     assert_accurate(kernel_device, **fields)
 
 
@@ -181,7 +172,7 @@ def test_small_mistakes_are_detected(spoil, kernel_device, monkeypatch) -> None:
         monkeypatch.setattr(attention, "exactness", lambda x: "tf32")
     else:
         moved = lambda pe: None if pe is None else pe + 1e-5  # noqa: E731
-        monkeypatch.setattr(rows, "norm", lambda *given: norm(*given[:5], moved(given[5]), given[6]))
+        monkeypatch.setattr(rows, "norm", lambda *arguments: norm(*arguments[:5], moved(arguments[5]), arguments[6]))
     with pytest.raises(AssertionError):
         assert_accurate(kernel_device, **sizes)
 
@@ -194,9 +185,9 @@ def test_small_mistakes_are_detected(spoil, kernel_device, monkeypatch) -> None:
 def test_the_gradient_of_a_key_bias_is_zero(heads, name, options, kernel_device) -> None:
     """Exactly, not up to rounding, unless keys are rotated: it adds the same to all scores of a query."""
     stack = stack_of(kernel_device, heads=heads, encoding=name, options=options, members=1)
-    found = outcome(stack, inputs_of(stack), step=0)
+    result = outcome(stack, inputs_of(stack), step=0)
     for i in range(2):
-        query, key, value = found[f"blocks.{i}.attention.projection.bias"].chunk(3, 1)
+        query, key, value = result[f"blocks.{i}.attention.projection.bias"].chunk(3, 1)
         assert key.abs().max() > 1e-4 if name == "rotary" else (key == 0).all()
         assert query.abs().max() > 1e-4 and value.abs().max() > 1e-4
 
@@ -216,9 +207,9 @@ def test_gradients_are_written_to_their_destination(fields, kernel_device) -> No
     stack = stack_of(kernel_device, **fields, members=1)
     x, sink = inputs_of(stack, 1), torch.full_like(stack.flat, torch.nan)
     stack.sink = sink
-    found = torch.autograd.grad(losses_of(stack, x).sum(), stack.ordered)
+    result = torch.autograd.grad(losses_of(stack, x).sum(), stack.ordered)
     names, matrices = {id(p): name for name, p in stack.named_parameters()}, 0
-    for p, new, place in zip(stack.ordered, found, stack.views(sink), strict=True):
+    for p, new, place in zip(stack.ordered, result, stack.views(sink), strict=True):
         if names[id(p)].startswith("blocks") and p.dim() == 3:
             assert new.data_ptr() == place.data_ptr() and new.stride() == place.stride()
             matrices += 1
@@ -236,16 +227,16 @@ def test_gradients_are_written_to_their_destination(fields, kernel_device) -> No
 
 @pytest.mark.parametrize("features", [3, 19])
 def test_inputs_have_gradients_too(features, kernel_device) -> None:
-    found = []
+    result = []
     for fast in (True, False):
         stack = stack_of(kernel_device, features=features, fast=fast, members=1)
         x = inputs_of(stack).requires_grad_()
-        found.append(torch.autograd.grad(losses_of(stack, x).sum(), x)[0])
-    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
-    assert found[1].abs().max() > 1e-2
+        result.append(torch.autograd.grad(losses_of(stack, x).sum(), x)[0])
+    torch.testing.assert_close(result[0], result[1], rtol=1e-5, atol=1e-6)
+    assert result[1].abs().max() > 1e-2
 
 
-def test_a_member_alone_and_in_fewer_tokens(kernel_device) -> None:
+def test_a_member_alone_and_fewer_tokens_agree_with_the_plain_path(kernel_device) -> None:
     fast, plain = (stack_of(kernel_device, fast=way) for way in (True, False))
     x = inputs_of(plain)
     torch.testing.assert_close(fast.member(1)(x[1]), plain(x)[1], rtol=0, atol=1e-5)
@@ -258,12 +249,11 @@ def test_capture_takes_the_plain_path_and_agrees(name, kernel_device, monkeypatc
     stack = stack_of(kernel_device, encoding=name, heads=2, gains=(1.0, 3.0))
     x = inputs_of(stack)
     outputs = stack(x)
-    monkeypatch.setattr(
-        "placecode.compute.gpu.forward.forward", lambda *given: pytest.fail("capture took the fast path")
-    )
-    seen = stack.capture(x, "*")
-    torch.testing.assert_close(seen["output"], outputs, rtol=0, atol=1e-5)
-    assert seen["attention.1"].shape == (2, 2, 2, 5, 5)
+    failing = lambda *arguments: pytest.fail("capture took the fast path")  # noqa: E731
+    monkeypatch.setattr("placecode.compute.gpu.forward.forward", failing)
+    captured = stack.capture(x, "*")
+    torch.testing.assert_close(captured["output"], outputs, rtol=0, atol=1e-5)
+    assert captured["attention.1"].shape == (2, 2, 2, 5, 5)
     with pytest.raises(pytest.fail.Exception, match="took the fast path"):
         stack(x)
 
@@ -292,7 +282,7 @@ def test_unless_asked_for_a_cpu_takes_the_plain_path() -> None:
     assert not stack_of("cpu", fast=None).fast
 
 
-def test_what_the_fast_path_needs(kernel_device, monkeypatch) -> None:
+def test_the_fast_path_needs_float32_triton_and_a_device(kernel_device, monkeypatch) -> None:
     needs = r"^the fast path must have float32 parameters, Triton and a CUDA device; one is missing here\.$"
     for dtype in (torch.float64, torch.bfloat16):
         with pytest.raises(BadInput, match=needs):

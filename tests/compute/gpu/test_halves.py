@@ -32,7 +32,7 @@ class Rounded(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket in self.PRODUCTS:
             factors = len(args) - 2
-            args = (*args[:factors], *(self.rounded(each) for each in args[factors:]))
+            args = (*args[:factors], *(self.rounded(factor) for factor in args[factors:]))
         return func(*args, **(kwargs or {}))
 
     @staticmethod
@@ -81,10 +81,8 @@ SHAPES = [
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
 def test_errors_are_those_of_tf32(fields, kernel_device) -> None:
-    """Over many draws, the error is at most 1.5 times that of the reference implementation with TF32.
-
-    The reference is computed on a CPU, because a GPU's library may multiply such small matrices in another way.
-    """
+    """Over many draws, the error is at most 1.5 times that of the reference implementation with TF32. The reference is
+    computed on a CPU, because a GPU's library may multiply such small matrices in another way."""
     fast = stack_of(kernel_device, **fields)
     plain, exact = (stack_of("cpu", **fields, fast=False, dtype=each) for each in (torch.float32, torch.float64))
     for other in (plain, exact):
@@ -96,11 +94,11 @@ def test_errors_are_those_of_tf32(fields, kernel_device) -> None:
         with Rounded():
             errors["plain"].append(errors_of(outcome(plain, x, step=0), true))
         if kernel_device == "cuda" or seed < 2:  # the interpreter is slow
-            found, _, _ = in_units(fast, x.to(kernel_device))
-            errors["fast"].append(errors_of({name: value.cpu() for name, value in found.items()}, true))
+            result, _, _ = in_units(fast, x.to(kernel_device))
+            errors["fast"].append(errors_of({name: value.cpu() for name, value in result.items()}, true))
     pooled = {
-        way: {name: sum(each[name] ** 2 for each in found) / len(found) for name in found[0]}
-        for way, found in errors.items()
+        way: {name: sum(each[name] ** 2 for each in result) / len(result) for name in result[0]}
+        for way, result in errors.items()
     }
     more, least = (1.5, 1e-4) if kernel_device == "cuda" else (2.5, 2e-4)
     worse = {
@@ -128,14 +126,14 @@ def test_gradients_do_not_depend_on_the_scale_of_the_loss(heads, kernel_device) 
 @pytest.mark.parametrize("readout", ["last", "token"])
 def test_gradients_do_not_depend_on_the_gain(readout, kernel_device) -> None:
     """With a loss that is linear in the outputs, gains that are powers of two change the units only."""
-    found = []
+    result = []
     for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
         stack = stack_of(kernel_device, readout=readout, gains=gains)
         stack.unit = torch.full((2,), torch.nan, device=kernel_device)
         stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
         stack.gradients(stack(inputs_of(stack), step=0).sum(), out=gradient)
-        found.append((gradient, stack.unit))
-    (plain, unit), (ours, other) = found
+        result.append((gradient, stack.unit))
+    (plain, unit), (ours, other) = result
     assert torch.equal(ours, plain) and plain.isfinite().all()
     assert torch.equal(other, unit * torch.tensor(gains, device=kernel_device))
 
@@ -143,12 +141,13 @@ def test_gradients_do_not_depend_on_the_gain(readout, kernel_device) -> None:
 def test_units_are_powers_of_two_that_scale_the_largest_gradient(kernel_device) -> None:
     unit = torch.zeros(5, device=kernel_device)
     outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)
-    given = torch.zeros(5, 2, 3, device=kernel_device)
-    given[0, 0, 0], given[1, 1, 2], given[2, 0, 1], given[3, 0, 0], given[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
-    (found,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, given)
-    peaks = found.abs().flatten(1).amax(1)
+    incoming = torch.zeros(5, 2, 3, device=kernel_device)
+    places = ([0, 1, 2, 3, 4], [0, 1, 0, 0, 0], [0, 2, 1, 0, 1])
+    incoming[places] = torch.tensor([3.0, -1e-30, 1e38, torch.nan, 0.0], device=kernel_device)
+    (result,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, incoming)
+    peaks = result.abs().flatten(1).amax(1)
     assert ((peaks[:3] < 2**Measure.PEAK) & (peaks[:3] >= 2 ** (Measure.PEAK - 1))).all()
-    torch.testing.assert_close(found[:3] * unit[:3, None, None], given[:3], rtol=0, atol=0)
+    torch.testing.assert_close(result[:3] * unit[:3, None, None], incoming[:3], rtol=0, atol=0)
     assert (torch.frexp(unit)[0] == 0.5).all()
     assert peaks[3].isnan() and unit[3] == 1 and peaks[4] == 0 and unit[4] == 1
 
@@ -174,22 +173,6 @@ def test_evaluation_uses_the_same_products(kernel_device) -> None:
 def trainer_of(task: Any, device: str, members: int = 3, **fields: Any) -> Trainer:
     shape = {"width": 6, "layers": 2, "batch": 2, "expansion": 2, "learning_rate": 3e-3, "sigma": 0.2, **fields}
     return Trainer(stack_for([Member(seed=seed, **shape) for seed in range(members)], task, device, fast=True), task, 8)
-
-
-@pytest.mark.parametrize("fields", [{"heads": 1, "clip": 0.05}, {"heads": 2, "optimizer": "sgd"}], ids=str)
-def test_training_ends_close_to_exact_training(fields, kernel_device, tiny_task) -> None:
-    """The difference is small relative to the steps. Clipping uses the norms of unscaled gradients."""
-    ends: dict[str, Tensor] = {}
-    for precision in ("highest", "high"):
-        torch.set_float32_matmul_precision(precision)
-        trainer = trainer_of(tiny_task, kernel_device, 2, **fields)
-        start = trainer.stack.flat.clone()
-        for _ in range(2):
-            trainer.update()
-        assert trainer.alive.all()
-        ends[precision] = trainer.stack.flat - start
-    gap = (ends["high"] - ends["highest"]).norm() / ends["highest"].norm()
-    assert 0 < gap < 0.05
 
 
 @pytest.mark.parametrize("precision", ["tf32", "highest"])
@@ -230,7 +213,7 @@ def test_overflow_in_float16_stops_only_that_member(kernel_device, tiny_task) ->
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
-def test_long_sequences(fields, kernel_device, small_tiles, monkeypatch) -> None:
+def test_long_sequences_have_the_errors_of_tf32(fields, kernel_device, small_tiles, monkeypatch) -> None:
     monkeypatch.setattr(attention, "LONGEST", 4)
     stack, exact = fast_and_exact(kernel_device, tokens=21, members=1, **fields)
     x = inputs_of(stack, 1)
@@ -264,8 +247,8 @@ def test_user_defined_encodings(kind, heads, kernel_device, monkeypatch) -> None
 
 def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kernel_device) -> None:
     stack, exact = fast_and_exact(kernel_device, readout="token")
-    for each in (stack, exact):
-        each.answer.weight.data *= 400
+    for model in (stack, exact):
+        model.answer.weight.data *= 400
     x = inputs_of(stack)
     errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
     assert max(errors.values()) < 3e-3
@@ -311,8 +294,8 @@ def test_mistakes_are_detected(spoil, kernel_device, monkeypatch) -> None:
 
     if spoil == "half":
         monkeypatch.setattr(rows, "norm", spoilt)
-    found, gradient, _ = in_units(stack, x)
+    result, gradient, _ = in_units(stack, x)
     if spoil == "unit":
         names = {id(p): name for name, p in stack.named_parameters()}
-        found |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
-    assert max(errors_of(found, outcome(exact, x.double(), step=0)).values()) > 5e-3
+        result |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
+    assert max(errors_of(result, outcome(exact, x.double(), step=0)).values()) > 5e-3

@@ -1,7 +1,5 @@
 """Attention over short and over long sequences against one formula in float64, forward and backward."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -56,15 +54,13 @@ def laid_out_as(x: Tensor) -> Tensor:
     return around.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
-def attend(
-    length: str, grad: Tensor, arguments: tuple[Any, ...], into: attention.Parts, place: Tensor, residual: bool = False
-) -> tuple[Tensor, Tensor]:
+def attend(length, grad, arguments, into, place, residual=False) -> tuple[Tensor, Tensor]:
     """Return attention and the gradients of the biases. Those of q, k and v are written into `into`."""
     if length.startswith("long"):
-        found, sums = long_attention.attend(*arguments)
-        return found, long_attention.attend_backward(grad, found, sums, *arguments, into, (place,), residual)
-    found, kept = attention.attend(*arguments)
-    return found, attention.attend_backward(grad, kept, *arguments, into, (place,), residual)
+        result, sums = long_attention.attend(*arguments)
+        return result, long_attention.attend_backward(grad, result, sums, *arguments, into, (place,), residual)
+    result, kept = attention.attend(*arguments)
+    return result, attention.attend_backward(grad, kept, *arguments, into, (place,), residual)
 
 
 @pytest.mark.parametrize("length", ["short", "short, weights computed again", "long", "long, rounded", "long, TF32"])
@@ -82,7 +78,7 @@ def attend(
         (1, 2, 1, 5, 1, 33, None, 1, True, False, torch.bfloat16),
     ],
 )
-def test_attention(
+def test_attention_equals_float64(
     length,
     members,
     batch,
@@ -118,19 +114,19 @@ def test_attention(
     d_q, d_k = laid_out_as(q), laid_out_as(k)
     into = (d_q, d_k, d_k if shared else laid_out_as(v))
     place = torch.full((members, biases * d + 3), torch.nan, device=kernel_device)[:, 1 : 1 + biases * d]
-    found, d_biases = attend(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
+    result, d_biases = attend(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
     if length in ("long, rounded", "long, TF32") and dtype == torch.float32:  # to ten bits
         close = {"rtol": 2e-3, "atol": 2e-3}
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), true.detach(), **close)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), true.detach(), **close)
     if residual:
         exact[1].grad += grad.double()
     for ours, theirs in zip(into, exact, strict=False):
         torch.testing.assert_close(ours.double(), theirs.grad, **close)
     assert d_biases is place
     close["atol"] *= 3  # sums over tokens; that of the key bias is truly zero
-    torch.testing.assert_close(d_biases.double(), torch.cat([each.grad for each in exact_vectors], 1), **close)
+    torch.testing.assert_close(d_biases.double(), torch.cat([vector.grad for vector in exact_vectors], 1), **close)
 
 
 @pytest.mark.parametrize("length", ["short", "long, rounded"])
@@ -146,8 +142,8 @@ def test_keys_and_gradients_in_float16(length, kernel_device, small_tiles) -> No
     for k, kind in ((keys.float(), torch.float32), (keys, torch.float16)):
         d_q, d_v = torch.full_like(both, torch.nan, dtype=kind).split(d, -1)
         into = (d_q, torch.full_like(k, torch.nan, dtype=torch.float32), d_v)
-        found, d_bias = attend(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
-        results.append((found, d_bias, into[1], d_q.half(), d_v.half()))
+        result, d_bias = attend(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
+        results.append((result, d_bias, into[1], d_q.half(), d_v.half()))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -184,11 +180,11 @@ def rounded(x: Tensor, precision: str, like: Tensor | None = None) -> Tensor:
 
 def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
     """To the nearest, ties away from zero; the hardware alone would cut off. Infinity and NaN survive."""
-    given = draw(64, device=kernel_device) * 10.0 ** draw(64, device=kernel_device, seed=1)
-    exact = given.double().cpu()  # a GPU's powers of two are not
+    x = draw(64, device=kernel_device) * 10.0 ** draw(64, device=kernel_device, seed=1)
+    exact = x.double().cpu()  # a GPU's powers of two are not
     step = 2.0 ** (exact.abs().log2().floor() - 10)
-    assert torch.equal(rounded(given, "tf32").double().cpu(), exact.sign() * (exact.abs() / step + 0.5).floor() * step)
-    assert not torch.equal(rounded(given, "tf32"), given)
+    assert torch.equal(rounded(x, "tf32").double().cpu(), exact.sign() * (exact.abs() / step + 0.5).floor() * step)
+    assert not torch.equal(rounded(x, "tf32"), x)
     unit = 2.0**-10
     for value, expected in (
         (1 + unit / 2, 1 + unit),  # a tie
@@ -206,10 +202,10 @@ def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
 
 
 def test_operands_of_other_products_are_not_rounded_to_ten_bits(kernel_device) -> None:
-    given = draw(64, device=kernel_device)
-    assert torch.equal(rounded(given, "ieee"), given)
-    half = rounded(given, "tf32", like=given.bfloat16())
-    torch.testing.assert_close(half, given, rtol=2**-7, atol=0)
+    x = draw(64, device=kernel_device)
+    assert torch.equal(rounded(x, "ieee"), x)
+    half = rounded(x, "tf32", like=x.bfloat16())
+    torch.testing.assert_close(half, x, rtol=2**-7, atol=0)
     assert torch.equal(half, half.bfloat16().float())
 
 
@@ -223,8 +219,8 @@ def test_products_have_the_precision_that_torch_is_set_to(length, kernel_device,
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
         into = tuple(laid_out_as(part) for part in parts)
-        found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
-        errors[precision] = (found.double() - exact).abs().max().item()
+        result, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+        errors[precision] = (result.double() - exact).abs().max().item()
     assert errors["highest"] < 2e-6 and 1e-5 < errors["high"] < 1e-2
 
 
@@ -253,8 +249,8 @@ def test_rounded_products_are_as_accurate_at_any_scale(
     true = mixed_values(*exact, [bias[0].double()], None, 1)
     true.backward(grad.double())
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
-    for ours, theirs in zip((found, *into), (true.detach(), *(each.grad for each in exact)), strict=True):
+    result, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+    for ours, theirs in zip((result, *into), (true.detach(), *(x.grad for x in exact)), strict=True):
         assert (ours.double() - theirs).norm() <= 2e-3 * theirs.norm()
 
 
@@ -284,7 +280,7 @@ def test_more_examples_than_a_gpu_takes_along_an_axis(cuda) -> None:
     parts = tuple(draw(1, 35_000, 65, 2, device=cuda, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 2, device=cuda),), draw(1, 35_000, 65, 2, device=cuda)
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = attend("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
+    result, _ = attend("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
     true = mixed_values(*(part[:, -1:].double() for part in parts), [bias[0].double()], None, 2)
-    torch.testing.assert_close(found[:, -1:].double(), true, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result[:, -1:].double(), true, rtol=1e-5, atol=1e-5)
     assert all(part.isfinite().all() for part in into)

@@ -32,14 +32,14 @@ def drop(x: Tensor, rates: tuple[float, ...], step: int, first: int) -> tuple[Te
 def test_masks_are_those_of_draws(shape, rates, step, first, dtype, kernel_device, monkeypatch) -> None:
     monkeypatch.setattr(dropping, "BLOCK", 256)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(kernel_device, dtype)
-    found, true = drop(x, rates, step, first)
-    assert found.dtype == dtype and torch.equal(found == 0, true == 0) and (true == 0).any()
-    torch.testing.assert_close(found.double(), true, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=0)
-    assert not torch.equal(found == 0, drop(x, rates, step, first + 1)[0] == 0)
-    assert not torch.equal(found == 0, drop(x, rates, step + 1, first)[0] == 0)
+    result, true = drop(x, rates, step, first)
+    assert result.dtype == dtype and torch.equal(result == 0, true == 0) and (true == 0).any()
+    torch.testing.assert_close(result.double(), true, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=0)
+    assert not torch.equal(result == 0, drop(x, rates, step, first + 1)[0] == 0)
+    assert not torch.equal(result == 0, drop(x, rates, step + 1, first)[0] == 0)
 
 
 def test_rows_that_lie_apart_are_dropped_in_their_order(kernel_device) -> None:
     x = torch.randn(2, 4, 3, 10, generator=torch.Generator().manual_seed(0)).to(kernel_device)[..., ::2].transpose(1, 2)
-    found, true = drop(x, (0.5, 0.5), 1, 0)
-    torch.testing.assert_close(found.double(), true, rtol=1e-6, atol=0)
+    result, true = drop(x, (0.5, 0.5), 1, 0)
+    torch.testing.assert_close(result.double(), true, rtol=1e-6, atol=0)

@@ -24,28 +24,28 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"
         (2, 19, 33, 2, torch.bfloat16),
     ],
 )
-def test_activate(members, count, width, programs, dtype, kernel_device, monkeypatch) -> None:
+def test_activation_equals_float64(members, count, width, programs, dtype, kernel_device, monkeypatch) -> None:
     """GELU(u + bias) and its gradients: that of u in the memory of the incoming one, that of the bias in its place."""
     monkeypatch.setattr(mlp, "PROGRAMS", programs)
     u, grad = (draw(members, count, width, device=kernel_device, dtype=dtype, seed=seed) for seed in range(2))
     bias = draw(members, 2 * width + 1, device=kernel_device, seed=2)[:, 1 : width + 1]  # as in a flat array
-    exact_u, exact_bias = (each.double().requires_grad_() for each in (u, bias))
+    exact_u, exact_bias = (array.double().requires_grad_() for array in (u, bias))
     true = F.gelu(exact_u + exact_bias[:, None])
     true.backward(grad.double())
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
-    found = mlp.activate(u, bias)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), true.detach(), **close)
+    result = mlp.activate(u, bias)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), true.detach(), **close)
     place = torch.zeros_like(bias)
     d_u, d_bias = mlp.activate_backward(grad, u, bias, (place,))
     assert d_u is grad and d_bias is place
     torch.testing.assert_close(d_u.double(), exact_u.grad, **close)
     torch.testing.assert_close(d_bias.double(), exact_bias.grad, rtol=1e-5, atol=1e-5)  # float32 sums in any case
     with pytest.raises(AssertionError):  # the negative twin: another bias
-        torch.testing.assert_close(found.double(), F.gelu(u.double() + bias.double()[:, None] + 0.1), **close)
+        torch.testing.assert_close(result.double(), F.gelu(u.double() + bias.double()[:, None] + 0.1), **close)
 
 
-def test_activate_into_float16(kernel_device) -> None:
+def test_activation_into_float16_rounds_the_same_numbers(kernel_device) -> None:
     """The same numbers, rounded. The incoming gradient is not changed, and sums are of numbers before rounding."""
     u, grad = (draw(2, 19, 33, device=kernel_device, seed=seed) for seed in range(2))
     bias, came = draw(2, 33, device=kernel_device, seed=2), grad.clone()
@@ -78,7 +78,7 @@ def test_gelu_is_as_accurate_as_that_of_torch(kernel_device) -> None:
     tiny = torch.logspace(-30, 0, 500)
     x = torch.cat([torch.linspace(-15, 15, 6000), tiny, -tiny]).to(kernel_device)
     for ours, theirs, true in zip(gelu(x), torch_gelu(x), torch_gelu(x.double()), strict=True):
-        errors, torchs = ((each.double() - true).abs() for each in (ours, theirs))
+        errors, torchs = ((values.double() - true).abs() for values in (ours, theirs))
         assert errors.max() < 4e-7 and errors.square().mean().sqrt() < more * torchs.square().mean().sqrt()
 
 
@@ -86,11 +86,11 @@ def test_gelu_keeps_its_digits_in_the_tail(kernel_device) -> None:
     """There erf is -1 to the last digit, and 1 + erf has no digits left."""
     x = torch.linspace(-10, -1, 1000, device=kernel_device)
     true = 0.5 * x.double() * torch.special.erfc(-x.double() / 2**0.5)
-    off, torchs = (((each - true) / true).abs().max() for each in (gelu(x)[0].double(), F.gelu(x).double()))
+    off, torchs = (((values - true) / true).abs().max() for values in (gelu(x)[0].double(), F.gelu(x).double()))
     assert off < 2e-5 and torchs > 1e-2
 
 
-def test_gelu_far_out(kernel_device) -> None:
+def test_gelu_far_out_is_the_identity_or_zero(kernel_device) -> None:
     far = torch.tensor([20.0, 1e10, 1e30, 3e38], device=kernel_device)
     for value, expected in ((far, (far, 1)), (-far, (0 * far, 0))):
         values, slopes = gelu(value)

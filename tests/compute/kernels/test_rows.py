@@ -23,13 +23,12 @@ def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0)
     return [flat[:, start : start + size].view(members, *shape) for start, size, shape in pairs]
 
 
-def exact(*given: Tensor | None) -> list[Tensor | None]:
+def exact(*arrays: Tensor | None) -> list[Tensor | None]:
     """Copies in float64 that require gradients."""
-    return [None if each is None else each.detach().double().requires_grad_() for each in given]
+    return [None if array is None else array.detach().double().requires_grad_() for array in arrays]
 
 
 def agree(found: Tensor, true: Tensor | None, dtype: torch.dtype = torch.float32, **looser: float) -> None:
-    assert true is not None
     torch.testing.assert_close(found.double(), true.detach(), **{**CLOSE[dtype], **looser})
 
 
@@ -55,24 +54,24 @@ def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe:
         (1, 3, 3, 160, False, False, False, 8192, torch.bfloat16),
     ],
 )
-def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, kernel_device, monkeypatch) -> None:
-    """LN(x + f(y + bias)) scale + shift + pe, mean and spread, and all gradients, in their destinations.
-
-    With few `programs`, each processes several items in the backward pass.
-    """
+def test_norm_equals_float64(
+    members, items, tokens, width, gelu, pe, apart, programs, dtype, kernel_device, monkeypatch
+) -> None:
+    """LN(x + f(y + bias)) scale + shift + pe, mean and spread, and all gradients, in their destinations. With few
+    `programs`, each processes several items in the backward pass."""
     monkeypatch.setattr(rows, "PROGRAMS", programs)
-    many, given = items * tokens, {"device": kernel_device, "dtype": dtype}
-    x = draw(members, many, 2 * width if apart else width, **given)[..., :width]
+    many, options = items * tokens, {"device": kernel_device, "dtype": dtype}
+    x = draw(members, many, 2 * width if apart else width, **options)[..., :width]
     assert x.is_contiguous() != apart
-    y, grad = (draw(members, many, width, **given, seed=seed) for seed in (1, 2))
+    y, grad = (draw(members, many, width, **options, seed=seed) for seed in (1, 2))
     scale, shift, table = laid_out(members, (width,), (width,), (tokens, width), device=kernel_device)
     bias = draw(members, width, device=kernel_device, seed=3)  # of another layout: a folded offset has its own
     table = table if pe else None
-    found, _, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
-    assert found.dtype == dtype
+    result, _, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
+    assert result.dtype == dtype
     truth = exact(x, y, bias, scale, shift, table)
     true = normed(*truth, gelu)
-    agree(found, true, dtype)
+    agree(result, true, dtype)
     branch = truth[1] + truth[2][:, None]
     total = truth[0] + (F.gelu(branch) if gelu else branch)
     agree(mean, total.mean(-1))
@@ -95,18 +94,18 @@ def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, k
         assert d_pe is None
 
 
-def test_norm_with_float16_copies(kernel_device) -> None:
+def test_float16_copies_change_no_other_result_of_the_norm(kernel_device) -> None:
     """The copies of the result and of the branch's gradient are rounded. Everything else has the same bits."""
     x, y, grad = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
     for gelu in (True, False):
-        found, nothing, mean, spread = rows.norm(x, y, bias, scale, shift, pe, gelu)
+        result, nothing, mean, spread = rows.norm(x, y, bias, scale, shift, pe, gelu)
         again, half, *others = rows.norm(x, y, bias, scale, shift, pe, gelu, True)
-        assert nothing is None and torch.equal(half, found.half())
-        assert all(torch.equal(a, b) for a, b in zip((again, *others), (found, mean, spread), strict=True))
-        given = (grad, x, y, bias, scale, mean, spread, 3, gelu, None)
-        d_x, d_y, vectors, d_pe = rows.norm_backward(*given)
-        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*given, torch.float16)
+        assert nothing is None and torch.equal(half, result.half())
+        assert all(torch.equal(a, b) for a, b in zip((again, *others), (result, mean, spread), strict=True))
+        arguments = (grad, x, y, bias, scale, mean, spread, 3, gelu, None)
+        d_x, d_y, vectors, d_pe = rows.norm_backward(*arguments)
+        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*arguments, torch.float16)
         assert torch.equal(half_y, d_y.half()) and not torch.equal(half_y.float(), d_y)
         assert torch.equal(other_x, d_x) and torch.equal(other_pe, d_pe)
         assert all(torch.equal(a, b) for a, b in zip(other_vectors, vectors, strict=True))
@@ -115,14 +114,14 @@ def test_norm_with_float16_copies(kernel_device) -> None:
 def test_norm_with_the_parameters_of_a_neighbour_differs(kernel_device) -> None:
     """The negative twin: the PE of the next token, or the vectors of the next member."""
     x, y = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(2))
-    given = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
-    found, _, _, _ = rows.norm(x, y, *given, True)
-    agree(found, normed(*exact(x, y, *given), True))
+    parameters = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
+    result, _, _, _ = rows.norm(x, y, *parameters, True)
+    agree(result, normed(*exact(x, y, *parameters), True))
     for i in range(4):
-        for axis in {0, given[i].dim() - 2}:
-            wrong = [each.roll(1, axis) if j == i else each for j, each in enumerate(given)]
+        for axis in {0, parameters[i].dim() - 2}:
+            wrong = [parameter.roll(1, axis) if j == i else parameter for j, parameter in enumerate(parameters)]
             with pytest.raises(AssertionError):
-                agree(found, normed(*exact(x, y, *wrong), True))
+                agree(result, normed(*exact(x, y, *wrong), True))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_norm_with_the_parameters_of_a_neighbour_differs(kernel_device) -> None:
         (2, 3, 3, 3, 17, True, False, 8192, torch.bfloat16),
     ],
 )
-def test_embed(
+def test_embedding_equals_float64(
     members, items, tokens, features, width, pe, flipped, programs, dtype, kernel_device, monkeypatch
 ) -> None:
     """x W + bias + pe and its gradients, with W stored as in a stack: the longer side last."""
@@ -146,13 +145,13 @@ def test_embed(
     w, table = w.mT if flipped else w, table if pe else None
     truth = exact(x, w, bias, table)
     true = truth[0] @ truth[1] + truth[2][:, None] + (truth[3].repeat(1, items, 1) if pe else 0)
-    found, nothing = rows.embed(x, w, bias, table)
-    assert found.dtype == dtype and nothing is None
-    agree(found, true, dtype)
+    result, nothing = rows.embed(x, w, bias, table)
+    assert result.dtype == dtype and nothing is None
+    agree(result, true, dtype)
     if dtype == torch.float32:
         again, half = rows.embed(x, w, bias, table, True)
-        assert torch.equal(again, found) and torch.equal(half, found.half())
-    grad = draw(*found.shape, device=kernel_device, dtype=dtype, seed=1)
+        assert torch.equal(again, result) and torch.equal(half, result.half())
+    grad = draw(*result.shape, device=kernel_device, dtype=dtype, seed=1)
     true.backward(grad.double())
     d_w, d_pe = rows.embed_backward(grad, x, tokens)
     agree(d_w, truth[1].grad, rtol=1e-5, atol=1e-5)  # sums are float32 even of bfloat16
@@ -163,7 +162,7 @@ def test_embed(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("members", "count", "width"), [(1, 15, 5), (3, 37, 33), (2, 3, 160)])
-def test_shift_rows(members, count, width, dtype, kernel_device) -> None:
+def test_rows_are_shifted_in_place(members, count, width, dtype, kernel_device) -> None:
     """In place, and nothing else."""
     x = draw(members, count, width, device=kernel_device, dtype=dtype)
     bias, _ = laid_out(members, (width,), (width,), device=kernel_device)
@@ -175,15 +174,15 @@ def test_shift_rows(members, count, width, dtype, kernel_device) -> None:
 @pytest.mark.parametrize(
     ("members", "parts", "count", "width"), [(1, 1, 1, 5), (3, 7, 2, 33), (2, 21, 3, 160), (1, 8, 3, 17)]
 )
-def test_sum_pieces(members, parts, count, width, kernel_device) -> None:
+def test_pieces_are_summed_into_their_places(members, parts, count, width, kernel_device) -> None:
     pieces = draw(members, parts, count, width, device=kernel_device)
     places = laid_out(members, *[(width,)] * count, device=kernel_device)
     around = places[0]._base.clone()
     for into in (None, (*places[:-1], None), tuple(places)):
-        found = rows.sum_pieces(pieces, into)
+        result = rows.sum_pieces(pieces, into)
         for i in range(count):
-            agree(found[i], pieces.double()[:, :, i].sum(1))
-            assert into is None or into[i] is None or found[i] is into[i]
+            agree(result[i], pieces.double()[:, :, i].sum(1))
+            assert into is None or into[i] is None or result[i] is into[i]
     for place in places:
         place.zero_()
     outside = places[0]._base != 0  # what lies between the places is as it was
