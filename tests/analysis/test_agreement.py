@@ -121,8 +121,7 @@ def test_confident_pairs_are_true_neighbours_nine_times_in_ten(noise) -> None:
         whole = np.mean(data, axis=0)
         sources = [whole, whole, data[0], data[1]]
         fits = np.stack([source + 0.2 * noise * rng.normal(size=waves.shape) for source in sources])[:, None]
-        result = pair_confidence(similarities(fits)[-1], ([2], [3]))
-        sure = np.triu(result >= 0.85, k=1)
+        sure = np.triu(pair_confidence(similarities(fits)[-1], ([2], [3])) >= 0.85, k=1)
         true_pairs, confident = true_pairs + int((sure & near).sum()), confident + int(sure.sum())
     assert confident >= 30 and 0.8 <= true_pairs / confident <= 1.0, (true_pairs, confident)
 
@@ -151,8 +150,7 @@ def test_planted_modules_and_their_number_are_found(n, count, rng) -> None:
     result = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
     assert result.count == count and ari(result.labels, np.arange(n) % count) == 1 and result.agreement > 0.95
     assert list(dict.fromkeys(result.labels)) == list(range(count))  # numbered by their first channel
-    limited = stable_modules(groups_of(n, count, 12, rng, noise=0.15), most=5)
-    assert set(limited.stability) == {2, 3, 4, 5}
+    assert set(stable_modules(groups_of(n, count, 12, rng, noise=0.15), most=5).stability) == {2, 3, 4, 5}
 
 
 def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
@@ -190,8 +188,7 @@ def test_stability_by_hand() -> None:
 
 def test_a_number_next_to_a_peak_is_not_chosen(rng) -> None:
     """Five groups, one of which fits also cut in two more often than not: nearly as stable, and not taken."""
-    true = np.eye(8)[np.arange(50) % 5]
-    pes = true + 0.25 * rng.normal(size=(4, 1, 50, 8))
+    pes = np.eye(8)[np.arange(50) % 5] + 0.25 * rng.normal(size=(4, 1, 50, 8))
     half = np.flatnonzero(np.arange(50) % 5 == 0)[::2]
     pes[:3, :, half, 6] += 0.9
     result = stable_modules(similarities(pes)[-1])

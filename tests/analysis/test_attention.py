@@ -6,6 +6,7 @@ from scipy.spatial.distance import cosine as scipy_distance
 
 from placecode.analysis.attention import correlation, cosine, ideal_map
 
+pytestmark = pytest.mark.filterwarnings("error")
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=-1)
 both = pytest.mark.parametrize("measure", [cosine, correlation])
 
@@ -33,7 +34,6 @@ def test_cosine_is_scipys_and_correlation_is_pearsons(rng) -> None:
     assert abs(correlation(learned, true) - cosine(learned, true)) > 0.1
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("order", [4, 5, 7])
 def test_uniform_attention_has_a_high_cosine_and_no_correlation(order) -> None:
     ideal = ideal_map(np.stack(np.divmod(np.arange(order**2), order), axis=-1))
@@ -52,7 +52,6 @@ def test_order_of_tokens_matters_only_if_the_sides_differ(measure, rng) -> None:
 
 @both
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.filterwarnings("error")
 def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> None:
     learned, true = maps(rng, 2, 4, 5, 5), maps(rng, 4, 5, 5)
     learned[0, 1, 3, 4] = bad
@@ -61,7 +60,6 @@ def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> No
     assert result[1, 3] == pytest.approx(float(measure(learned[1, 3], true[3])))
 
 
-@pytest.mark.filterwarnings("error")
 def test_no_attention_at_all_is_nan() -> None:
     assert np.isnan(cosine(np.zeros((3, 3)), np.eye(3)))
     assert np.isnan(correlation([[1.0]], [[1.0]]))  # a single token has no choice

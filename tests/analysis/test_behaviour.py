@@ -30,8 +30,7 @@ def test_conditions_are_averaged_separately() -> None:
 
 def test_agreement_is_counted_pair_by_pair(rng) -> None:
     answers = rng.integers(4, size=(5, 30))
-    result = agreement(answers)
-    np.testing.assert_allclose(result, (answers[:, None] == answers).mean(axis=-1))
+    np.testing.assert_allclose(agreement(answers), (answers[:, None] == answers).mean(axis=-1))
     chance = agreement(rng.integers(4, size=(2, 10000)))
     assert chance[0, 1] == pytest.approx(0.25, abs=0.03) and chance[0, 0] == 1
 

@@ -93,8 +93,7 @@ def test_sparse_inverse_equals_scikit_learns(penalty, rng) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_partial_correlation_of_fewer_samples_than_channels(rng) -> None:
-    values = clustered(rng, 40, clusters=3, size=20)
-    result = partial_correlation(values)
+    result = partial_correlation(clustered(rng, 40, clusters=3, size=20))
     same = squareform(pdist(np.arange(60)[:, None] // 20)) == 0
     assert result[same & ~np.eye(60, dtype=bool)].mean() > 5 * abs(result[~same].mean())
 

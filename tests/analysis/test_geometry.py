@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 
 from placecode.analysis.geometry import effective_dimension, mds, moved, norm, turned
 
+pytestmark = pytest.mark.filterwarnings("error")
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=-1) @ np.diag([2.0, 1.0])  # rows farther apart: no two axes alike
 MEASURES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "norm": norm,
@@ -30,7 +31,6 @@ def test_norm_is_sigma_before_training(rng) -> None:
     assert norm(pe + 5)[0] > 4.9  # it is no standard deviation: what tokens share counts
 
 
-@pytest.mark.filterwarnings("error")
 def test_moved_is_the_distance_and_its_ratio_to_the_start(rng) -> None:
     start = rng.normal(size=(2, 3, 5, 4))
     way = moved(start, 3 * start)
@@ -122,7 +122,6 @@ def test_rounding_does_not_mirror_mds(rng) -> None:
         np.testing.assert_allclose(result, np.column_stack([[2, 1, 0, -1, -2], np.zeros(5)]), atol=1e-6)
 
 
-@pytest.mark.filterwarnings("error")
 def test_axes_beyond_the_dimension_are_zero() -> None:
     places, stress = mds([[0.0], [3.0]], axes=3)
     np.testing.assert_allclose(places, [[1.5, 0, 0], [-1.5, 0, 0]], atol=1e-6)
@@ -142,7 +141,6 @@ def test_turned_recovers_a_rotation_and_keeps_distances(rng) -> None:
 
 @measures
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.filterwarnings("error")
 def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> None:
     pe = rng.normal(size=(2, 3, 4, 6, 5))
     pe[0, 1, 1, 2, 3] = bad
@@ -154,6 +152,5 @@ def test_a_diverged_entry_is_nan_and_the_others_are_not(measure, bad, rng) -> No
 
 @pytest.mark.parametrize("measure", [effective_dimension, lambda pe: mds(pe).stress, lambda pe: mds(pe).places[0, 0]])
 @pytest.mark.parametrize("pe", [np.full((6, 3), 0.1), np.zeros((6, 3)), np.ones((1, 3))], ids=["same", "zero", "one"])
-@pytest.mark.filterwarnings("error")
 def test_equal_tokens_have_no_dimension_and_no_map(measure, pe) -> None:
     assert np.isnan(measure(pe))

@@ -139,8 +139,7 @@ def test_smooth_draws_by_hemisphere_are_not_mirrored(rng) -> None:
     """Where places are symmetric, a mirrored map stays mirrored under every draw of the whole; not of the sides."""
     half = rng.normal(size=(20, 3)) + np.array([3, 0, 0])
     places, sides, pairs = np.concatenate([half, half * [-1, 1, 1]]), np.repeat([0, 1], 20), np.tile(np.arange(20), 2)
-    apart = np.linalg.norm(half[:, None] - half, axis=-1)
-    root = np.linalg.cholesky(np.exp(-apart) + 1e-6 * np.eye(20))
+    root = np.linalg.cholesky(np.exp(-np.linalg.norm(half[:, None] - half, axis=-1)) + 1e-6 * np.eye(20))
     smooth = root @ rng.normal(size=(20, 12))
     mirrored = np.concatenate([smooth, smooth + 0.01 * rng.normal(size=smooth.shape)])
     unrelated = np.concatenate([smooth, root @ rng.normal(size=(20, 12))])

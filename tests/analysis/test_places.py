@@ -56,8 +56,7 @@ def test_equal_points_are_neighbors() -> None:
 def test_agreement_by_hand() -> None:
     """Three tokens in a row, 0 - 1 - 2: token 0 is most like 1 (near), 1 like 0 and 2 alike (both near), 2 like 1."""
     near = neighbors_in_space([[0.0], [1.0], [2.0]])
-    similar = np.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]])
-    assert place_agreement(similar, near) == 1
+    assert place_agreement(np.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]]), near) == 1
     far = np.array([[1.0, 0.1, 0.9], [0.1, 1.0, 0.1], [0.9, 0.1, 1.0]])  # 0 and 2 find each other; 1 ties, both near
     assert place_agreement(far, near) == pytest.approx(1 / 3)
     tied = np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]])

@@ -18,6 +18,8 @@ from placecode.analysis.stats import (
     within_given,
 )
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 
 def tables(rng, rho: float, shared: float, settings: int = 6, seeds: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """Two tables, correlated by rho within each setting; `shared` of the variance is the seed's own in all settings."""
@@ -61,11 +63,9 @@ def test_spearman_equals_scipys_with_ties_and_gaps(rng) -> None:
     assert spearman([1, 2, np.inf, np.nan], [3, 4, 5, 0]) == 1  # infinity has a rank
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("x", [[1, 1, 1, 1], [1, 2, np.nan, np.nan], [np.nan] * 4])
 def test_no_correlation_without_variation_or_with_two_pairs(x) -> None:
-    neighbour = [1.0, 2, 3, np.nan]
-    np.testing.assert_array_equal(spearman([x, neighbour], [1, 2, 3, 4]), [np.nan, 1])
+    np.testing.assert_array_equal(spearman([x, [1.0, 2, 3, np.nan]], [1, 2, 3, 4]), [np.nan, 1])
 
 
 def test_within_given_equals_the_textbook_formula_of_partial_correlation(rng) -> None:
@@ -84,7 +84,6 @@ def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
     assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
 
 
-@pytest.mark.filterwarnings("error")
 def test_within_given_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 1, 8))
     assert np.isnan(within_given(x, np.exp(y), y)), "nothing is left of a function of what is given"
@@ -96,7 +95,6 @@ def test_within_given_at_its_edges(rng) -> None:
     assert within_given(x, y, np.arange(8)[None] * gap) == pytest.approx(float(expected))
 
 
-@pytest.mark.filterwarnings("error")
 def test_over_settings_equals_spearman_of_means(rng) -> None:
     x, y = rng.normal(size=(2, 3, 7, 5))
     x[1, 2, 3] = np.nan
@@ -123,14 +121,12 @@ def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
         kept = ~np.isnan(a + b)
         ranks = np.array([stats.rankdata(a[kept]), stats.rankdata(b[kept])])
         pooled.append(ranks - ranks.mean(axis=1, keepdims=True))
-    expected = np.corrcoef(np.concatenate(pooled, axis=1))[0, 1]
-    assert within(x, y) == pytest.approx(expected, abs=1e-12)
+    assert within(x, y) == pytest.approx(np.corrcoef(np.concatenate(pooled, axis=1))[0, 1], abs=1e-12)
     x, y = rng.normal(size=(2, 4, 1, 12))  # a single setting
     x[0, 0, 3] = np.nan
     np.testing.assert_allclose(within(x, y), spearman(x, y)[:, 0], atol=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
     x, y, third = rng.normal(size=(3, 2, 4, 6))
     expected = within(x, y)[1], within_given(x, y, third)[1], over_settings(x, y)[1]
@@ -198,14 +194,12 @@ def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
     assert more.high - more.low < 0.75 * (once.high - once.low)
 
 
-@pytest.mark.filterwarnings("error")
 def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
     x, y = rng.normal(size=(2, 4, 8))
     few = x.copy()
     few[:, 7:] = np.nan
     for a, b in ((x[:, :7], y[:, :7]), (few, y), (np.ones((4, 8)), y)):
-        result = bootstrap(within, a, b, draws=50)
-        np.testing.assert_equal(result[1:], (math.nan, math.nan))
+        np.testing.assert_equal(bootstrap(within, a, b, draws=50)[1:], (math.nan, math.nan))
     assert math.isfinite(bootstrap(within, x, y, draws=50).low)
     assert math.isnan(bootstrap(lambda table: table.mean(-1), [1.0, 2.0]).low), "two seeds"
     for least, bounds in ((8, False), (4, True)):  # different seeds in a draw: all 8 hardly ever, 4 or more in 95%
@@ -245,7 +239,6 @@ def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
             assert permutation_within(x, y, *rest, draws=10_000) == pytest.approx(expected, abs=0.025)
 
 
-@pytest.mark.filterwarnings("error")
 def test_permutation_within_finds_a_planted_correlation(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
     assert permutation_within(x, y) < 0.005 and permutation_within(x, y, rng.normal(size=x.shape)) < 0.005

@@ -21,8 +21,7 @@ SHAPES = {"last": TINY, "token": TOKEN, "one block": TINY.resized(layers=1), "on
 def counted(case: Case, model: type[Plain]) -> int:
     """The products of a step, by torch's own counter."""
     task = Synthetic(case, batches=1)
-    start = start_of(stack_for(case.members(1), task), 0)
-    module = built(model, case, start, "cpu", plain_attention)
+    module = built(model, case, start_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
     data = task.splits["train"]
     with FlopCounterMode(display=False) as counter:
         task.loss(module(data.inputs)[None], data.targets[None]).sum().backward()

@@ -36,8 +36,7 @@ def contents(result: dict[str, Any], kind: str, value: str) -> list[tuple[Any, .
 
 def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
     old = table(None, 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"), ("tokens-100", "high"))
-    new = table("a", 2.0, ("lst-paper", "tf32"), ("lst-paper", "high"))
-    result = merge.merged(old, new)
+    result = merge.merged(old, table("a", 2.0, ("lst-paper", "tf32"), ("lst-paper", "high")))
     expected = [
         ("lst-paper", "high", "a", 2.0),
         ("lst-paper", "bf16", merge.UNRECORDED, 1.0),

@@ -87,8 +87,7 @@ def test_compiled_and_captured_step_has_the_losses_of_vmap(bf16, cuda) -> None:
 def test_vmap_keeps_no_second_graph_for_autograd() -> None:
     """Gradients of gradients are not needed, and their graph would hold every activation."""
     task = Synthetic(LAST, batches=1)
-    start = start_of(stack_for(LAST.members(1), task), 0)
-    peer = PEERS["vmap"](LAST, task, [start] * 2, "cpu", False)
+    peer = PEERS["vmap"](LAST, task, [start_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
     assert not peer.step().requires_grad
 
 
@@ -121,8 +120,7 @@ def test_bf16_is_near_and_not_the_same(name) -> None:
 
 def test_every_epoch_has_a_new_order_of_all_rows() -> None:
     task = Synthetic(LAST, batches=3)
-    start = start_of(stack_for(LAST.members(1), task), 0)
-    peer = PEERS["vmap"](LAST, task, [start] * 2, "cpu", False)
+    peer = PEERS["vmap"](LAST, task, [start_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
     first, second = (torch.cat([peer.rows() for _ in range(3)], dim=1) for _ in range(2))
     for order in (first, second):
         assert torch.equal(order.sort(1).values, torch.arange(24).expand(2, -1))

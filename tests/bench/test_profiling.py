@@ -66,8 +66,7 @@ def test_placecode_alone_is_profiled() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 def test_a_profile_finds_all_that_is_launched() -> None:
-    job = Job(CASES["lst-quick"], "placecode", 4, "cuda", "high", 0.1)
-    rows = profile(job)["kernels"]
+    rows = profile(Job(CASES["lst-quick"], "placecode", 4, "cuda", "high", 0.1))["kernels"]
     kinds = {row["kind"] for row in rows}
     assert {"products", "attention", "norms", "optimizer", "embedding", "GELU of the MLP"} <= kinds
     assert all(row["us_per_model_step"] > 0 and row["members"] == 4 for row in rows)

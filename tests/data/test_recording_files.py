@@ -21,8 +21,7 @@ TIMES, REGIONS = 60, len(NAMES)
 
 def table(person: int = 0, times: int = TIMES, regions: int = REGIONS) -> np.ndarray:
     """A smooth recording (T, n), another one for each person."""
-    steps = np.random.default_rng(person).normal(size=(times, regions))
-    return 100 * (person + 1) + steps.cumsum(axis=0)
+    return 100 * (person + 1) + np.random.default_rng(person).normal(size=(times, regions)).cumsum(axis=0)
 
 
 def write(path: Path, values: np.ndarray, names: tuple[str, ...] = NAMES) -> Path:

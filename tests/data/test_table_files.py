@@ -29,8 +29,7 @@ def test_every_format_gives_the_same_sheet(tmp_path, kind) -> None:
     np.testing.assert_array_equal(sheet.values.view(np.uint32), table.to_numpy().astype(np.float32).view(np.uint32))
     assert sheet.names == (tuple(f"channel {i}" for i in range(1, 8)) if kind in FLAT else tuple(table.columns))
     assert sheet.categories == {} and sheet.groups is None and sheet.group_names == ()
-    other = numbers(ROWS, seed=1)
-    assert not same(sheet, read_sheet(write(tmp_path / kind, other)))
+    assert not same(sheet, read_sheet(write(tmp_path / kind, numbers(ROWS, seed=1))))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
@@ -240,8 +239,7 @@ def test_numbers_may_be_names_of_channels(tmp_path, first) -> None:
         sheet = read_sheet(write(tmp_path / kind, table))
         assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
     (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
-    places = read_positions(tmp_path / "p.csv", sheet.names)
-    assert places[:, 0].tolist() == [int(name) for name in names]
+    assert read_positions(tmp_path / "p.csv", sheet.names)[:, 0].tolist() == [int(name) for name in names]
     counted = table.set_axis([int(name) for name in names], axis=1)
     assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
     assert sheet_of(counted[[3, 1]]).names == ("3", "1")

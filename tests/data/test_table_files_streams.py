@@ -54,8 +54,7 @@ def test_a_streamed_table_has_the_same_bits(tmp_path, kind) -> None:
 def test_categories_and_groups_are_the_same_when_streamed(tmp_path, kind) -> None:
     table = frame(ROWS).drop(columns="day")
     table["late"] = [None] * 100 + ["z"] * 10 + ["y"] * 10  # words appear long after the first pieces, in no order
-    path = write(tmp_path / kind, table)
-    sheet = read_sheet(path, groups="who", spool=tmp_path / "spool", memory=100)
+    sheet = read_sheet(write(tmp_path / kind, table), groups="who", spool=tmp_path / "spool", memory=100)
     assert isinstance(sheet.values, np.memmap) and same(sheet, sheet_of(table, groups="who"))
     assert list(sheet.categories.values()) == [("east", "north", "west"), ("y", "z")]
 

@@ -92,8 +92,7 @@ def test_sigma_is_the_standard_deviation(name, start, sigma) -> None:
 def test_every_sigma_of_a_seed_scales_the_same_draw(start) -> None:
     small, large = (table_of(Member(sigma=sigma, start=start, width=8), 16, GRID) for sigma in (0.25, 2.0))
     np.testing.assert_array_equal(small * 8, large)
-    other = table_of(Member(sigma=2.0, seed=1, start=start, width=8), 16, GRID)
-    assert not (large == other).any()
+    assert not (large == table_of(Member(sigma=2.0, seed=1, start=start, width=8), 16, GRID)).any()
     np.testing.assert_array_equal(table_of(Member("random", 2.0, start=start, width=8), 16, GRID), large)
     assert not (large[0] == large[1]).any()  # blocks have different draws
 

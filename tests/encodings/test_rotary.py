@@ -45,8 +45,7 @@ def test_equals_multiplication_by_complex_numbers(heads, base) -> None:
 @pytest.mark.parametrize(("axes", "offsets"), [(1, 23), (2, 5 * 7)])
 def test_scores_depend_on_relative_position_alone(axes, offsets) -> None:
     """The same content at every place: the score of two tokens depends on their offset, and on nothing else."""
-    pe = rotary(12, 16, positions=GRID, axes=axes)
-    q, k = pe(*drawn(2, 1, 1, 1, 16).expand(2, 1, 1, 12, 16))
+    q, k = rotary(12, 16, positions=GRID, axes=axes)(*drawn(2, 1, 1, 1, 16).expand(2, 1, 1, 12, 16))
     scores, places = (q @ k.mT)[0, 0], GRID if axes == 2 else np.arange(12)[:, None]
     by_offset: dict[tuple[float, ...], float] = {}
     for i, j in np.ndindex(12, 12):

@@ -61,8 +61,7 @@ def test_p_values_of_independent_channels_are_uniform() -> None:
     """White noise and noise with memory, and models that overfit it: p below 0.1 in a tenth of cases."""
     p_values = []
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        values = rng.normal(size=(120, 5))
+        values = np.random.default_rng(seed).normal(size=(120, 5))
         stack, task = trained(with_memory(values, 0.9) if seed % 2 else values, 6, seeds=(seed,))
         p_values.append(against_chance(stack, task, 19, seed).p)
     assert sum(p <= 0.1 for p in p_values) <= 11  # 4 are expected, more than 11 less than once in a thousand times

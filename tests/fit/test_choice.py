@@ -34,16 +34,14 @@ def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
 def test_the_standard_error_is_that_of_the_best() -> None:
     """A sigma that is worse does not come within reach by being noisy itself."""
     by_sigma = {0.1: errors(1.0, spread=0.01), 0.2: errors(1.1, spread=2.0)}
-    result = choose(by_sigma, {0.1: alike(1.0), 0.2: alike(0.01)})
-    assert result.sigma == 0.1
+    assert choose(by_sigma, {0.1: alike(1.0), 0.2: alike(0.01)}).sigma == 0.1
     swapped = choose({0.1: errors(1.0, spread=2.0), 0.2: errors(1.1, spread=0.01)}, {0.1: alike(1.0), 0.2: alike(0.01)})
     assert swapped.sigma == 0.2
 
 
 @pytest.mark.parametrize(("groups", "over"), [(1, 10), (3, 10), (5, 5)])
 def test_the_standard_error_is_over_groups_if_there_are_enough(groups, over) -> None:
-    rng = np.random.default_rng(0)
-    by_sigma = {0.1: rng.normal(size=(2, 100)) ** 2}
+    by_sigma = {0.1: np.random.default_rng(0).normal(size=(2, 100)) ** 2}
     result = choose(by_sigma, {0.1: alike(0.2)}, np.arange(100) * groups // 100)
     means = by_sigma[0.1].mean(axis=0).reshape(over, -1).mean(axis=1)
     assert result.table[0]["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(over))
@@ -62,10 +60,8 @@ def test_a_single_sigma_needs_no_choice() -> None:
 
 def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
     one = alike(0.1, fits=1)
-    result = choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)})
-    assert result.sigma == 0.2
-    nobody = choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one})
-    assert nobody.sigma == 0.1
+    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)}).sigma == 0.2
+    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one}).sigma == 0.1
 
 
 def test_one_sample_has_no_standard_error() -> None:

@@ -67,8 +67,7 @@ def test_words_are_categories_and_come_back_as_codes() -> None:
     predicted = fitted.transform(data)
     assert set(predicted[:, 2]) <= {0.0, 1.0, 2.0}  # east, north, west
     unknown = data.assign(wind="south")
-    missing = data.assign(wind=None)
-    np.testing.assert_array_equal(fitted.transform(unknown), fitted.transform(missing))
+    np.testing.assert_array_equal(fitted.transform(unknown), fitted.transform(data.assign(wind=None)))
     assert np.isfinite(fitted.score(data))
     few = data[data["wind"] == "west"].head(1)  # codes are those of fitting, whichever words there are
     place = data.index.get_loc(few.index[0])
@@ -144,10 +143,8 @@ def test_a_count_of_the_rows_is_not_a_channel(tmp_path) -> None:
     for fitted in (one, two):
         same(fitted, tiny().fit(plain))
         assert list(fitted.feature_names_in_) == list("abcdef")
-        later = data.tail(40)
-        np.testing.assert_array_equal(fitted.transform(later), fitted.transform(plain.tail(40)))
-    other = data.assign(time=data["a"] ** 2)
-    assert list(tiny().fit(other).feature_names_in_) == ["time", *"abcdef"]
+        np.testing.assert_array_equal(fitted.transform(data.tail(40)), fitted.transform(plain.tail(40)))
+    assert list(tiny().fit(data.assign(time=data["a"] ** 2)).feature_names_in_) == ["time", *"abcdef"]
 
 
 def test_a_second_fit_forgets_the_first() -> None:

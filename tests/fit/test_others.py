@@ -102,8 +102,7 @@ def test_the_graphical_lasso_is_that_of_connectivity(parts, methods) -> None:
     inverse = connectivity.sparse_precision(matrix, held.T @ held / len(held), matrix)
     assert inverse is not None
     np.testing.assert_allclose(methods["graphical lasso"].similarity, connectivity.partial_of(inverse), atol=1e-3)
-    order = np.concatenate([train, train_of(parts, "validation")])
-    alike = connectivity.partial_correlation(order)
+    alike = connectivity.partial_correlation(np.concatenate([train, train_of(parts, "validation")]))
     both = [links[np.triu_indices(N, k=1)] for links in (alike, methods["graphical lasso"].similarity)]
     assert np.corrcoef(both)[0, 1] > 0.9
 

@@ -168,7 +168,7 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
         for _, sigmas, columns in terms:
             through = run.config["fields"]["sigmas"] if sigmas is None else sigmas or [None]
             values.append([of(seed, sigma, columns) for sigma in through])
-        if all(len(each) == 1 for cells in values for each in cells):
+        if all(len(cell) == 1 for cells in values for cell in cells):
             means = [np.mean(cells) for cells in values]
             result.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
     return np.array(result)
@@ -276,8 +276,8 @@ def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
     result = {}
     for id, (one, other, sigmas) in BETWEEN.items():
         right = soon if id.endswith(("speeds-up", "speed-up")) else last
-        own = () if one == "frozen by its step size" else sigmas
-        result[id] = less(of_kind(run, one, own, right), of_kind(run, other, sigmas, right))
+        sizes = () if one == "frozen by its step size" else sigmas
+        result[id] = less(of_kind(run, one, sizes, right), of_kind(run, other, sigmas, right))
     for id, kind in SIZES.items():
         result[id] = less(of_kind(run, kind, [0.2], last), of_kind(run, kind, [2.0], last))
     for id, (kind, sigmas, name) in EXCHANGED.items():

@@ -120,15 +120,15 @@ def parts_of(run: str) -> dict[str, dict[str, Any]]:
 
 def labelled(run: str) -> bool:
     """Return whether the true groups of the run's channels are known. If not, positions and mirror regions are."""
-    (known,) = {part["labels"] is not None for part in parts_of(run).values()}
-    assert known == (run not in BRAINS)
-    return known
+    (labels,) = {part["labels"] is not None for part in parts_of(run).values()}
+    assert labels == (run not in BRAINS)
+    return labels
 
 
 def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
     """Return the error at a sigma minus that of the linear predictor."""
-    own = error(folder, condition).loc[sigma]
-    return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
+    errors = error(folder, condition).loc[sigma]
+    return over_worlds(folder, errors - of_baseline(folder, "linear", "mse", condition, errors.index))
 
 
 def cosines(pe: np.ndarray) -> np.ndarray:

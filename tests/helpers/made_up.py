@@ -108,7 +108,7 @@ def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) 
     )
     for line in rest:
         size = (line**2).sum(axis=1, keepdims=True)
-        a, b = (own - line * (own * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for own in (a, b))
+        a, b = (ranks - line * (ranks * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for ranks in (a, b))
     return math.nan if min(np.abs(a).max(), np.abs(b).max()) < 1e-6 else float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
 
 

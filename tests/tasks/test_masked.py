@@ -71,22 +71,19 @@ def test_training_hides_new_channels_at_every_step() -> None:
 def test_every_channel_is_hidden_equally_often() -> None:
     task = Numbers().bind(members(*range(50)))
     shares = torch.stack([task.batch("train", torch.arange(T).expand(50, -1), step)[0][..., 1] for step in range(4)])
-    result = shares.mean((0, 1, 2))
-    assert (result - 0.5).abs().max() < 5 * 0.5 / (4 * 50 * T) ** 0.5
+    assert (shares.mean((0, 1, 2)) - 0.5).abs().max() < 5 * 0.5 / (4 * 50 * T) ** 0.5
 
 
 def test_windows_stay_within_a_recording() -> None:
     task = Numbers(window=3)
-    starts = task.splits["train"].targets
-    assert starts.tolist() == [*range(23), *range(25, 38)]
+    assert task.splits["train"].targets.tolist() == [*range(23), *range(25, 38)]
     values = task.bind(members(0)).values("train", torch.tensor([[0, 23]]))
     assert values[0, 1, 2].tolist() == [252.0, 262.0, 272.0]
     assert (task.features, task.outputs, len(task.splits["train"])) == (4, 3, 36)
 
 
 def test_the_seed_of_a_member_chooses_its_world() -> None:
-    task = Numbers(worlds=3).bind(members(0, 2, 4))
-    values = task.values("test", torch.zeros(3, 1, dtype=torch.int64))
+    values = Numbers(worlds=3).bind(members(0, 2, 4)).values("test", torch.zeros(3, 1, dtype=torch.int64))
     assert values[:, 0, 0, 0].tolist() == [0.0, 2000.0, 1000.0]
 
 

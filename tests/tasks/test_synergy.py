@@ -151,8 +151,7 @@ def guess(samples, hidden, blocks, values, r, noise) -> Any:
 def test_best_error_equals_that_of_bayes_rule(values, noise, blocks) -> None:
     rng = np.random.default_rng(0)
     samples = draw(rng, 20_000, blocks, values, 0.6, noise)
-    n = samples.shape[1]
-    count = hidden_of(0.3, n)
+    count = hidden_of(0.3, samples.shape[1])
     hidden = rng.random(samples.shape).argsort(axis=1) < count
     errors = np.square(guess(samples, hidden, blocks, values, 0.6, noise) - samples) / (1 + noise**2)
     means = (errors * hidden).sum(axis=1) / count

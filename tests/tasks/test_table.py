@@ -79,8 +79,7 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
 def test_the_share_counts_known_values(share) -> None:
-    values = numbers(missing=0.3)
-    task = tables(values, ratios=(share,))["all"]
+    task = tables(numbers(missing=0.3), ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
     hidden = targets[..., -1].sum(1)
     present = hidden + (inputs[..., -1] == 0).sum(1)
@@ -107,8 +106,7 @@ def test_samples_with_fewer_than_two_values_are_not_used() -> None:
 def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
     task = tables(values)["all"]
-    rows = torch.arange(len(task.splits["train"]))
-    result, present = task.standard(task.raw("train", rows))
+    result, present = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
     train = values[task.splits["train"].targets].astype(np.float64)
     np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(train, axis=0), rtol=1e-5)
     np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(train, axis=0), rtol=1e-5)
@@ -138,8 +136,7 @@ def test_predicting_the_mean_has_an_error_of_one() -> None:
     values, categories = mixed()
     task = tables(values, categories=categories)["all"]
     assert (task.features, task.outputs) == (5, 4)
-    rows = torch.arange(len(task.splits["train"]))
-    true, _ = task.standard(task.raw("train", rows))
+    true, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
     targets = torch.cat([true, torch.ones_like(true[..., :1])], -1)[None]  # all is asked, zero is the guess
     for channel in range(5):
         only = targets.clone()
@@ -238,8 +235,7 @@ def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> 
 
 
 def test_memory_of_alternating_groups_is_longer() -> None:
-    rng = np.random.default_rng(0)
-    slow = rng.normal(size=(3_000, 4))
+    slow = np.random.default_rng(0).normal(size=(3_000, 4))
     for step in range(3, 3_000):
         slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
     alone = tables(slow[::3].astype(np.float32))["all"].memory
@@ -272,8 +268,7 @@ def test_halves_share_held_out_samples_and_standardization() -> None:
 def test_evaluated_samples_are_spread_over_the_part() -> None:
     task = tables(numbers(20_000))["all"]
     assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
-    bound = task.bind([Member(hidden=0.3)])
-    _, targets = bound.batch("test", torch.arange(1000)[None])
+    _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(1000)[None])
     rows = task.splits["test"].targets[torch.arange(1000) * (len(task.splits["test"]) // 1000)]
     expected, _ = task.standard(task.splits["test"].inputs[0][rows])
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
@@ -313,8 +308,7 @@ def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
 def test_members_do_not_depend_on_their_neighbours() -> None:
     task = tables(numbers(missing=0.2))["all"]
     members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6)]
-    together = losses(task, members)
-    np.testing.assert_allclose(losses(task, members[1:])[:, 0], together[:, 1], rtol=1e-4)
+    np.testing.assert_allclose(losses(task, members[1:])[:, 0], losses(task, members)[:, 1], rtol=1e-4)
     one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members)
     assert not torch.equal(one, two)  # other seeds hide other channels
     assert torch.equal(*(task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members))

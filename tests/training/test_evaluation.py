@@ -25,8 +25,7 @@ def test_evaluation_of_a_diverged_member_does_not_disturb_the_others(tiny_task) 
 @pytest.mark.parametrize("examples", [0, 1, 9, 10, 22])
 def test_portions_hold_every_example_once_and_no_more_than_fits(values, examples, tiny_task, monkeypatch) -> None:
     monkeypatch.setattr(training, "EVALUATION_VALUES", values)
-    stack = stack_for([small(), small(seed=1)], tiny_task)
-    parts = training.portions(stack, tiny_task, examples)
+    parts = training.portions(stack_for([small(), small(seed=1)], tiny_task), tiny_task, examples)
     assert [example for part in parts for example in part] == list(range(examples))
     most = max(1, values // (2 * 6 * 8))  # members x tokens x features
     assert all(1 <= len(part) <= most for part in parts) and all(len(part) == most for part in parts[:-1])

@@ -84,7 +84,7 @@ def test_errors_are_those_of_tf32(fields, kernel_device) -> None:
     """Over many draws, the error is at most 1.5 times that of the reference implementation with TF32. The reference is
     computed on a CPU, because a GPU's library may multiply such small matrices in another way."""
     fast = stack_of(kernel_device, **fields)
-    plain, exact = (stack_of("cpu", **fields, fast=False, dtype=each) for each in (torch.float32, torch.float64))
+    plain, exact = (stack_of("cpu", **fields, fast=False, dtype=dtype) for dtype in (torch.float32, torch.float64))
     for other in (plain, exact):
         other.flat.copy_(fast.flat)
     errors: dict[str, list[dict[str, float]]] = {"fast": [], "plain": []}
