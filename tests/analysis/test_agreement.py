@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 from helpers.planted import rotation
 
-from placecode.analysis.agreement import (
-    NEARLY,
-    channel_confidence,
-    common_embedding,
-    mutual_neighbors,
-    nearest_channels,
-    pair_confidence,
-    stable_modules,
-)
+from placecode.analysis import agreement
+from placecode.analysis.agreement import NEARLY, channel_confidence, common_embedding, pair_confidence, stable_modules
 from placecode.analysis.modules import similarities
 from placecode.analysis.partitions import ari
 
@@ -67,12 +60,12 @@ def test_one_fit_has_no_confidence(rng) -> None:
 
 def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
     pes = planted(rng, noise=0.1)
-    found = common_embedding(pes)
+    result = common_embedding(pes)
     turned = pes.copy()
     turned[2] = 5 * pes[2] @ rotation(rng, 6) - 3
-    apart = [np.linalg.norm(each[:, None] - each, axis=-1) for each in (found, common_embedding(turned))]
+    apart = [np.linalg.norm(places[:, None] - places, axis=-1) for places in (result, common_embedding(turned))]
     np.testing.assert_allclose(*apart, atol=1e-6)
-    spread = (found**2).sum(axis=0)
+    spread = (result**2).sum(axis=0)
     assert (np.diff(spread) <= 1e-9).all()  # the widest axis comes first
     exact = planted(np.random.default_rng(5), noise=0.0)
     centred = exact[0, 0] - exact[0, 0].mean(axis=0)
@@ -82,24 +75,23 @@ def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_one_to_three_channels(n) -> None:
+def test_one_to_three_channels_have_finite_results(n) -> None:
     pes = np.random.default_rng(0).normal(size=(4, 2, n, 3))
     alike = similarities(pes)[-1]
     assert common_embedding(pes).shape[0] == n and np.isfinite(common_embedding(pes)).all()
-    assert np.isfinite(channel_confidence(pes)).all()
-    assert nearest_channels(alike[0]).shape == (n, n - 1)
+    assert np.isfinite(channel_confidence(pes)).all() and agreement.nearest_channels(alike[0]).shape == (n, n - 1)
     assert stable_modules(alike).labels.tolist() == [0] * n
     if n > 1:
-        found = pair_confidence(alike, ([0, 1], [2, 3]))
-        assert found.shape == (n, n) and (found[~np.eye(n, dtype=bool)] >= 0.5).all()  # all are nearest
+        result = pair_confidence(alike, ([0, 1], [2, 3]))
+        assert result.shape == (n, n) and (result[~np.eye(n, dtype=bool)] >= 0.5).all()  # all are nearest
 
 
 def test_nearest_channels_come_first() -> None:
     line = np.array([0.0, 1.0, 2.5, 4.5, 9.0])
     similar = -np.abs(line[:, None] - line)
     np.fill_diagonal(similar, 99.0)
-    assert nearest_channels(similar, 2).tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
-    assert nearest_channels(similar, 9).shape == (5, 4)
+    assert agreement.nearest_channels(similar, 2).tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
+    assert agreement.nearest_channels(similar, 9).shape == (5, 4)
 
 
 def test_pairs_and_modules_follow_the_order_of_channels(rng) -> None:
@@ -119,20 +111,19 @@ def test_pairs_and_modules_follow_the_order_of_channels(rng) -> None:
 @pytest.mark.parametrize("noise", [0.2, 0.6])
 def test_confident_pairs_are_true_neighbours_nine_times_in_ten(noise) -> None:
     """On a ring of channels, seen through noise of its own in either half of the data and in each fit."""
-    true_pairs, said = 0, 0
+    true_pairs, confident = 0, 0
     for seed in range(30):
         rng = np.random.default_rng(seed)
         angle = 2 * np.pi * np.arange(30) / 30 + rng.normal(scale=0.03, size=30)
         waves = np.stack([f(k * angle) / k for k in (1, 2, 3) for f in (np.sin, np.cos)], axis=1)
-        near = mutual_neighbors(waves @ waves.T)
+        near = agreement.mutual_neighbors(waves @ waves.T)
         data = [waves + 0.3 * noise * rng.normal(size=waves.shape) for _ in range(2)]
         whole = np.mean(data, axis=0)
-        seen = [whole, whole, data[0], data[1]]
-        fits = np.stack([each + 0.2 * noise * rng.normal(size=waves.shape) for each in seen])[:, None]
-        found = pair_confidence(similarities(fits)[-1], ([2], [3]))
-        sure = np.triu(found >= 0.85, k=1)
-        true_pairs, said = true_pairs + int((sure & near).sum()), said + int(sure.sum())
-    assert said >= 30 and 0.8 <= true_pairs / said <= 1.0, (true_pairs, said)
+        sources = [whole, whole, data[0], data[1]]
+        fits = np.stack([source + 0.2 * noise * rng.normal(size=waves.shape) for source in sources])[:, None]
+        sure = np.triu(pair_confidence(similarities(fits)[-1], ([2], [3])) >= 0.85, k=1)
+        true_pairs, confident = true_pairs + int((sure & near).sum()), confident + int(sure.sum())
+    assert confident >= 30 and 0.8 <= true_pairs / confident <= 1.0, (true_pairs, confident)
 
 
 def test_noise_has_no_confident_pairs() -> None:
@@ -149,18 +140,17 @@ def test_a_few_pairs_do_not_make_others_certain(pairs, rng) -> None:
     pes = 0.3 * rng.normal(size=(4, 1, 30, 40))
     for pair in range(pairs):
         pes[:, 0, 2 * pair : 2 * pair + 2, pair] += 3
-    found = pair_confidence(similarities(pes)[-1], ([2], [3]), 1)
+    result = pair_confidence(similarities(pes)[-1], ([2], [3]), 1)
     expected = 2 * pairs / (2 * pairs + 1)
-    np.testing.assert_allclose(found[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
+    np.testing.assert_allclose(result[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("n", "count"), [(12, 3), (30, 10)])
 def test_planted_modules_and_their_number_are_found(n, count, rng) -> None:
-    found = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
-    assert found.count == count and ari(found.labels, np.arange(n) % count) == 1 and found.agreement > 0.95
-    assert list(dict.fromkeys(found.labels)) == list(range(count))  # numbered by their first channel
-    limited = stable_modules(groups_of(n, count, 12, rng, noise=0.15), most=5)
-    assert set(limited.stability) == {2, 3, 4, 5}
+    result = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
+    assert result.count == count and ari(result.labels, np.arange(n) % count) == 1 and result.agreement > 0.95
+    assert list(dict.fromkeys(result.labels)) == list(range(count))  # numbered by their first channel
+    assert set(stable_modules(groups_of(n, count, 12, rng, noise=0.15), most=5).stability) == {2, 3, 4, 5}
 
 
 def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
@@ -169,17 +159,18 @@ def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
     half, group = np.eye(2)[np.arange(48) // 24], np.eye(6)[np.arange(48) // 8]
     true = np.concatenate([2 * half, group], axis=1)
     blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.25 * rng.normal(size=(4, 1, 48, 20))
-    found = stable_modules(similarities(blurred)[-1])
-    assert found.stability[2] == 1 > 0.97 > found.stability[6] > max(found.stability[k] for k in range(3, 25) if k != 6)
-    assert found.count == 6 and ari(found.labels, np.arange(48) // 8) > 0.9
+    result = stable_modules(similarities(blurred)[-1])
+    rest = [result.stability[count] for count in range(3, 25) if count != 6]
+    assert result.stability[2] == 1 > 0.97 > result.stability[6] > max(rest)
+    assert result.count == 6 and ari(result.labels, np.arange(48) // 8) > 0.9
 
 
 def test_fits_do_not_agree_on_modules_of_noise() -> None:
     counts = []
     for seed in range(8):
-        found = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
-        assert max(found.stability.values()) < 0.6 and set(found.stability) == set(range(2, 21))
-        counts.append(found.count)
+        result = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
+        assert max(result.stability.values()) < 0.6 and set(result.stability) == set(range(2, 21))
+        counts.append(result.count)
     assert set(counts) == {1}
 
 
@@ -189,18 +180,17 @@ def test_stability_by_hand() -> None:
     one = np.repeat(np.eye(2), 3, axis=0)
     two = one[[0, 1, 3, 2, 4, 5]].copy()
     two[3] = one[3]
-    found = stable_modules(np.stack([one @ one.T, two @ two.T]), most=2)
+    result = stable_modules(np.stack([one @ one.T, two @ two.T]), most=2)
     by_chance = 6 * 7 / 15
     expected = (4 - by_chance) / ((6 + 7) / 2 - by_chance)
-    assert found.stability == {2: pytest.approx(expected)} and found.count == 1
+    assert result.stability == {2: pytest.approx(expected)} and result.count == 1
 
 
 def test_a_number_next_to_a_peak_is_not_chosen(rng) -> None:
     """Five groups, one of which fits also cut in two more often than not: nearly as stable, and not taken."""
-    true = np.eye(8)[np.arange(50) % 5]
-    pes = true + 0.25 * rng.normal(size=(4, 1, 50, 8))
+    pes = np.eye(8)[np.arange(50) % 5] + 0.25 * rng.normal(size=(4, 1, 50, 8))
     half = np.flatnonzero(np.arange(50) % 5 == 0)[::2]
     pes[:3, :, half, 6] += 0.9
-    found = stable_modules(similarities(pes)[-1])
-    assert found.stability[5] > found.stability[6] > found.stability[5] - NEARLY
-    assert found.count == 5 and ari(found.labels, np.arange(50) % 5) > 0.9
+    result = stable_modules(similarities(pes)[-1])
+    assert result.stability[5] > result.stability[6] > result.stability[5] - NEARLY
+    assert result.count == 5 and ari(result.labels, np.arange(50) % 5) > 0.9

@@ -31,12 +31,12 @@ def gaussian(rng, sigma: np.ndarray, samples: int) -> np.ndarray:
 
 def solved(mean: np.ndarray, sigma: np.ndarray, values: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     """The conditional mean, one question after the other."""
-    found = values.copy()
-    for row, marks in zip(found, hidden, strict=True):
-        seen = ~marks
-        weights = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, marks)])
-        row[marks] = mean[marks] + (row[seen] - mean[seen]) @ weights
-    return found
+    result = values.copy()
+    for row, marks in zip(result, hidden, strict=True):
+        visible = ~marks
+        weights = np.linalg.solve(sigma[np.ix_(visible, visible)], sigma[np.ix_(visible, marks)])
+        row[marks] = mean[marks] + (row[visible] - mean[visible]) @ weights
+    return result
 
 
 def left_over(sigma: np.ndarray, hidden: np.ndarray) -> np.ndarray:
@@ -79,8 +79,8 @@ def test_samples_that_hide_nothing_are_left_out(rng) -> None:
     np.testing.assert_array_equal(errors([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden), [1.0, np.nan])
     assert mse([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden) == 1
     train = gaussian(rng, covariance(rng, 5), 200)
-    found = Linear().fit(train).predict(train[:2], np.array([[True] * 5, [False] * 5]))
-    np.testing.assert_allclose(found, [train.mean(axis=0), train[1]])  # nothing visible, nothing hidden
+    result = Linear().fit(train).predict(train[:2], np.array([[True] * 5, [False] * 5]))
+    np.testing.assert_allclose(result, [train.mean(axis=0), train[1]])  # nothing visible, nothing hidden
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -133,9 +133,9 @@ def test_pca_beats_linear_on_few_samples(rng) -> None:
     train, questions, hidden = gaussian(rng, sigma, 50), gaussian(rng, sigma, 500), hide(500, 30, 0.5, rng)
     pca = Pca().fit(train)
     assert 1 < pca.components_ < 6
-    few, all_of_them = (mse(each.predict(questions, hidden), questions, hidden) for each in (pca, Linear().fit(train)))
-    assert few < 0.8 * all_of_them
-    assert few < 1.3 * left_over(sigma, hidden).mean()
+    linear = mse(Linear().fit(train).predict(questions, hidden), questions, hidden)
+    few = mse(pca.predict(questions, hidden), questions, hidden)
+    assert few < 0.8 * linear and few < 1.3 * left_over(sigma, hidden).mean()
 
 
 def test_ridge_is_least_squares_at_its_share_of_hidden_channels(rng) -> None:
@@ -143,13 +143,13 @@ def test_ridge_is_least_squares_at_its_share_of_hidden_channels(rng) -> None:
     sigma = 0.9 + 0.1 * np.eye(8)
     train, questions = gaussian(rng, sigma, 10_000), gaussian(rng, sigma, 4000)
     hidden = hide(4000, 8, 0.5, rng)
-    found = Ridge(10_000).fit(train, share=0.5).predict(questions, hidden)
+    result = Ridge(10_000).fit(train, share=0.5).predict(questions, hidden)
     rows = hidden[:, 2]
     x = np.column_stack([np.where(hidden, 0, questions - train.mean(axis=0)), hidden, np.ones(4000)])[rows]
     best = x @ np.linalg.lstsq(x, questions[rows, 2])[0]
-    assert ((found[rows, 2] - questions[rows, 2]) ** 2).mean() < 1.03 * ((best - questions[rows, 2]) ** 2).mean()
+    assert ((result[rows, 2] - questions[rows, 2]) ** 2).mean() < 1.03 * ((best - questions[rows, 2]) ** 2).mean()
     other = Ridge(10_000).fit(train, share=0.1).predict(questions, hidden)
-    assert mse(other, questions, hidden) > 1.1 * mse(found, questions, hidden)
+    assert mse(other, questions, hidden) > 1.1 * mse(result, questions, hidden)
 
 
 def test_trees_predict_a_product_and_linear_methods_do_not(rng) -> None:
@@ -177,11 +177,11 @@ def test_trees_of_some_channels_are_nan_elsewhere(rng) -> None:
 @every
 def test_predictions_ignore_hidden_values_and_units(make, rng) -> None:
     train, hidden = gaussian(rng, covariance(rng, 5), 300), hide(40, 5, 0.5, rng)
-    found = make().fit(train, seed=3).predict(train[:40], hidden)
-    np.testing.assert_array_equal(found[~hidden], train[:40][~hidden])
+    result = make().fit(train, seed=3).predict(train[:40], hidden)
+    np.testing.assert_array_equal(result[~hidden], train[:40][~hidden])
     again = make().fit(train, seed=3).predict(np.where(hidden, np.nan, train[:40]), hidden)
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(again, result)
     units, zero = 2.0 ** np.array([5.0, 0, -3, 1, 2]), np.array([1.0, 0, 2, -4, 8])
     scaled = make().fit(train * units + zero, seed=3).predict(train[:40] * units + zero, hidden)
-    close = np.isclose((scaled - zero) / units, found, atol=1e-6)
+    close = np.isclose((scaled - zero) / units, result, atol=1e-6)
     assert close.mean() > 0.98  # trees cut at values, and rounding may move a value over a cut

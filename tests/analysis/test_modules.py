@@ -8,31 +8,20 @@ import pytest
 import torch
 from helpers.planted import GROUPS, noise, planted
 from scipy import stats
+from sklearn import metrics
 
-from placecode.analysis import alignment
-from placecode.analysis.modules import (
-    centred,
-    coordinate_agreement,
-    matrix_correlation,
-    mirror_agreement,
-    modularity,
-    neighbor_agreement,
-    segregation,
-    silhouette,
-    similarities,
-)
+from placecode.analysis import alignment, modules
+from placecode.analysis.modules import coordinate_agreement, matrix_correlation, neighbor_agreement, segregation
 
-metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
-
-MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
+MEASURES = [modules.modularity, segregation, modules.silhouette, neighbor_agreement]
 
 
 def test_similarities_of_all_blocks_their_mean_and_single_blocks(rng) -> None:
     pe = rng.normal(size=(3, 2, 7, 4))
-    found = similarities(torch.tensor(pe))
+    result = modules.similarities(torch.tensor(pe))
     for number, view in ((-1, pe), (-2, pe.mean(axis=1, keepdims=True)), (0, pe[:, :1]), (1, pe[:, 1:])):
-        np.testing.assert_allclose(found.pop(number), alignment.similarity(view))
-    assert not found
+        np.testing.assert_allclose(result.pop(number), alignment.similarity(view))
+    assert not result
 
 
 def signed_q(w: np.ndarray, labels: np.ndarray) -> float:
@@ -55,8 +44,9 @@ def signed_q(w: np.ndarray, labels: np.ndarray) -> float:
 def test_modularity_equals_the_published_sum_over_pairs(rng) -> None:
     matrices, labels = noise(rng, 3), GROUPS.copy()
     labels[[2, 9, 23]] = -1
-    for own in (GROUPS, labels, np.arange(24)):
-        np.testing.assert_allclose(modularity(matrices, own), [signed_q(w, own) for w in matrices], atol=1e-12)
+    for groups in (GROUPS, labels, np.arange(24)):
+        expected = [signed_q(w, groups) for w in matrices]
+        np.testing.assert_allclose(modules.modularity(matrices, groups), expected, atol=1e-12)
 
 
 def test_modularity_of_positive_weights_equals_networkx(rng) -> None:
@@ -67,14 +57,14 @@ def test_modularity_of_positive_weights_equals_networkx(rng) -> None:
     def peer(weights: np.ndarray) -> float:
         return float(networkx.community.modularity(networkx.from_numpy_array(weights), parts))
 
-    assert modularity(np.abs(w), GROUPS) == pytest.approx(peer(np.abs(w)))
-    assert abs(modularity(w, GROUPS) - peer(w)) > 0.01
+    assert modules.modularity(np.abs(w), GROUPS) == pytest.approx(peer(np.abs(w)))
+    assert abs(modules.modularity(w, GROUPS) - peer(w)) > 0.01
 
 
 def test_one_group_has_no_modularity_segregation_or_silhouette(rng) -> None:
     w, one = np.abs(noise(rng)), np.zeros(24, dtype=int)
-    assert modularity(w, one) == pytest.approx(0, abs=1e-12)
-    assert np.isnan(segregation(w, one)) and np.isnan(silhouette(w, one))
+    assert modules.modularity(w, one) == pytest.approx(0, abs=1e-12)
+    assert np.isnan(segregation(w, one)) and np.isnan(modules.silhouette(w, one))
     assert np.isnan(segregation(w, np.arange(24))) and np.isnan(segregation(-w, GROUPS))  # no positive pair within
 
 
@@ -95,21 +85,21 @@ def test_silhouette_equals_scikit_learns(rng) -> None:
     similar, labels = planted(rng, 1.0), GROUPS.copy()
     labels[0] = 7  # a singleton
     distance = np.clip(1 - similar, 0, None)
-    for own, true in zip(silhouette(similar, labels), distance, strict=True):
+    for value, true in zip(modules.silhouette(similar, labels), distance, strict=True):
         np.fill_diagonal(true, 0)
-        assert own == pytest.approx(metrics.silhouette_score(true, labels, metric="precomputed"))
+        assert value == pytest.approx(metrics.silhouette_score(true, labels, metric="precomputed"))
     labels[4:9] = -1
     kept = labels >= 0
     expected = metrics.silhouette_score(distance[1][kept][:, kept], labels[kept], metric="precomputed")
-    assert silhouette(similar, labels)[1] == pytest.approx(expected)
+    assert modules.silhouette(similar, labels)[1] == pytest.approx(expected)
 
 
 def test_neighbor_agreement_equals_that_of_alignment(rng) -> None:
     pe = rng.normal(size=(5, 2, 24, 3))
     akin = GROUPS[:, None] == GROUPS
-    found = neighbor_agreement(similarities(pe)[-1], GROUPS)
-    np.testing.assert_allclose(found, alignment.neighbor_agreement(pe, akin))
-    assert np.std(found) > 0
+    result = neighbor_agreement(modules.similarities(pe)[-1], GROUPS)
+    np.testing.assert_allclose(result, alignment.neighbor_agreement(pe, akin))
+    assert np.std(result) > 0
 
 
 def test_unlabelled_tokens_do_not_count_but_may_be_nearest() -> None:
@@ -118,8 +108,7 @@ def test_unlabelled_tokens_do_not_count_but_may_be_nearest() -> None:
     w[0, 1] = w[1, 0] = w[2, 3] = w[3, 2] = 1
     assert neighbor_agreement(w, [0, 0, 1, 1]) == 1
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx(2 / 3)  # the nearest token of 2 has no label
-    assert neighbor_agreement(w, [0, -1, -1, 0]) == 0
-    assert np.isnan(neighbor_agreement(w, [-1, -1, -1, -1]))
+    assert neighbor_agreement(w, [0, -1, -1, 0]) == 0 and np.isnan(neighbor_agreement(w, [-1, -1, -1, -1]))
     w = np.array([[0, 1, 1, 0.0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])  # 0 has two nearest tokens
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx((0.5 + 1 + 0) / 3)
 
@@ -127,15 +116,15 @@ def test_unlabelled_tokens_do_not_count_but_may_be_nearest() -> None:
 def test_mirror_agreement_counts_partners(rng) -> None:
     pairs = np.arange(24) ^ 1  # 2k and 2k + 1
     pe = np.repeat(rng.normal(size=(2, 1, 12, 5)), 2, axis=2) + 0.01 * rng.normal(size=(2, 1, 24, 5))
-    similar = similarities(pe)[-1]
-    np.testing.assert_array_equal(mirror_agreement(similar, pairs), [1, 1])
-    np.testing.assert_array_equal(mirror_agreement(similar, np.roll(pairs, 2)), [0, 0])
+    similar = modules.similarities(pe)[-1]
+    np.testing.assert_array_equal(modules.mirror_agreement(similar, pairs), [1, 1])
+    np.testing.assert_array_equal(modules.mirror_agreement(similar, np.roll(pairs, 2)), [0, 0])
     some = np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)
-    assert mirror_agreement(similar[0], some) == 0
+    assert modules.mirror_agreement(similar[0], some) == 0
     mixed = planted(rng, 0.5)
-    found = mirror_agreement(mixed, pairs)
-    np.testing.assert_allclose(found, neighbor_agreement(mixed, np.arange(24) // 2))
-    assert mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
+    result = modules.mirror_agreement(mixed, pairs)
+    np.testing.assert_allclose(result, neighbor_agreement(mixed, np.arange(24) // 2))
+    assert modules.mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
 
 
 def test_coordinate_agreement_is_the_share_of_farther_tokens(rng) -> None:
@@ -180,8 +169,7 @@ def test_matrix_correlation_equals_scipys_of_upper_triangles(rng) -> None:
 def test_measures_ignore_names_order_diagonal_and_skew(measure, rng) -> None:
     similar, labels = planted(rng, 1.0), np.where(np.arange(24) % 9 == 0, -1, GROUPS)
     before = measure(similar, labels)
-    renamed = np.array([30, 2, 0, 11, -1])[labels]
-    np.testing.assert_allclose(measure(similar, renamed), before, atol=1e-12)
+    np.testing.assert_allclose(measure(similar, np.array([30, 2, 0, 11, -1])[labels]), before, atol=1e-12)
     order = rng.permutation(24)
     np.testing.assert_allclose(measure(similar[:, order][:, :, order], labels[order]), before, atol=1e-12)
     assert (np.abs(measure(similar, labels[order]) - before) > 1e-3).all()  # the control: of one side alone
@@ -193,10 +181,10 @@ def test_measures_ignore_names_order_diagonal_and_skew(measure, rng) -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_members_and_labellings_are_batched(measure, rng) -> None:
     similar, labels = planted(rng, 1.0), rng.integers(-1, 4, size=(5, 24))
-    found = measure(similar[:, None], labels)
-    assert found.shape == (3, 5)
+    result = measure(similar[:, None], labels)
+    assert result.shape == (3, 5)
     for i, j in product(range(3), range(5)):
-        assert found[i, j] == pytest.approx(float(measure(similar[i], labels[j])), abs=1e-12)
+        assert result[i, j] == pytest.approx(float(measure(similar[i], labels[j])), abs=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
@@ -208,14 +196,11 @@ def test_a_diverged_member_is_nan_and_its_neighbour_is_not(bad, rng) -> None:
     similar[0] = np.where(bad == 0, 0.0, similar[0])
     similar[0, 2, 5] = bad
     for measure, value in zip(MEASURES, expected, strict=True):
-        found = measure(similar, GROUPS)
-        assert np.isnan(found[0]) and found[1] == pytest.approx(float(value))
-    for found in (
-        mirror_agreement(similar, partner),
-        coordinate_agreement(similar, places),
-        matrix_correlation(similar, similar[1]),
-    ):
-        np.testing.assert_array_equal(np.isnan(found), [True, False])
+        result = measure(similar, GROUPS)
+        assert np.isnan(result[0]) and result[1] == pytest.approx(float(value))
+    of_places = modules.mirror_agreement(similar, partner), coordinate_agreement(similar, places)
+    for result in (*of_places, matrix_correlation(similar, similar[1])):
+        np.testing.assert_array_equal(np.isnan(result), [True, False])
 
 
 def test_centred_correlations_equal_those_of_centred_vectors(rng) -> None:
@@ -223,7 +208,7 @@ def test_centred_correlations_equal_those_of_centred_vectors(rng) -> None:
     vectors = rng.normal(size=(3, 24, 7)) + 4
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = vectors @ np.swapaxes(vectors, -1, -2)
-    np.testing.assert_allclose(centred(cosines), similarities(vectors[:, None])[-1], atol=1e-9)
-    assert (centred(np.ones((5, 5))) == 0).all()
+    np.testing.assert_allclose(modules.centred(cosines), modules.similarities(vectors[:, None])[-1], atol=1e-9)
+    assert (modules.centred(np.ones((5, 5))) == 0).all()
     grouped = 0.2 + 0.8 * (GROUPS[:, None] == GROUPS)
-    assert segregation(grouped, GROUPS) < 1 and segregation(centred(grouped), GROUPS) == 1
+    assert segregation(grouped, GROUPS) < 1 and segregation(modules.centred(grouped), GROUPS) == 1

@@ -1,34 +1,24 @@
 """Nulls as mathematics: one in twenty of noise, planted groups found, smooth maps that fool the plain null alone."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from helpers.planted import GROUPS, planted
 from scipy import stats
 from scipy.cluster.vq import kmeans2
 
-from placecode.analysis import nulls
-from placecode.analysis.modules import (
-    matrix_correlation,
-    modularity,
-    neighbor_agreement,
-    segregation,
-    silhouette,
-    similarities,
-)
+from placecode.analysis import modules, nulls
+from placecode.analysis.modules import matrix_correlation, modularity, neighbor_agreement, segregation, similarities
 from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
 
-MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
+MEASURES = [modularity, segregation, modules.silhouette, neighbor_agreement]
 
 
 def even_sphere(k: int) -> np.ndarray:
     """A spiral of k evenly spread places on the unit sphere."""
     height = 1 - (2 * np.arange(k) + 1) / k
     turn = np.pi * (1 + 5**0.5) * np.arange(k)
-    return np.stack([np.cos(turn), np.sin(turn), np.zeros(k)], 1) * np.sqrt(1 - height**2)[:, None] + np.outer(
-        height, [0, 0, 1]
-    )
+    radius = np.sqrt(1 - height**2)
+    return np.stack([radius * np.cos(turn), radius * np.sin(turn), height], axis=1)
 
 
 SPHERE = even_sphere(40)
@@ -44,9 +34,7 @@ def smooth(rng, members: int, reach: float = 0.8) -> np.ndarray:
     return similarities(halves.reshape(members, 1, 80, 6))[-1]
 
 
-def smooth_null(
-    measure: Callable, similar: np.ndarray, labels: np.ndarray, places: np.ndarray, draws: int = 99
-) -> Chance:
+def smooth_null(measure, similar, labels, places, draws=99) -> Chance:
     """`smooth_nulls` of one measure of labels."""
     return smooth_nulls({"": lambda drawn: measure(drawn, labels)}, similar, places, draws)[""]
 
@@ -54,11 +42,11 @@ def smooth_null(
 @pytest.mark.parametrize("measure", MEASURES)
 def test_label_null_is_nominal_on_noise_and_finds_planted_groups(measure, rng) -> None:
     """15 draws of orders with 20 members each, since members of one draw share its orders."""
-    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(15)]
+    result = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(15)]
     low, high = stats.binom.interval(0.999, 300, 0.05)
     ties = 0.5 if measure is neighbor_agreement else 1.0  # it has few values, so that chance often comes just as high
-    assert ties * low <= sum((null.p <= 0.05).sum() for null in found) <= high
-    assert abs(np.mean([null.z for null in found])) < 0.2
+    assert ties * low <= sum((null.p <= 0.05).sum() for null in result) <= high
+    assert abs(np.mean([null.z for null in result])) < 0.2
     strong = label_null(measure, planted(rng, 3.0, 5), GROUPS, draws=99)
     assert (strong.p == 1 / 100).all() and (strong.z > 3).all()
 
@@ -66,17 +54,17 @@ def test_label_null_is_nominal_on_noise_and_finds_planted_groups(measure, rng) -
 def test_label_null_equals_a_loop_over_permuted_labels(rng, monkeypatch) -> None:
     similar = planted(rng, 0.7, 3)
     labels = np.where(np.arange(24) % 8 == 0, -1, GROUPS)
-    found = label_null(modularity, similar, labels, draws=60, seed=4)
+    result = label_null(modularity, similar, labels, draws=60, seed=4)
     null = np.array([modularity(similar, labels[order]) for order in shuffles(labels, 60, 4)])
-    own = modularity(similar, labels)
-    np.testing.assert_allclose(found.value, own)
-    np.testing.assert_allclose(found.mean, null.mean(0))
-    np.testing.assert_allclose(found.z, (own - null.mean(0)) / null.std(0))
-    np.testing.assert_allclose([found.low, found.high], np.quantile(null, [0.025, 0.975], axis=0))
-    np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 61)
-    assert label_null(modularity, similar[1], labels, draws=60, seed=4).p == found.p[1]  # other members do not matter
+    observed = modularity(similar, labels)
+    np.testing.assert_allclose(result.value, observed)
+    np.testing.assert_allclose(result.mean, null.mean(0))
+    np.testing.assert_allclose(result.z, (observed - null.mean(0)) / null.std(0))
+    np.testing.assert_allclose([result.low, result.high], np.quantile(null, [0.025, 0.975], axis=0))
+    np.testing.assert_allclose(result.p, (1 + (null >= observed).sum(0)) / 61)
+    assert label_null(modularity, similar[1], labels, draws=60, seed=4).p == result.p[1]  # other members do not matter
     monkeypatch.setattr(nulls, "_chunk", lambda n: 7)
-    np.testing.assert_allclose(label_null(modularity, similar, labels, draws=60, seed=4), found)
+    np.testing.assert_allclose(label_null(modularity, similar, labels, draws=60, seed=4), result)
 
 
 def test_shuffles_keep_group_sizes_and_unlabelled_tokens(rng) -> None:
@@ -94,12 +82,12 @@ def test_diverged_members_have_no_p_and_constant_nulls_no_z(rng) -> None:
     similar = planted(rng, 1.0, 2)
     similar[0, 1, 2] = np.nan
     orders = shuffles(GROUPS, 20)
-    for found in (
+    for result in (
         label_null(modularity, similar, GROUPS, draws=20),
         matrix_null(similar, similar[1], orders),
         smooth_null(modularity, similar, GROUPS, rng.normal(size=(24, 3)), draws=20),
     ):
-        for part in found:
+        for part in result:
             np.testing.assert_array_equal(np.isnan(part), [True, False])
     one = label_null(neighbor_agreement, similar[1], np.zeros(24, dtype=int), draws=20)
     assert one.value == one.mean == one.p == 1 and np.isnan(one.z)
@@ -111,33 +99,29 @@ def test_nan_draws_count_against_significance(rng) -> None:
 
     similar = planted(rng, 3.0, 1)[0]
     unknown = GROUPS[shuffles(GROUPS, 50)][:, 0] != 0
-    found = label_null(sometimes, similar, GROUPS, draws=50)
-    assert found.p == (1 + unknown.sum()) / 51
-    assert found.z > 3
+    result = label_null(sometimes, similar, GROUPS, draws=50)
+    assert result.p == (1 + unknown.sum()) / 51 and result.z > 3
 
 
 def test_matrix_null_equals_a_loop_over_permuted_tokens(rng) -> None:
     similar, matrix = planted(rng, 1.0, 3), planted(rng, 1.0, 1)[0]
     orders = shuffles(GROUPS, 30)
     null = np.array([matrix_correlation(similar, matrix[order][:, order]) for order in orders])
-    own = matrix_correlation(similar, matrix)
-    found = matrix_null(similar, matrix, orders)
-    np.testing.assert_allclose(found.value, own)
-    np.testing.assert_allclose(found.z, (own - null.mean(0)) / null.std(0), rtol=1e-6)
-    np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 31)
+    observed = matrix_correlation(similar, matrix)
+    result = matrix_null(similar, matrix, orders)
+    np.testing.assert_allclose(result.value, observed)
+    np.testing.assert_allclose(result.z, (observed - null.mean(0)) / null.std(0), rtol=1e-6)
+    np.testing.assert_allclose(result.p, (1 + (null >= observed).sum(0)) / 31)
 
 
 def test_matrix_null_is_nominal_on_noise(rng) -> None:
     """Pairs that share a token are not independent; the test that thinks they are is the negative twin."""
     strength = rng.normal(size=(2, 400, 24))
-    own, true = strength[..., :, None] + strength[..., None, :] + rng.normal(size=(2, 400, 24, 24))
-    p = [
-        float(matrix_null(a, b, shuffles(GROUPS, 99, seed)).p)
-        for seed, (a, b) in enumerate(zip(own, true, strict=True))
-    ]
+    similar, true = strength[..., :, None] + strength[..., None, :] + rng.normal(size=(2, 400, 24, 24))
+    p = [float(matrix_null(similar[i], true[i], shuffles(GROUPS, 99, seed=i)).p) for i in range(400)]
     low, high = stats.binom.interval(0.999, 400, 0.05)
     assert low <= (np.array(p) <= 0.05).sum() <= high
-    naive = np.sqrt(276) * matrix_correlation(own, true)
+    naive = np.sqrt(276) * matrix_correlation(similar, true)
     assert (naive > stats.norm.ppf(0.95)).sum() > high
 
 
@@ -146,8 +130,7 @@ def test_smooth_noise_fools_the_label_null_but_not_the_smooth_null(measure, rng)
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
     drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
-    assert (drawn <= 0.05).mean() < 0.15
-    assert np.median(drawn) > 0.25
+    assert (drawn <= 0.05).mean() < 0.15 and np.median(drawn) > 0.25
     similar = similarities(0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS])[-1]
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
@@ -156,12 +139,10 @@ def test_smooth_draws_by_hemisphere_are_not_mirrored(rng) -> None:
     """Where places are symmetric, a mirrored map stays mirrored under every draw of the whole; not of the sides."""
     half = rng.normal(size=(20, 3)) + np.array([3, 0, 0])
     places, sides, pairs = np.concatenate([half, half * [-1, 1, 1]]), np.repeat([0, 1], 20), np.tile(np.arange(20), 2)
-    apart = np.linalg.norm(half[:, None] - half, axis=-1)
-    smooth = np.linalg.cholesky(np.exp(-apart) + 1e-6 * np.eye(20)) @ rng.normal(size=(20, 12))
+    root = np.linalg.cholesky(np.exp(-np.linalg.norm(half[:, None] - half, axis=-1)) + 1e-6 * np.eye(20))
+    smooth = root @ rng.normal(size=(20, 12))
     mirrored = np.concatenate([smooth, smooth + 0.01 * rng.normal(size=smooth.shape)])
-    unrelated = np.concatenate(
-        [smooth, np.linalg.cholesky(np.exp(-apart) + 1e-6 * np.eye(20)) @ rng.normal(size=(20, 12))]
-    )
+    unrelated = np.concatenate([smooth, root @ rng.normal(size=(20, 12))])
     similar = similarities(np.stack([mirrored, unrelated])[:, None])[-1]
     statistic = {"mirror": lambda drawn: neighbor_agreement(drawn, pairs)}
     whole = smooth_nulls(statistic, similar, places, 99)["mirror"]

@@ -6,17 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers.planted import GROUPS, noise, planted
+from sklearn import metrics
 
 from placecode.analysis.modules import modularity, similarities
 from placecode.analysis.nulls import SAME, shuffles
 from placecode.analysis.partitions import ami, ari, best_partition, clusters, shared_information
 
-metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
-
 
 def test_best_partition_finds_planted_groups(rng) -> None:
-    found = best_partition(planted(rng, 6.0))
-    np.testing.assert_array_equal(found, np.tile(GROUPS, (3, 1)))  # groups are numbered by their first token
+    result = best_partition(planted(rng, 6.0))
+    np.testing.assert_array_equal(result, np.tile(GROUPS, (3, 1)))  # groups are numbered by their first token
     weak = planted(rng, 1.5)
     assert (modularity(weak, best_partition(weak)) >= modularity(weak, GROUPS) - 1e-9).all()
     assert (ari(best_partition(planted(rng, 0.0)), GROUPS) < 0.3).all()  # the negative twin
@@ -40,8 +39,7 @@ def test_best_partition_of_few_tokens_equals_brute_force(rng) -> None:
 
 def test_best_partition_ignores_other_members_and_order(rng) -> None:
     similar = planted(rng, 0.5)
-    found = best_partition(similar, seed=5)
-    np.testing.assert_array_equal(best_partition(similar[1], seed=5), found[1])
+    np.testing.assert_array_equal(best_partition(similar[1], seed=5), best_partition(similar, seed=5)[1])
     order = rng.permutation(24)
     turned = similar[0][order][:, order]
     best = [float(modularity(w, best_partition(w, restarts=60))) for w in (similar[0], turned)]
@@ -64,9 +62,9 @@ def test_clusters_equal_k_means_of_unit_tokens(rng) -> None:
 @pytest.mark.filterwarnings("error")
 def test_more_clusters_than_different_tokens() -> None:
     """Rounding may put equal tokens into several clusters, but never different ones into the same."""
-    found = clusters(similarities(np.eye(4)[GROUPS][None])[-1], 10)
-    assert 4 <= len(np.unique(found)) <= 10
-    assert all(len(np.unique(GROUPS[found == cluster])) == 1 for cluster in np.unique(found))
+    result = clusters(similarities(np.eye(4)[GROUPS][None])[-1], 10)
+    assert 4 <= len(np.unique(result)) <= 10
+    assert all(len(np.unique(GROUPS[result == cluster])) == 1 for cluster in np.unique(result))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
@@ -85,12 +83,12 @@ SCORES = {ari: "adjusted_rand_score", ami: "adjusted_mutual_info_score", shared_
 
 @pytest.mark.parametrize("score", SCORES)
 def test_scores_equal_scikit_learns(score, rng) -> None:
-    found, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
-    together, expected = score(found, labels), getattr(metrics, SCORES[score])
+    result, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
+    together, expected = score(result, labels), getattr(metrics, SCORES[score])
     assert together.shape == (6, 9)
     for i, j in np.ndindex(6, 9):
-        kept = (found[i, 0] >= 0) & (labels[j] >= 0)
-        assert together[i, j] == pytest.approx(expected(labels[j][kept], found[i, 0][kept]), abs=1e-12)
+        kept = (result[i, 0] >= 0) & (labels[j] >= 0)
+        assert together[i, j] == pytest.approx(expected(labels[j][kept], result[i, 0][kept]), abs=1e-12)
     alone, one = np.arange(5), np.zeros(5, dtype=int)
     for a, b in ((alone, alone), (one, one), (alone, one), (one, alone), (GROUPS, GROUPS)):
         assert score(a, b) == pytest.approx(expected(b, a), abs=1e-12)
@@ -106,7 +104,7 @@ def test_shared_information_ranks_shuffled_labels_like_ami(strength, rng) -> Non
     shuffled, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
 
     def counts(score: Callable) -> list[int]:
-        return [int((score(each, shuffled) >= score(each, labels) - SAME).sum()) for each in groups]
+        return [int((score(partition, shuffled) >= score(partition, labels) - SAME).sum()) for partition in groups]
 
     assert counts(shared_information) == counts(ami)
     assert strength > 0 or counts(shared_information) != counts(ari)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from placecode.analysis import stats as statistics
 from placecode.analysis.stats import (
     bootstrap,
-    fdr,
-    half_width,
     interval,
     over_settings,
     permutation_within,
@@ -19,21 +18,18 @@ from placecode.analysis.stats import (
     within_given,
 )
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 
 def tables(rng, rho: float, shared: float, settings: int = 6, seeds: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """Two tables, correlated by rho within each setting; `shared` of the variance is the seed's own in all settings."""
 
     def normal() -> np.ndarray:
-        own, common = rng.normal(size=(settings, seeds)), rng.normal(size=seeds)
-        return np.asarray(math.sqrt(1 - shared) * own + math.sqrt(shared) * common)
+        individual, common = rng.normal(size=(settings, seeds)), rng.normal(size=seeds)
+        return np.asarray(math.sqrt(1 - shared) * individual + math.sqrt(shared) * common)
 
     x = normal()
     return x, rho * x + math.sqrt(1 - rho**2) * normal()
-
-
-def true_spearman(rho: float) -> float:
-    """Spearman's correlation of normal variables with correlation rho."""
-    return 6 / math.pi * math.asin(rho / 2)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
@@ -42,47 +38,42 @@ def test_interval_equals_scipys(n, level) -> None:
     values = np.random.default_rng(n).normal(0.9, 0.05, n)
     low, high = stats.t.interval(level, n - 1, loc=values.mean(), scale=stats.sem(values))
     np.testing.assert_allclose(interval(values, level), (values.mean(), low, high), rtol=1e-12)
-    assert half_width(float(values.std(ddof=1)), n, level) == pytest.approx(values.mean() - low)
+    assert statistics.half_width(float(values.std(ddof=1)), n, level) == pytest.approx(values.mean() - low)
     assert interval([math.nan, *values, math.nan], level) == interval(values, level)
 
 
-def test_intervals_at_the_edges() -> None:
+def test_intervals_of_few_or_equal_values_are_known() -> None:
     for values in ([0.7], [0.7, math.nan]):
         np.testing.assert_equal(interval(values), (0.7, math.nan, math.nan))
     for values in ([], [math.nan]):
         np.testing.assert_equal(interval(values), (math.nan,) * 3)
     assert interval([0.5, 0.5, 0.5]) == (0.5, 0.5, 0.5)
     assert interval([0.5, 1.0, 1.0]).high > 1  # bounds are not clipped
-    assert math.isnan(half_width(1.0, 1))
+    assert math.isnan(statistics.half_width(1.0, 1))
 
 
 def test_spearman_equals_scipys_with_ties_and_gaps(rng) -> None:
     x, y = rng.integers(6, size=(2, 3, 4, 12)).astype(float)
     x[rng.random(x.shape) < 0.1] = np.nan
     y[rng.random(y.shape) < 0.1] = np.nan
-    found = spearman(x, y)
-    assert found.shape == (3, 4)
+    result = spearman(x, y)
+    assert result.shape == (3, 4)
     for at in np.ndindex(3, 4):
-        assert found[at] == pytest.approx(stats.spearmanr(x[at], y[at], nan_policy="omit").statistic, abs=1e-12)
+        assert result[at] == pytest.approx(stats.spearmanr(x[at], y[at], nan_policy="omit").statistic, abs=1e-12)
+    assert spearman([1, 2, np.inf, np.nan], [3, 4, 5, 0]) == 1  # infinity has a rank
 
 
-def test_infinity_has_a_rank() -> None:
-    assert spearman([1, 2, np.inf, np.nan], [3, 4, 5, 0]) == 1
-
-
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("x", [[1, 1, 1, 1], [1, 2, np.nan, np.nan], [np.nan] * 4])
 def test_no_correlation_without_variation_or_with_two_pairs(x) -> None:
-    neighbour = [1.0, 2, 3, np.nan]
-    np.testing.assert_array_equal(spearman([x, neighbour], [1, 2, 3, 4]), [np.nan, 1])
+    np.testing.assert_array_equal(spearman([x, [1.0, 2, 3, np.nan]], [1, 2, 3, 4]), [np.nan, 1])
 
 
 def test_within_given_equals_the_textbook_formula_of_partial_correlation(rng) -> None:
-    x, y, given = rng.normal(size=(3, 2, 1, 15)) + rng.normal(size=(2, 1, 15))  # a single setting
-    found = within_given(x, y, given)
+    x, y, third = rng.normal(size=(3, 2, 1, 15)) + rng.normal(size=(2, 1, 15))  # a single setting
+    result = within_given(x, y, third)
     for i in range(2):
-        xy, xg, yg = (stats.spearmanr(a[i, 0], b[i, 0]).statistic for a, b in ((x, y), (x, given), (y, given)))
-        assert found[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
+        xy, xg, yg = (stats.spearmanr(a[i, 0], b[i, 0]).statistic for a, b in ((x, y), (x, third), (y, third)))
+        assert result[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
 
 
 def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
@@ -93,7 +84,6 @@ def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
     assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
 
 
-@pytest.mark.filterwarnings("error")
 def test_within_given_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 1, 8))
     assert np.isnan(within_given(x, np.exp(y), y)), "nothing is left of a function of what is given"
@@ -105,17 +95,16 @@ def test_within_given_at_its_edges(rng) -> None:
     assert within_given(x, y, np.arange(8)[None] * gap) == pytest.approx(float(expected))
 
 
-@pytest.mark.filterwarnings("error")
 def test_over_settings_equals_spearman_of_means(rng) -> None:
     x, y = rng.normal(size=(2, 3, 7, 5))
     x[1, 2, 3] = np.nan
-    found = over_settings(x, y)
-    assert found.shape == (3,)
-    assert found[0] == pytest.approx(stats.spearmanr(x[0].mean(-1), y[0].mean(-1)).statistic)
+    result = over_settings(x, y)
+    assert result.shape == (3,)
+    assert result[0] == pytest.approx(stats.spearmanr(x[0].mean(-1), y[0].mean(-1)).statistic)
     y[1, 2, 3] = 1e9  # the partner of a missing value is left out with it
-    assert over_settings(x, y)[1] == found[1]
+    assert over_settings(x, y)[1] == result[1]
     x[1, 2, 3] = 0
-    assert over_settings(x, y)[1] != found[1]
+    assert over_settings(x, y)[1] != result[1]
     expected = over_settings(x[0, 1:], y[0, 1:])
     x[0, 0] = np.nan  # a setting without values is left out
     assert over_settings(x[0], y[0]) == expected
@@ -132,27 +121,26 @@ def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
         kept = ~np.isnan(a + b)
         ranks = np.array([stats.rankdata(a[kept]), stats.rankdata(b[kept])])
         pooled.append(ranks - ranks.mean(axis=1, keepdims=True))
-    expected = np.corrcoef(np.concatenate(pooled, axis=1))[0, 1]
-    assert within(x, y) == pytest.approx(expected, abs=1e-12)
+    assert within(x, y) == pytest.approx(np.corrcoef(np.concatenate(pooled, axis=1))[0, 1], abs=1e-12)
     x, y = rng.normal(size=(2, 4, 1, 12))  # a single setting
     x[0, 0, 3] = np.nan
     np.testing.assert_allclose(within(x, y), spearman(x, y)[:, 0], atol=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
-    x, y, given = rng.normal(size=(3, 2, 4, 6))
-    expected = within(x, y)[1], within_given(x, y, given)[1], over_settings(x, y)[1]
+    x, y, third = rng.normal(size=(3, 2, 4, 6))
+    expected = within(x, y)[1], within_given(x, y, third)[1], over_settings(x, y)[1]
     x[0] = np.nan
-    found = within(x, y), within_given(x, y, given), over_settings(x, y)
-    for pair, value in zip(found, expected, strict=True):
+    result = within(x, y), within_given(x, y, third), over_settings(x, y)
+    for pair, value in zip(result, expected, strict=True):
         np.testing.assert_array_equal(pair, [np.nan, value])
 
 
 def test_bootstrap_of_within_holds_the_truth(rng) -> None:
     """The seed decides half of the variance, the same half in all settings."""
+    true = 6 / math.pi * math.asin(0.5 / 2)  # Spearman's correlation of normal variables with correlation 0.5
     draws = [bootstrap(within, *tables(rng, 0.5, 0.5), draws=200, seed=i) for i in range(200)]
-    assert 0.87 <= np.mean([low <= true_spearman(0.5) <= high for _, low, high in draws]) <= 0.975
+    assert 0.87 <= np.mean([low <= true <= high for _, low, high in draws]) <= 0.975
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.15])
@@ -168,10 +156,10 @@ def test_counted_ranks_equal_sorted_ranks(digits, missing, rng) -> None:
         assert counted.low < counted.mean < counted.high
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_a_setting_without_values_does_not_matter(given, rng) -> None:
+@pytest.mark.parametrize("third", [False, True])
+def test_a_setting_without_values_does_not_matter(third, rng) -> None:
     """With a value missing, every deal is ranked anew; one setting more that has none must change nothing."""
-    tables = rng.normal(size=(3 if given else 2, 4, 10))
+    tables = rng.normal(size=(3 if third else 2, 4, 10))
     more = np.concatenate([tables, np.full_like(tables[:, :1], np.nan)], axis=1)
     assert permutation_within(*tables) == permutation_within(*more)
 
@@ -190,8 +178,8 @@ def test_bootstrap_of_three_seeds_equals_all_draws(monkeypatch) -> None:
     monkeypatch.setattr("placecode.analysis.stats.LEAST_SEEDS", 3)
     values = np.array([0.0, 1, 10])
     means = sorted(float(np.mean(draw)) for draw in product(values, repeat=3))
-    found = bootstrap(lambda table: table.mean(-1), values, level=0.8, draws=20_000)
-    assert found == pytest.approx((values.mean(), means[2], means[-3]))
+    result = bootstrap(lambda table: table.mean(-1), values, level=0.8, draws=20_000)
+    assert result == pytest.approx((values.mean(), means[2], means[-3]))
 
 
 def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
@@ -206,21 +194,19 @@ def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
     assert more.high - more.low < 0.75 * (once.high - once.low)
 
 
-@pytest.mark.filterwarnings("error")
 def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
     x, y = rng.normal(size=(2, 4, 8))
     few = x.copy()
     few[:, 7:] = np.nan
     for a, b in ((x[:, :7], y[:, :7]), (few, y), (np.ones((4, 8)), y)):
-        found = bootstrap(within, a, b, draws=50)
-        np.testing.assert_equal(found[1:], (math.nan, math.nan))
+        np.testing.assert_equal(bootstrap(within, a, b, draws=50)[1:], (math.nan, math.nan))
     assert math.isfinite(bootstrap(within, x, y, draws=50).low)
     assert math.isnan(bootstrap(lambda table: table.mean(-1), [1.0, 2.0]).low), "two seeds"
-    for wanted, bounds in ((8, False), (4, True)):  # different seeds in a draw: all 8 hardly ever, 4 or more in 95%
+    for least, bounds in ((8, False), (4, True)):  # different seeds in a draw: all 8 hardly ever, 4 or more in 95%
 
-        def at_least(table: np.ndarray, wanted: int = wanted) -> np.ndarray:
+        def at_least(table: np.ndarray, least: int = least) -> np.ndarray:
             different = 1 + (np.diff(np.sort(table)) > 0).sum(-1)
-            return np.where(different >= wanted, table.mean(-1), np.nan)
+            return np.where(different >= least, table.mean(-1), np.nan)
 
         assert math.isfinite(bootstrap(at_least, x[0]).low) == bounds
     gone = np.insert(x, 2, np.nan, axis=1), np.insert(y, 2, 0.0, axis=1)  # a seed without any value is as if not there
@@ -229,10 +215,9 @@ def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
 
 def nominal(p: np.ndarray) -> bool:
     """Shares of p values below 0.05, 0.2 and 0.5 are what they should be, within four standard errors."""
-    p = np.asarray(p)
-    return all(
-        abs((p <= level).mean() - level) < 4 * math.sqrt(level * (1 - level) / p.size) for level in (0.05, 0.2, 0.5)
-    )
+    levels = np.array([0.05, 0.2, 0.5])
+    shares = (np.asarray(p)[:, None] <= levels).mean(axis=0)
+    return bool((np.abs(shares - levels) < 4 * np.sqrt(levels * (1 - levels) / len(p))).all())
 
 
 def test_p_values_are_uniform_under_the_null(rng) -> None:
@@ -246,33 +231,30 @@ def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
     """x and the given read backwards are their own negatives, so that every value comes twice, but for its rounding."""
     orders = [list(order) for order in permutations(range(4))]
     for _ in range(6):
-        (x, given), y = rng.normal(size=(2, 5, 4)), rng.normal(size=(5, 4))
-        x, given = x - x[:, ::-1], given - given[:, ::-1]
-        for rest, statistic in (((), within), ((given,), within_given)):
+        (x, third), y = rng.normal(size=(2, 5, 4)), rng.normal(size=(5, 4))
+        x, third = x - x[:, ::-1], third - third[:, ::-1]
+        for rest, statistic in (((), within), ((third,), within_given)):
             values = np.array([abs(statistic(x[:, p], y, *(g[:, p] for g in rest))) for p in orders])
             expected = (values >= values[0] - 1e-9).mean()
             assert permutation_within(x, y, *rest, draws=10_000) == pytest.approx(expected, abs=0.025)
 
 
-@pytest.mark.filterwarnings("error")
 def test_permutation_within_finds_a_planted_correlation(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
-    assert permutation_within(x, y) < 0.005
-    assert permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
+    assert permutation_within(x, y) < 0.005 and permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
     assert permutation_within(x, y[:, rng.permutation(15)]) > 0.005  # the control: seeds matched by chance
     assert permutation_within(x, y + 5 * np.arange(6)[:, None]) == permutation_within(x, y)
     x[1, 3] = y[2, 4:9] = np.nan
-    assert permutation_within(x, y, draws=500) < 0.01
-    assert math.isnan(permutation_within(np.ones((6, 15)), y))
+    assert permutation_within(x, y, draws=500) < 0.01 and math.isnan(permutation_within(np.ones((6, 15)), y))
 
 
 def test_fdr_equals_benjamini_and_hochbergs_steps(rng) -> None:
     p = rng.uniform(size=(4, 5)) ** 3
     p[1, 2] = np.nan
-    found, kept = fdr(p), p[~np.isnan(p)]
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(p))
+    result, kept = statistics.fdr(p), p[~np.isnan(p)]
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(p))
     for level in (0.01, 0.05, 0.2, 0.5):
         rejected = [value for rank, value in enumerate(sorted(kept), 1) if value <= level * rank / len(kept)]
-        np.testing.assert_array_equal(found[~np.isnan(p)] <= level, kept <= max(rejected, default=-1.0))
+        np.testing.assert_array_equal(result[~np.isnan(p)] <= level, kept <= max(rejected, default=-1.0))
     for p in ([], [np.nan], 0.3):
-        np.testing.assert_array_equal(fdr(p), p)
+        np.testing.assert_array_equal(statistics.fdr(p), p)

@@ -20,12 +20,12 @@ ROWS, COLUMNS = GRID.T
 
 def test_targets_of_a_grid_by_hand() -> None:
     """2 x 3 cells, row by row."""
-    found = targets(cells(2, 3), 8)
-    assert list(found) == NAMES
-    np.testing.assert_array_equal(found["2d-fixed"], sinusoid(cells(2, 3), 8))
-    np.testing.assert_array_equal(found["one-hot"][[0, 4]], [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
-    np.testing.assert_array_equal(found["grid"], [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
-    np.testing.assert_array_equal(found["relation"][[0, 4]], [[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1]])
+    result = targets(cells(2, 3), 8)
+    assert list(result) == NAMES
+    np.testing.assert_array_equal(result["2d-fixed"], sinusoid(cells(2, 3), 8))
+    np.testing.assert_array_equal(result["one-hot"][[0, 4]], [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
+    np.testing.assert_array_equal(result["grid"], [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
+    np.testing.assert_array_equal(result["relation"][[0, 4]], [[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1]])
     assert related(GRID).dtype == np.bool_ and not related(GRID).diagonal().any()
     np.testing.assert_array_equal(related(GRID) | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
 
@@ -33,12 +33,12 @@ def test_targets_of_a_grid_by_hand() -> None:
 @pytest.mark.parametrize("axes", [1, 3])
 def test_other_numbers_of_coordinates_have_targets_too(axes) -> None:
     places = np.stack(np.unravel_index(np.arange(2**axes), (2,) * axes), axis=1)
-    found = targets(places, 12)
-    assert list(found)[:2] == [f"{axes}d-fixed", f"{axes}d-fixed rotated"]
-    np.testing.assert_array_equal(found[f"{axes}d-fixed"], sinusoid(places.astype(float), 12))
-    assert found["one-hot"].shape == (2**axes, 2 * axes)
+    result = targets(places, 12)
+    assert list(result)[:2] == [f"{axes}d-fixed", f"{axes}d-fixed rotated"]
+    np.testing.assert_array_equal(result[f"{axes}d-fixed"], sinusoid(places.astype(float), 12))
+    assert result["one-hot"].shape == (2**axes, 2 * axes)
     alone = (places[:, None] != places).all(axis=-1)  # the opposite corner
-    np.testing.assert_array_equal(found["relation"], ~alone)
+    np.testing.assert_array_equal(result["relation"], ~alone)
 
 
 def test_only_the_rotation_depends_on_the_seed() -> None:
@@ -71,33 +71,29 @@ def test_only_equality_counts_for_relations_and_one_hots() -> None:
 
 
 def test_one_hot_and_relation_have_equal_ranks_but_not_distances() -> None:
-    """On a square grid, both know three kinds of pairs only: the same token, related, unrelated.
-
-    Centred, the one-hots span the 3 + 3 differences between rows and between columns, equally. The relation has these
-    with singular value 3 and the 9 remaining dimensions with 1.
-    """
-    found = targets(GRID, 8)
-    assert rsa(found["one-hot"], found["relation"]) == pytest.approx(1)
-    assert procrustes(found["one-hot"], found["relation"]) ** 2 == pytest.approx(2 - 2 * 18 / np.sqrt(6 * 63))
-    assert cka(found["one-hot"], found["relation"]) == pytest.approx(54 / np.sqrt(6 * (6 * 81 + 9)))
+    """On a square grid, both know three kinds of pairs only: the same token, related, unrelated. Centred, the one-hots
+    span the 3 + 3 differences between rows and between columns, equally. The relation has these with singular value 3
+    and the 9 remaining dimensions with 1."""
+    result = targets(GRID, 8)
+    assert rsa(result["one-hot"], result["relation"]) == pytest.approx(1)
+    assert procrustes(result["one-hot"], result["relation"]) ** 2 == pytest.approx(2 - 2 * 18 / np.sqrt(6 * 63))
+    assert cka(result["one-hot"], result["relation"]) == pytest.approx(54 / np.sqrt(6 * (6 * 81 + 9)))
     oblong = targets(cells(3, 5), 8)  # here a shared row and a shared column weigh differently in the relation
     assert rsa(oblong["one-hot"], oblong["relation"]) < 0.99
 
 
 def test_one_hot_and_relation_of_a_line_are_identities(rng) -> None:
-    found, pe = targets(np.arange(6.0)[:, None], 8), rng.normal(size=(6, 5))
+    result, pe = targets(np.arange(6.0)[:, None], 8), rng.normal(size=(6, 5))
     for name in ("one-hot", "relation"):
-        np.testing.assert_array_equal(found[name], np.eye(6))
-        assert np.isnan(rsa(pe, found[name])) and permuted(pe, found[name]).p == 1
-    assert np.isfinite(rsa(pe, found["grid"]))
+        np.testing.assert_array_equal(result[name], np.eye(6))
+        assert np.isnan(rsa(pe, result[name])) and permuted(pe, result[name]).p == 1
+    assert np.isfinite(rsa(pe, result["grid"]))
 
 
 def test_neighbors_and_probe_of_the_targets() -> None:
-    """Coordinates alone are poorer than they look, all others tell rows and columns without fail.
-
-    Cells on a ray from the centre have one direction, so that (0, 0) is nearest to (1, 1); and of four rows along a
-    line a linear probe never answers an inner one.
-    """
+    """Coordinates alone are poorer than they look, all others tell rows and columns without fail. Cells on a ray from
+    the centre have one direction, so that (0, 0) is nearest to (1, 1); and of four rows along a line a linear probe
+    never answers an inner one."""
     for name, target in targets(GRID, 32).items():
         expected = 0.5 if name == "grid" else 1
         assert neighbor_agreement(target, related(GRID)) == expected

@@ -1,7 +1,5 @@
 """A row is compared with placecode at the same case, precision, call and, for stacked peers, number of models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -47,9 +45,8 @@ ROWS = [
         (row("vmap", 512, 400.0), None, "-"),
     ],
 )
-def test_the_baseline_did_the_same(peer: dict[str, Any], ratio: float | None, words: str) -> None:
-    assert times_placecode(peer, [*ROWS, peer]) == ratio
-    assert compared_with(peer, [*ROWS, peer]) == words
+def test_the_baseline_did_the_same(peer, ratio, words) -> None:
+    assert times_placecode(peer, [*ROWS, peer]) == ratio and compared_with(peer, [*ROWS, peer]) == words
 
 
 def test_memory_is_compared_at_the_same_number_of_models() -> None:
@@ -60,7 +57,7 @@ def test_memory_is_compared_at_the_same_number_of_models() -> None:
 
 
 def test_tables_that_record_no_calls_are_one_call() -> None:
-    rows = [{name: value for name, value in each.items() if name != "call"} for each in ROWS[:3]]
+    rows = [{name: value for name, value in entry.items() if name != "call"} for entry in ROWS[:3]]
     peer = row("vmap", 16, 400.0)
     del peer["call"]
     assert times_placecode(peer, rows) == 2.0

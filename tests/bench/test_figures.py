@@ -1,8 +1,5 @@
 """The figures of a benchmark show its rows, and nothing that was not measured."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +40,7 @@ def words(figure: Figure) -> str:
     return "\n".join([*texts, *legends, figure.get_supxlabel()])
 
 
-def test_time_is_drawn_as_measured_with_its_floor(result: dict[str, Any]) -> None:
+def test_time_is_drawn_as_measured_with_its_floor(result) -> None:
     figure = figures.draw(result)["lst-paper-time"]
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.lines}
@@ -60,7 +57,7 @@ def test_time_is_drawn_as_measured_with_its_floor(result: dict[str, Any]) -> Non
     assert {"loop-eager", "vmap", "authors"} < set(words(figure).split("\n"))
 
 
-def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -> None:
+def test_bars_of_peers_and_of_placecode_at_its_fastest(result) -> None:
     figure = figures.draw(result)["lst-paper-peers"]
     (axes,) = figure.axes
     widths = sorted(bar.get_width() for bar in axes.patches)
@@ -69,14 +66,13 @@ def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -
     assert "10,000  (x 80)" in words(figure) and "10,000  (x 160)" in words(figure)
 
 
-def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result: dict[str, Any], tmp_path: Path) -> None:
+def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, tmp_path) -> None:
     whole = figures.draw(result)
     assert len(whole) == 3
-    for each in result["rows"]:
-        if each["name"] == "placecode":
-            each["us_per_model_step"] = None
-    assert figures.draw(result) == {}
-    assert figures.draw({**result, "rows": []}) == {}
+    for entry in result["rows"]:
+        if entry["name"] == "placecode":
+            entry["us_per_model_step"] = None
+    assert figures.draw(result) == {} and figures.draw({**result, "rows": []}) == {}
     alone = {**result, "rows": [row("placecode", 1, "highest", 5.0)], "ceilings": []}
     assert figures.draw(alone) == {}
     pair = {**alone, "rows": [*alone["rows"], row("placecode", 3, "highest", 4.0)]}
@@ -87,8 +83,8 @@ def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result: 
             assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
 
-def test_rows_that_were_disturbed_are_not_drawn(result: dict[str, Any]) -> None:
-    for each in result["rows"]:
-        each |= {"device": "cpu", "others": 1.0 if each["name"] == "vmap" else 0.0}
+def test_rows_that_were_disturbed_are_not_drawn(result) -> None:
+    for entry in result["rows"]:
+        entry |= {"device": "cpu", "others": 1.0 if entry["name"] == "vmap" else 0.0}
     assert "vmap" not in words(figures.draw(result)["lst-paper-peers"])
     assert "vmap" not in words(figures.draw(result)["lst-paper-time"])

@@ -1,7 +1,5 @@
 """Measuring: what is timed is what is trained, the median counts, and a failure is a note."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shlex
@@ -43,23 +41,21 @@ class Clockwork(Candidate):
         self.now += steps * (5.0 if len(self.runs) == self.slow else 0.01)
 
 
-def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
     for slow in (1, 30):  # the very first step, and a round
         candidate = Clockwork(slow, monkeypatch)
-        found = measure.timed(candidate, job())
-        assert found["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
+        result = measure.timed(candidate, job())
+        assert result["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
         assert candidate.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
-        assert found["steps"] == 20 * ROUNDS
-        assert slow <= len(candidate.runs)
+        assert result["steps"] == 20 * ROUNDS and slow <= len(candidate.runs)
 
 
-def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
     candidate = Clockwork(0, monkeypatch)
     measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1000.0))
     assert candidate.runs[-1] == 64
     measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1e-6))
-    assert candidate.runs[-1] == 1
-    assert measure.timed(candidate, job(steps=3))["steps"] == 3 * ROUNDS
+    assert candidate.runs[-1] == 1 and measure.timed(candidate, job(steps=3))["steps"] == 3 * ROUNDS
 
 
 @pytest.fixture
@@ -93,9 +89,9 @@ def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
     candidate.run(1)
 
 
-def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
-    monkeypatch.setattr(Path, "read_text", lambda path: told)
+def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch) -> None:
+    stat = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
+    monkeypatch.setattr(Path, "read_text", lambda path: stat)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
     monkeypatch.setattr(time, "process_time", lambda: 0.5)
     assert measure._other_cpu_seconds() == pytest.approx(1.65 - 0.5)
@@ -119,8 +115,7 @@ def test_a_row_says_what_follows_from_its_time() -> None:
     assert row["models_per_hour"] == pytest.approx(3600 / (100 * 200e-6))
     assert (row["case"], row["width"], row["tokens"], row["layers"], row["batch"]) == ("tiny", 8, 4, 2, 4)
     empty = measure.row_of(job(), {"note": "why"})
-    assert empty.keys() == row.keys()
-    assert empty["note"] == "why"
+    assert empty.keys() == row.keys() and empty["note"] == "why"
     assert [empty[name] for name in ("us_per_model_step", "tflops", "peak_bytes", "models_per_hour")] == [None] * 4
 
 
@@ -134,46 +129,42 @@ def test_more_members_hold_more_memory() -> None:
     assert many > few + 2 * 2**20
 
 
-# A script of somebody else's
-
-
 def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
     """Commands take what they are told to, on a clock of their own; their last word is the number of epochs."""
-    now, seen = [0.0], list[list[str]]()
+    now, commands = [0.0], list[list[str]]()
 
     def run(words: list[str], **rest: object) -> subprocess.CompletedProcess[bytes]:
-        seen.append(words)
+        commands.append(words)
         now[0] += start + epoch * int(words[-1])
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    return seen
+    return commands
 
 
-def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = fake_runs(monkeypatch, start=10.0, epoch=6.4)
-    found = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
-    assert found == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
-    assert seen[0] == ["train", "a b", "--steps=64", "--other", "{x}", "1"]
-    assert seen[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
+def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch) -> None:
+    commands = fake_runs(monkeypatch, start=10.0, epoch=6.4)
+    result = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
+    assert result == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
+    assert commands[0] == ["train", "a b", "--steps=64", "--other", "{x}", "1"]
+    assert commands[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
 
 
-def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch) -> None:
     command = f"{shlex.quote(sys.executable)} -c 'raise SystemExit({{steps}} // 64 + 2)'"
     assert authors.measure(command) == {"note": "the command ended with the code 3"}
     fake_runs(monkeypatch, start=10.0, epoch=0.0)
     assert authors.measure("train {epochs}") == {"note": "the command took no longer for more steps"}
 
 
-def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
     def run(device: str, found: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
         left = list(found)
         monkeypatch.setattr(measure, "in_fresh_process", lambda job: left.pop(0))
         return measure.measured(dataclasses.replace(job(), device=device)), len(found) - len(left)
 
     slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
-    assert run("cpu", [slow, fast, slow]) == (fast, 3)
-    assert run("cpu", [slow, failed, slow]) == (slow, 3)
+    assert run("cpu", [slow, fast, slow]) == (fast, 3) and run("cpu", [slow, failed, slow]) == (slow, 3)
     assert run("cpu", [failed, fast, fast]) == (failed, 1)  # what fails once need not fail three times
     assert run("cuda", [slow, fast, fast]) == (slow, 1)

@@ -1,7 +1,5 @@
 """Tables of several calls become one; what is compared stays within one call."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,7 @@ def contents(result: dict[str, Any], kind: str, value: str) -> list[tuple[Any, .
 
 def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
     old = table(None, 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"), ("tokens-100", "high"))
-    new = table("a", 2.0, ("lst-paper", "tf32"), ("lst-paper", "high"))
-    result = merge.merged(old, new)
+    result = merge.merged(old, table("a", 2.0, ("lst-paper", "tf32"), ("lst-paper", "high")))
     expected = [
         ("lst-paper", "high", "a", 2.0),
         ("lst-paper", "bf16", merge.UNRECORDED, 1.0),
@@ -69,7 +66,7 @@ def test_tables_of_two_machines_or_without_times_are_refused() -> None:
         merge.merged(one, table("b", None, ("lst-paper", "bf16")))
 
 
-def test_the_script_makes_and_changes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_makes_and_changes_a_file(tmp_path, capsys) -> None:
     paths = [tmp_path / f"{name}.json" for name in ("target", "first", "second")]
     paths[1].write_text(json.dumps(table("a", 1.0, ("lst-paper", "high"))))
     paths[2].write_text(json.dumps(table("b", 2.0, ("lst-paper", "bf16"))))
@@ -83,7 +80,7 @@ def test_the_script_makes_and_changes_a_file(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*.json")), ids=lambda path: path.stem)
-def test_committed_rows_of_a_case_and_precision_are_of_one_call(path: Path) -> None:
+def test_committed_rows_of_a_case_and_precision_are_of_one_call(path) -> None:
     result = merge.with_calls(json.loads(path.read_text()))
     calls: dict[tuple[str, str], set[str]] = {}
     for kind in merge.TABLES:

@@ -1,7 +1,5 @@
 """docs/performance.md is what the committed tables say, and the script says of any table what is in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -67,33 +65,29 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_page_says_what_is_in_the_table(root: Path) -> None:
+def test_the_page_says_what_is_in_the_table(root) -> None:
     page = performance.page(root)
-    assert "## On one Some GPU" in page
-    assert "200 TFLOP/s in high (at best 62 us)" in page
+    assert "## On one Some GPU" in page and "200 TFLOP/s in high (at best 62 us)" in page
     assert "| placecode | high | 64 | 100 | 2,812 | 124 | 62% | 1,024 | 1 | fastest (64 models) |" in page
     assert "| loop-compiled | high | 1 | 2,500 | 112 | 4.94 | 2% | - | 25 | fastest (64 models) |" in page
     assert "| jax-vmap (why) | high | 32 | - | - | - | - | - | - | - |" in page
     assert "64 models at once is 25 times as fast as loop-compiled and 120 times as fast as loop-eager" in page
     assert "with a single model it takes 0.80 of the compiled loop's time" in page
-    assert "| high | 128 | 2.00 | 2.00 | 16.0 |" in page
-    assert "| high | 256 | 2.20 | 3.00 | 24.0 |" in page
+    assert "| high | 128 | 2.00 | 2.00 | 16.0 |" in page and "| high | 256 | 2.20 | 3.00 | 24.0 |" in page
     doubled = page.split("when the number of members doubles")[1].split("##")[0]
     assert "| high | 64 |" not in doubled  # 32 were not measured
     assert "images/bench-gpu-lst-paper-time.png" in page
     assert "### bf16 against TF32\n\nNot measured yet.\n" in page
 
 
-def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
+def test_precisions_are_compared_seed_by_seed(root) -> None:
     """Two real runs of the same seeds; one seed more in one of them is left out."""
     small = {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
     runs = []
-    for name, precision, seeds in (
-        (performance.IN_TF32, "high", (0, 1, 2)),
-        (performance.OTHERS["bf16"], "bf16", (0, 1, 2, 3)),
-    ):
+    names = {"high": performance.IN_TF32, "bf16": performance.OTHERS["bf16"]}
+    for precision, seeds in (("high", (0, 1, 2)), ("bf16", (0, 1, 2, 3))):
         study = LstSigma.at("quick", sigmas=(0.2, 1.0, 2.0), seeds=seeds, epochs=3, evaluations=1, **small)
-        runs.append(local.execute(study, root / "results" / name, where=Where("cpu", precision, 12)))
+        runs.append(local.execute(study, root / "results" / names[precision], where=Where("cpu", precision, 12)))
     section = performance.page(root).partition("## Does the precision change what is learned?")[2]
     for sigma in (0.2, 1.0, 2.0):
         values = []

@@ -1,7 +1,5 @@
 """Kernels are told apart by what they are for; every kernel of ours has its kind."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 from pathlib import Path
@@ -24,13 +22,13 @@ def test_the_example_holds() -> None:
 
 def launched() -> set[str]:
     """The names of all kernels that are launched: `_name[grid](...)`."""
-    found = set()
+    result = set()
     for path in KERNELS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
                 assert isinstance(node.func.value, ast.Name)
-                found.add(node.func.value.id)
-    return found
+                result.add(node.func.value.id)
+    return result
 
 
 def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
@@ -50,16 +48,16 @@ def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
         ("Memcpy DtoD (Device -> Device)", REST),
     ],
 )
-def test_kinds(kernel: str, kind: str) -> None:
+def test_kernels_of_libraries_have_their_kind(kernel, kind) -> None:
     assert kind_of(kernel) == kind
 
 
-def test_what_is_profiled() -> None:
+def test_placecode_alone_is_profiled() -> None:
     """placecode alone, once for each case and precision, with no more members than the ceiling, if any are so few."""
     plan = Plan("cuda", cases=(CASES["lst-paper"], CASES["tokens-100"]), precisions=("high", "bf16"))
-    found = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
+    result = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
     cases = (("lst-paper", 128), ("tokens-100", 64))
-    assert found == [("placecode", case, which, count) for case, count in cases for which in ("high", "bf16")]
+    assert result == [("placecode", case, which, count) for case, count in cases for which in ("high", "bf16")]
     for counts, expected in (((512, 256), 512), ((256, 64, 8), 64)):
         plan = Plan("cuda", cases=(CASES["lst-paper"],), precisions=("high",), members=counts)
         assert [job.members for job in plan.profiled()] == [expected]
@@ -68,8 +66,7 @@ def test_what_is_profiled() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
 def test_a_profile_finds_all_that_is_launched() -> None:
-    job = Job(CASES["lst-quick"], "placecode", 4, "cuda", "high", 0.1)
-    rows = profile(job)["kernels"]
+    rows = profile(Job(CASES["lst-quick"], "placecode", 4, "cuda", "high", 0.1))["kernels"]
     kinds = {row["kind"] for row in rows}
     assert {"products", "attention", "norms", "optimizer", "embedding", "GELU of the MLP"} <= kinds
     assert all(row["us_per_model_step"] > 0 and row["members"] == 4 for row in rows)

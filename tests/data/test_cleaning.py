@@ -1,7 +1,5 @@
 """Cleaning a recording: known answers, and nilearn's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -35,14 +33,14 @@ def test_confounds_are_regressed_out() -> None:
 
 
 def test_the_global_signal_is_removed_and_others_stay() -> None:
-    shared, own = wave(0.03), clean(recording(1, 5), detrend=True)  # a trend would be shared too
-    raw = own + 5 * shared
+    shared, separate = wave(0.03), clean(recording(1, 5), detrend=True)  # a trend would be shared too
+    raw = separate + 5 * shared
     mean = raw.mean(axis=1)
     left = clean(raw, global_signal=True)
-    assert min(np.corrcoef(each, mean)[0, 1] for each in raw.T) > 0.5
-    assert max(abs(np.corrcoef(each, mean)[0, 1]) for each in left.T) < 1e-9
+    assert min(np.corrcoef(region, mean)[0, 1] for region in raw.T) > 0.5
+    assert max(abs(np.corrcoef(region, mean)[0, 1]) for region in left.T) < 1e-9
     np.testing.assert_allclose(left.mean(axis=1), raw.mean(), atol=1e-9)  # the mean over regions no longer moves
-    assert min(np.corrcoef(left[:, i], own[:, i])[0, 1] for i in range(5)) > 0.6
+    assert min(np.corrcoef(left[:, i], separate[:, i])[0, 1] for i in range(5)) > 0.6
 
 
 def test_the_global_signal_is_removed_after_trend_and_band() -> None:
@@ -55,7 +53,7 @@ def test_the_global_signal_is_removed_after_trend_and_band() -> None:
 @pytest.mark.parametrize("trend", [False, True])
 @pytest.mark.parametrize("band", [(None, None), (0.01, 0.1), (0.01, None), (None, 0.1)])
 @pytest.mark.parametrize("with_confounds", [False, True])
-def test_cleaning_equals_nilearns(trend: bool, band: tuple[float | None, ...], with_confounds: bool) -> None:
+def test_cleaning_equals_nilearns(trend, band, with_confounds) -> None:
     signal = pytest.importorskip("nilearn.signal")
     confounds = np.random.default_rng(3).normal(size=(400, 3)) + 0.01 * TIMES[:, None] if with_confounds else None
     how = {"filter": "butterworth" if band != (None, None) else False, "t_r": TR}

@@ -1,7 +1,5 @@
 """The examples in the docstrings of data and tasks hold."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
@@ -19,6 +17,6 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_docstrings(name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstrings(name, tmp_path_factory, monkeypatch) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -1,7 +1,5 @@
 """Which first lines of a text are headers: numbers too where they plainly are, and never a sample."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +33,7 @@ def wholes(i: int) -> str:
 
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
 @pytest.mark.parametrize("names", [range(400, 460, 10), range(2015, 2021), (722, 10384, 3, 91, 5005, 12)])
-def test_whole_numbers_over_decimals_are_names(tmp_path: Path, names: range | tuple[int, ...], sign: str) -> None:
+def test_whole_numbers_over_decimals_are_names(tmp_path, names, sign) -> None:
     """Wavelengths, years, the codes of stations; in quotes or not."""
     for mark in ("", '"'):
         first = sign.join(f"{mark}{name}{mark}" for name in names)
@@ -45,7 +43,7 @@ def test_whole_numbers_over_decimals_are_names(tmp_path: Path, names: range | tu
         assert sheet.names == tuple(map(str, names)) and len(sheet.values) == ROWS
 
 
-def test_numbers_beside_the_name_of_a_category_are_names(tmp_path: Path) -> None:
+def test_numbers_beside_the_name_of_a_category_are_names(tmp_path) -> None:
     row = decimals(columns=5)
     mixed = lambda i: f"{row(i)},{'fm'[i % 2]}"  # noqa: E731
     whole = lambda i: f"{i},{i % 7},{i % 5},3,{i % 9},{'fm'[i % 2]}"  # noqa: E731
@@ -57,15 +55,14 @@ def test_numbers_beside_the_name_of_a_category_are_names(tmp_path: Path) -> None
             assert len(read_sheet(text(tmp_path / "t.csv", first, rows)).values) == ROWS + 1
 
 
-def test_what_pandas_and_r_write(tmp_path: Path) -> None:
+def test_headers_that_pandas_and_r_write_are_recognized(tmp_path) -> None:
     table = pd.DataFrame(np.arange(6 * ROWS).reshape(ROWS, 6), columns=range(2015, 2021))
     table.to_csv(tmp_path / "t.csv")  # an empty cell over a count of the rows
     assert read_sheet(tmp_path / "t.csv").names == tuple(map(str, range(2015, 2021)))
-    r = text(tmp_path / "r.csv", '"400","410","420","430","440","450"', wholes)  # whole numbers below, not in quotes
+    quoted = '"400","410","420","430","440","450"'
+    r = text(tmp_path / "r.csv", quoted, wholes)  # whole numbers below, not in quotes
     assert read_sheet(r).names == ("400", "410", "420", "430", "440", "450")
-    every = text(
-        tmp_path / "q.csv", '"400","410","420","430","440","450"', lambda i: f'"{wholes(i)}"'.replace(",", '","')
-    )
+    every = text(tmp_path / "q.csv", quoted, lambda i: f'"{wholes(i)}"'.replace(",", '","'))
     with pytest.warns(UserWarning, match="no header was found"):
         assert len(read_sheet(every).values) == ROWS + 1  # all is in quotes, which says nothing
 
@@ -80,7 +77,7 @@ def test_what_pandas_and_r_write(tmp_path: Path) -> None:
         ("400,410,420,430,440,450", lambda i: f"{decimals(columns=5)(i)},{i}"),
     ],
 )
-def test_a_sample_is_not_a_header_and_causes_a_warning(tmp_path: Path, first: str, row: Callable[[int], str]) -> None:
+def test_a_sample_is_not_a_header_and_causes_a_warning(tmp_path, first, row) -> None:
     path = text(tmp_path / "t.csv", first, row)
     with pytest.warns(UserWarning, match="no header was found") as caught:
         sheet, cells = read_sheet(path), read_cells(path)
@@ -89,7 +86,7 @@ def test_a_sample_is_not_a_header_and_causes_a_warning(tmp_path: Path, first: st
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.integers(-50, 50), min_size=5, max_size=5), min_size=2, max_size=25))
-def test_no_table_of_whole_numbers_loses_its_first_sample(rows: list[list[int]]) -> None:
+def test_no_table_of_whole_numbers_loses_its_first_sample(rows) -> None:
     """Unless it only counts."""
     if rows[0] not in ([0, 1, 2, 3, 4], [1, 2, 3, 4, 5]):
         assert not is_header([[str(cell) for cell in row] for row in rows])

@@ -1,24 +1,13 @@
 """Puzzle files: written and read, bad files refused with their line, and the cache."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from placecode.data.puzzle_files import (
-    FILES,
-    HASHES_FILE,
-    HELDOUT_FILE,
-    cache_folder,
-    cached,
-    read_folder,
-    read_puzzles,
-    to_csv,
-    write_folder,
-)
+from placecode.data import puzzle_files
+from placecode.data.puzzle_files import FILES, HASHES_FILE, HELDOUT_FILE, cache_folder, read_folder, read_puzzles
 from placecode.data.puzzles import CLASSES, Puzzles, apart, draw, first_of_each, join
 from placecode.errors import BadInput
 
@@ -51,19 +40,15 @@ def refusal(path: Path, order: int = 4, condition: str | None = None) -> str:
     return message.removeprefix(str(path))
 
 
-# Reading and writing one file
-
-
 @pytest.mark.parametrize(("order", "givens"), [(4, (3, 11)), (5, (5, 17)), (6, (20, 25))])
-def test_written_puzzles_are_read_back(tmp_path: Path, order: int, givens: tuple[int, int]) -> None:
+def test_written_puzzles_are_read_back(tmp_path, order, givens) -> None:
     written = some_puzzles(0, order, givens)
     assert len(written) > 20
     path = tmp_path / "p.csv"
-    path.write_text(to_csv(written))
+    path.write_text(puzzle_files.to_csv(written))
     read, lines = read_puzzles(path, order)
-    assert same(read, written)
-    assert lines.tolist() == list(range(2, len(written) + 2))
-    assert to_csv(read) == path.read_text()
+    assert same(read, written) and lines.tolist() == list(range(2, len(written) + 2))
+    assert puzzle_files.to_csv(read) == path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +63,7 @@ def test_written_puzzles_are_read_back(tmp_path: Path, order: int, givens: tuple
         f"{HEADER}\n0,7, Binary , 1235000000000000 , 4 \n",
     ],
 )
-def test_good_files(tmp_path: Path, text: str) -> None:
+def test_variants_of_a_good_file_are_read_alike(tmp_path, text) -> None:
     path = tmp_path / "näme with space.csv"
     path.write_bytes(text.encode())
     puzzles, _ = read_puzzles(path, 4, "Binary")
@@ -113,14 +98,14 @@ def test_good_files(tmp_path: Path, text: str) -> None:
         ('1,,"Binary,1235000000000000,4', "is not a row of a CSV file"),
     ],
 )
-def test_bad_rows(tmp_path: Path, row: str, words: str) -> None:
+def test_bad_rows_are_refused_with_their_line(tmp_path, row, words) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n{GOOD}\n{row}\n", encoding="utf-8")
     message = refusal(path)
     assert message.startswith(", line 3: ") and words in message
 
 
-def test_bad_conditions_orders_and_paths(tmp_path: Path) -> None:
+def test_bad_conditions_orders_and_paths_are_refused(tmp_path) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{HEADER}\n\n{GOOD}\n\n")  # empty lines count
     assert refusal(path, condition="Ternary").startswith(", line 3: the file is for Ternary puzzles")
@@ -143,37 +128,34 @@ def test_bad_conditions_orders_and_paths(tmp_path: Path) -> None:
         (HEADER.encode() + b"\n\x00\x00", "zero byte."),
     ],
 )
-def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
+def test_files_without_a_table_of_puzzles_are_refused(tmp_path, content, words) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(content)
     assert words in refusal(path)
-
-
-# A folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A good folder in the published layout."""
     where = tmp_path / "puzzles"
-    write_folder(where, TRAINING, HELDOUT)
+    puzzle_files.write_folder(where, TRAINING, HELDOUT)
     return where
 
 
-def test_a_folder_is_read_class_by_class(folder: Path) -> None:
+def test_a_folder_is_read_class_by_class(folder) -> None:
     assert all(len(part[part.classes == index]) for part in (TRAINING, HELDOUT) for index in range(3))
     training, heldout = read_folder(folder, 4, 0.8)
     assert same(training, TRAINING) and same(heldout, HELDOUT)
     assert sorted(os.listdir(folder)) == sorted([*FILES, HASHES_FILE])
 
 
-def test_a_missing_file_is_named(folder: Path) -> None:
+def test_a_missing_file_is_named(folder) -> None:
     (folder / FILES[2]).unlink()
     with pytest.raises(BadInput, match=rf"missing: {FILES[2]}\.$"):
         read_folder(folder, 4, 0.8)
 
 
-def test_a_training_puzzle_near_a_heldout_one_is_refused(folder: Path) -> None:
+def test_a_training_puzzle_near_a_heldout_one_is_refused(folder) -> None:
     first, second = folder / "train_ternary.csv", folder / HELDOUT_FILE
     first.write_text(f"{HEADER}\n0,,Ternary,1205000000030000,4\n1,,Ternary,4350000000100000,2\n")
     second.write_text(f"{HEADER}\n0,,Binary,0000000000004235,1\n1,,Binary,4351000000000000,2\n")
@@ -182,9 +164,6 @@ def test_a_training_puzzle_near_a_heldout_one_is_refused(folder: Path) -> None:
     with pytest.raises(BadInput, match=r"train_ternary.csv, line 3, and .*human_puzzles.csv, line 3: .* it is 0.400"):
         read_folder(folder, 4, 0.8)
     read_folder(folder, 4, 0.39)
-
-
-# The cache
 
 
 class Maker:
@@ -205,16 +184,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
-    return cached("key", 4, 0.8, make)
+    return puzzle_files.cached("key", 4, 0.8, make)
 
 
-def test_cached_puzzles_are_read_back(cache: Path) -> None:
+def test_cached_puzzles_are_read_back(cache) -> None:
     make = Maker()
-    made, hit = fetch(make), fetch(make)
-    assert make.calls == 1
-    assert all(same(one, other) for one, other in zip(made, hit, strict=True))
+    first, hit = fetch(make), fetch(make)
+    assert make.calls == 1 and all(same(one, other) for one, other in zip(first, hit, strict=True))
     assert not list(cache.rglob("*.tmp"))
-    cached("other key", 4, 0.8, make)
+    puzzle_files.cached("other key", 4, 0.8, make)
     assert make.calls == 2
 
 
@@ -222,7 +200,7 @@ def test_cached_puzzles_are_read_back(cache: Path) -> None:
     ("name", "damage"),
     [(HELDOUT_FILE, "cut"), (FILES[0], "changed"), (FILES[1], "gone"), (HASHES_FILE, "gone"), (HASHES_FILE, "binary")],
 )
-def test_a_damaged_cache_is_replaced(cache: Path, name: str, damage: str) -> None:
+def test_a_damaged_cache_is_replaced(cache, name, damage) -> None:
     make = Maker()
     fetch(make)
     path = cache / "key" / name
@@ -238,16 +216,16 @@ def test_a_damaged_cache_is_replaced(cache: Path, name: str, damage: str) -> Non
     assert make.calls == 2  # mended
 
 
-def test_bad_puzzles_in_the_cache_are_replaced_whatever_their_hash(cache: Path) -> None:
+def test_bad_puzzles_in_the_cache_are_replaced_whatever_their_hash(cache) -> None:
     make = Maker()
     fetch(make)
     flipped = Puzzles(TRAINING.cells, TRAINING.classes, TRAINING.solutions % 4 + 1)
-    write_folder(cache / "key", flipped, HELDOUT)
+    puzzle_files.write_folder(cache / "key", flipped, HELDOUT)
     training, _ = fetch(make)
     assert make.calls == 2 and same(training, TRAINING)
 
 
-def test_a_cache_that_cannot_be_written_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(tmp_path, monkeypatch) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -262,7 +240,7 @@ def test_a_cache_that_cannot_be_written_is_ignored(tmp_path: Path, monkeypatch: 
     assert same(fetch(make)[0], TRAINING) and make.calls == 3
 
 
-def test_a_full_disk_leaves_no_partial_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_file(cache, monkeypatch) -> None:
     def full(source: object, target: object) -> None:
         raise OSError("No space left on device")
 
@@ -275,7 +253,7 @@ def test_a_full_disk_leaves_no_partial_file(cache: Path, monkeypatch: pytest.Mon
     assert make.calls == 2
 
 
-def test_the_cache_is_in_the_first_folder_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_first_folder_that_is_set(monkeypatch) -> None:
     variables = {"PLACECODE_CACHE": ("/a", "/a"), "XDG_CACHE_HOME": ("/b", "/b/placecode")}
     for name, value in (*((name, value) for name, (value, _) in variables.items()), ("HOME", "/c")):
         monkeypatch.setenv(name, value)

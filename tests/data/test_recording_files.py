@@ -1,7 +1,5 @@
 """Recordings as files: every format gives the same numbers, and bad files are refused."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +21,7 @@ TIMES, REGIONS = 60, len(NAMES)
 
 def table(person: int = 0, times: int = TIMES, regions: int = REGIONS) -> np.ndarray:
     """A smooth recording (T, n), another one for each person."""
-    steps = np.random.default_rng(person).normal(size=(times, regions))
-    return 100 * (person + 1) + steps.cumsum(axis=0)
+    return 100 * (person + 1) + np.random.default_rng(person).normal(size=(times, regions)).cumsum(axis=0)
 
 
 def write(path: Path, values: np.ndarray, names: tuple[str, ...] = NAMES) -> Path:
@@ -65,11 +62,8 @@ def refusal(act: Callable[[], object], *paths: Path) -> str:
     return message
 
 
-# Every format
-
-
 @pytest.mark.parametrize("kind", [*(f"p{{}}{ending}" for ending in FORMATS), "v73_p{}.mat"])
-def test_every_format_gives_the_same_numbers(tmp_path: Path, kind: str) -> None:
+def test_every_format_gives_the_same_numbers(tmp_path, kind) -> None:
     recordings = read(people(tmp_path, kind), orientation="time-region")
     for i, person in enumerate(recordings):
         assert person.values.dtype == np.float64 and person.person == kind.format(i).partition(".")[0]
@@ -79,14 +73,14 @@ def test_every_format_gives_the_same_numbers(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["p{}.npy", "p{}.mat", "bare{}.csv", "v73_p{}.mat"])
-def test_region_by_time_is_transposed(tmp_path: Path, kind: str) -> None:
+def test_region_by_time_is_transposed(tmp_path, kind) -> None:
     files = [write(tmp_path / kind.format(i), table(i).T) for i in range(3)]
     for orientation, regions in (("region-time", None), ("auto", REGIONS)):
         for i, person in enumerate(read(files, orientation=orientation, regions=regions)):
             np.testing.assert_array_equal(person.values, table(i))
 
 
-def test_cifti_knows_its_orientation(tmp_path: Path) -> None:
+def test_cifti_knows_its_orientation(tmp_path) -> None:
     path = tmp_path / "p.ptseries.nii"
     write_cifti(path, table(), NAMES, turned=True)
     (person,) = read([path])
@@ -94,16 +88,13 @@ def test_cifti_knows_its_orientation(tmp_path: Path) -> None:
     assert (person.names, person.tr) == (NAMES, 0.72)
 
 
-def test_cifti_that_is_not_parcellated_is_refused(tmp_path: Path) -> None:
+def test_cifti_that_is_not_parcellated_is_refused(tmp_path) -> None:
     nibabel = pytest.importorskip("nibabel", reason=EXTRA)
     axes = nibabel.cifti2.cifti2_axes
     path = tmp_path / "p.ptseries.nii"
     scalars = axes.ScalarAxis([str(i) for i in range(REGIONS)])
     nibabel.save(nibabel.Cifti2Image(table(), (axes.SeriesAxis(0, 0.72, TIMES), scalars)), path)
     assert "SeriesAxis and ScalarAxis" in refusal(lambda: read_table(path))
-
-
-# Tables of text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +115,7 @@ def test_cifti_that_is_not_parcellated_is_refused(tmp_path: Path) -> None:
         ("region,t0,t1,t2\na,1,2.5,3\nb,4,5,6\n", ("a", "b"), "region-time"),
     ],
 )
-def test_tables_of_text(tmp_path: Path, text: str, names: tuple[str, ...], orientation: str) -> None:
+def test_tables_of_text_show_their_names_and_orientation(tmp_path, text, names, orientation) -> None:
     path = tmp_path / "näme with space.csv"
     path.write_bytes(text.encode())
     content = read_table(path)
@@ -132,14 +123,11 @@ def test_tables_of_text(tmp_path: Path, text: str, names: tuple[str, ...], orien
     assert (content.names, content.orientation) == (names, orientation)
 
 
-def test_missing_values_of_text_are_nan(tmp_path: Path) -> None:
+def test_missing_values_of_text_are_nan(tmp_path) -> None:
     (tmp_path / "p.csv").write_text("x,y\n1,n/a\n,NaN\n3,4\n")
     np.testing.assert_array_equal(read_table(tmp_path / "p.csv").values, [[1, np.nan], [np.nan, np.nan], [3, 4]])
     (tmp_path / "p.tsv").write_text("motion\n1\n2\n3\n")  # one column is a table of confounds
     assert read_table(tmp_path / "p.tsv").values.tolist() == [[1], [2], [3]]
-
-
-# Files that cannot be used
 
 
 @pytest.mark.parametrize(
@@ -157,7 +145,7 @@ def test_missing_values_of_text_are_nan(tmp_path: Path) -> None:
         ("p.dtseries.nii", b"1", "got '.nii'."),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_bad_files_are_refused(tmp_path, name, content, words) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     if name.endswith(".ptseries.nii"):
@@ -165,7 +153,7 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, words: str) -> Non
     assert words in refusal(lambda: read_table(path), path)
 
 
-def test_a_recording_has_two_axes(tmp_path: Path) -> None:
+def test_a_recording_has_two_axes(tmp_path) -> None:
     np.savez(tmp_path / "p.npz", one=table(), mask=table() > 100, tr=2.0)  # a mask is not a recording
     np.testing.assert_array_equal(read_table(tmp_path / "p.npz").values, table())
     np.save(tmp_path / "p.npy", np.zeros((3, TIMES, REGIONS)))
@@ -174,10 +162,7 @@ def test_a_recording_has_two_axes(tmp_path: Path) -> None:
     assert "key is for files of" in refusal(lambda: read_table(tmp_path / "p.npy", "tc"))
 
 
-# Folders and people
-
-
-def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path: Path) -> None:
+def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path) -> None:
     files = people(tmp_path)
     (tmp_path / "README.txt").write_text("not a recording")
     (tmp_path / ".hidden.npy").write_text("neither")
@@ -188,7 +173,7 @@ def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path: Path) -> No
     assert "matches no file" in refusal(lambda: find(f"{tmp_path}/*.mat"))
 
 
-def test_people_in_folders_of_their_own(tmp_path: Path) -> None:
+def test_people_in_folders_of_their_own(tmp_path) -> None:
     assert "must be a folder with recordings" in refusal(lambda: find(tmp_path))
     for i in range(3):
         (tmp_path / f"sub-{i}").mkdir()
@@ -199,10 +184,7 @@ def test_people_in_folders_of_their_own(tmp_path: Path) -> None:
     assert "one file; got A and A." in refusal(lambda: read([a, b, a], orientation="time-region"), a)
 
 
-# Which side is time
-
-
-def test_the_axis_that_all_files_share_is_that_of_regions(tmp_path: Path) -> None:
+def test_the_axis_that_all_files_share_is_that_of_regions(tmp_path) -> None:
     files = [write(tmp_path / f"p{i}.npy", table(i, times=TIMES + i)) for i in range(3)]
     turned = [write(tmp_path / f"q{i}.npy", table(i, times=TIMES + i).T) for i in range(3)]
     for paths in (files, turned):
@@ -210,7 +192,7 @@ def test_the_axis_that_all_files_share_is_that_of_regions(tmp_path: Path) -> Non
     assert "since A is 60 x 5" in refusal(lambda: read(files, orientation="region-time"), files[0])
 
 
-def test_unknown_and_wrong_orientations_are_refused(tmp_path: Path) -> None:
+def test_unknown_and_wrong_orientations_are_refused(tmp_path) -> None:
     files, square = people(tmp_path), people(tmp_path, "square{}.npy", times=5)
     assert len(read(files, regions=5)) == len(read(files, orientation="time-region")) == 3
     named = people(tmp_path, "p{}.csv")  # names of columns show the orientation
@@ -227,10 +209,7 @@ def test_unknown_and_wrong_orientations_are_refused(tmp_path: Path) -> None:
         assert words in refusal(lambda: read(paths, **options), files[0])  # noqa: B023
 
 
-# Regions that differ
-
-
-def test_shapes_that_differ_between_people_are_refused(tmp_path: Path) -> None:
+def test_shapes_that_differ_between_people_are_refused(tmp_path) -> None:
     a = write(tmp_path / "a.npy", table(0))
     b = write(tmp_path / "b.npy", table(1, regions=6), ())
     c = write(tmp_path / "c.npy", table(2, times=61, regions=6), ())
@@ -240,7 +219,7 @@ def test_shapes_that_differ_between_people_are_refused(tmp_path: Path) -> None:
     assert len(read([b, c])) == 2
 
 
-def test_names_that_differ_between_people_are_refused(tmp_path: Path) -> None:
+def test_names_that_differ_between_people_are_refused(tmp_path) -> None:
     a, b, c = people(tmp_path, "p{}.csv")
     bare = write(tmp_path / "bare.csv", table(2))
     assert len(read([a, b, c])) == 3
@@ -249,10 +228,7 @@ def test_names_that_differ_between_people_are_refused(tmp_path: Path) -> None:
     assert refusal(lambda: read([a, b, bare]), a, bare).endswith("; in A and B one file has no names.")
 
 
-# What is not installed
-
-
-def test_a_missing_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_refused(tmp_path, monkeypatch) -> None:
     def absent(name: str, *_: object) -> object:
         raise ImportError(name)
 

@@ -1,11 +1,8 @@
 """A user's own table: every format gives the same sheet, and a cell means the same in all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,26 +21,20 @@ from placecode.errors import BadInput
 ROWS = 60
 
 
-# Every format
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_format_gives_the_same_sheet(tmp_path: Path, kind: str) -> None:
+def test_every_format_gives_the_same_sheet(tmp_path, kind) -> None:
     table = numbers(ROWS)
     sheet = read_sheet(write(tmp_path / kind, table))
     assert sheet.values.dtype == np.float32 and sheet.source == kind
     np.testing.assert_array_equal(sheet.values.view(np.uint32), table.to_numpy().astype(np.float32).view(np.uint32))
     assert sheet.names == (tuple(f"channel {i}" for i in range(1, 8)) if kind in FLAT else tuple(table.columns))
     assert sheet.categories == {} and sheet.groups is None and sheet.group_names == ()
-    other = numbers(ROWS, seed=1)
-    assert not same(sheet, read_sheet(write(tmp_path / kind, other)))
+    assert not same(sheet, read_sheet(write(tmp_path / kind, numbers(ROWS, seed=1))))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
 @pytest.mark.parametrize("groups", [None, "who", "day"])
-def test_every_format_with_names_gives_the_same_groups_and_categories(
-    tmp_path: Path, kind: str, groups: str | None
-) -> None:
+def test_every_format_with_names_gives_the_same_groups_and_categories(tmp_path, kind, groups) -> None:
     table = frame(ROWS) if groups == "day" else frame(ROWS).drop(columns="day")
     table = table if groups == "who" else table.assign(who=table["who"].map({"Ann": 0.0, "Bo": 1.0}))
     sheet = read_sheet(write(tmp_path / kind, table), groups=groups)
@@ -56,24 +47,24 @@ def test_every_format_with_names_gives_the_same_groups_and_categories(
     if groups is None:
         assert sheet.groups is None
         return
-    assert groups not in sheet.names and sheet.groups is not None and sheet.groups.dtype == np.int64
+    assert groups not in sheet.names and sheet.groups.dtype == np.int64
     names = [sheet.group_names[code] for code in sheet.groups]
-    wanted = table["who"] if groups == "who" else [str(day)[:10] for day in table["day"]]
-    assert names == list(wanted)
+    expected = table["who"] if groups == "who" else [str(day)[:10] for day in table["day"]]
+    assert names == list(expected)
     assert list(dict.fromkeys(sheet.groups.tolist())) == list(range(len(sheet.group_names)))  # of first appearance
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.int16, np.int64, np.uint8, ">f4", np.longdouble, bool])
-def test_all_kinds_of_numbers(tmp_path: Path, kind: Any) -> None:
+def test_all_kinds_of_numbers_are_read_alike(tmp_path, kind) -> None:
     values = (numbers(ROWS).fillna(0).to_numpy() * 10).clip(0, 200).astype(kind)
-    wanted = values.astype(np.float64).astype(np.float32)
+    expected = values.astype(np.float64).astype(np.float32)
     for order in ("C", "F"):
-        np.save(tmp_path / "t.npy", np.asarray(values, order=order))  # type: ignore[call-overload]
-        np.testing.assert_array_equal(read_sheet(tmp_path / "t.npy").values, wanted)
-    np.testing.assert_array_equal(sheet_of(values).values, wanted)
+        np.save(tmp_path / "t.npy", np.asarray(values, order=order))
+        np.testing.assert_array_equal(read_sheet(tmp_path / "t.npy").values, expected)
+    np.testing.assert_array_equal(sheet_of(values).values, expected)
 
 
-def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
+def test_whole_numbers_round_alike_in_every_format(tmp_path) -> None:
     """2^24 + 1 and its kind lie between two of float32: straight and by way of float64 may differ."""
     values = np.array([[2**60 + 2**36 + 1 + i * j for j in range(5)] for i in range(ROWS)])
     table = pd.DataFrame(values, columns=list("abcde"))
@@ -85,7 +76,7 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
 @pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
-def test_small_variation_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+def test_small_variation_beside_a_large_offset_is_kept(tmp_path, kind, offset) -> None:
     """Float32 holds 100000000 and 100000008, and nothing between them."""
     table = numbers(ROWS)
     plain = np.random.default_rng(0).normal(size=ROWS)
@@ -107,8 +98,8 @@ def test_rounding_beside_an_offset_is_ignored() -> None:
     values[:, 2] += np.arange(ROWS)
     float32 = values.astype(np.float32)
     float32[::2, 0] = np.nextafter(float32[::2, 0], 1)  # noise of what has been float32 before
-    for each in (values, float32, float32.astype(np.float64), np.ones((2, 3)) * np.nan_to_num([np.nan])):
-        assert not sheet_of(each).offsets.any()
+    for array in (values, float32, float32.astype(np.float64), np.ones((2, 3)) * np.nan_to_num([np.nan])):
+        assert not sheet_of(array).offsets.any()
 
 
 @settings(max_examples=15, deadline=None)
@@ -120,16 +111,13 @@ def test_rounding_beside_an_offset_is_ignored() -> None:
     ),
     sign=st.sampled_from(",;\t"),
 )
-def test_text_numbers_equal_pythons(tmp_path_factory: pytest.TempPathFactory, rows: Any, sign: str) -> None:
+def test_text_numbers_equal_pythons(tmp_path_factory, rows, sign) -> None:
     path = tmp_path_factory.mktemp("text") / "t.csv"
     full = [[1.0] * 5, *rows, *rows[: len(rows)], *[[0] * 5] * 200]  # so that no more than half is missing
     lines = [sign.join("" if cell is None else repr(cell) for cell in row) for row in full]
     path.write_text("\n".join([sign.join("vwxyz"), *lines]))
-    wanted = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in full])
-    np.testing.assert_array_equal(read_sheet(path).values, wanted.astype(np.float32))
-
-
-# Text files as people have them
+    expected = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in full])
+    np.testing.assert_array_equal(read_sheet(path).values, expected.astype(np.float32))
 
 
 def text(path: Path, first: list[str], row: Callable[[int], str], rows: int = ROWS) -> Path:
@@ -137,7 +125,7 @@ def text(path: Path, first: list[str], row: Callable[[int], str], rows: int = RO
     return path
 
 
-def test_headers_are_recognized(tmp_path: Path) -> None:
+def test_headers_are_recognized(tmp_path) -> None:
     path, named = tmp_path / "t.csv", ("a", "b", "c", "d", "e")
     none = tuple(f"channel {i}" for i in range(1, 6))
     plain = lambda i: f"{i},2,3,{i * i},5"  # noqa: E731
@@ -162,7 +150,7 @@ def test_headers_are_recognized(tmp_path: Path) -> None:
     assert read_sheet(path).names == named
 
 
-def test_the_index_of_a_frame_is_not_a_channel(tmp_path: Path) -> None:
+def test_the_index_of_a_frame_is_not_a_channel(tmp_path) -> None:
     table = numbers(ROWS)
     table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")
     table.to_parquet(tmp_path / "t.parquet")
@@ -171,17 +159,16 @@ def test_the_index_of_a_frame_is_not_a_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["", "n/a", "NA", "nan", "NaN", "Null", "NONE", "  "])
-def test_missing_values_of_text(tmp_path: Path, missing: str) -> None:
+def test_missing_values_of_text_are_nan(tmp_path, missing) -> None:
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{missing if i == 7 else ' 1e1 '},+3,.5,6")
     values = read_sheet(path).values
     assert np.isnan(values[7, 1]) and np.isnan(values).sum() == 1
     np.testing.assert_array_equal(values[8], np.float32([8, 10, 3, 0.5, 6]))
 
 
-def test_missing_values_of_a_frame() -> None:
-    table = pd.DataFrame(
-        {"a": [1, None, pd.NA, np.nan, "n/a", "", Decimal("2.5")], "b": [True, False, None] + [1 > 0] * 4}
-    )
+def test_missing_values_of_a_frame_are_nan() -> None:
+    table = pd.DataFrame({"a": [1, None, pd.NA, np.nan, "n/a", "", Decimal("2.5")]})
+    table["b"] = pd.Series([True, False, None] + [True] * 4, dtype=object)
     table["c"] = pd.array([1, None, 3, 4, 5, 6, 7], dtype="Int64")
     table["d"] = pd.Categorical(["x", "y", None, "x", "x", "nan", "y"])
     table["e"] = pd.Categorical([3, 1, 3, 3, 3, 1, 1])
@@ -197,7 +184,7 @@ def test_missing_values_of_a_frame() -> None:
     assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
 
 
-def test_declared_categories_of_any_values(tmp_path: Path) -> None:
+def test_declared_categories_may_hold_any_values(tmp_path) -> None:
     """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
     table = numbers(ROWS)
     for name, values in (
@@ -210,14 +197,11 @@ def test_declared_categories_of_any_values(tmp_path: Path) -> None:
         table[name] = pd.Categorical(values * (ROWS // 4))
     sheet = read_sheet(write(tmp_path / "t.parquet", table))
     assert same(sheet, sheet_of(table))
-    assert sheet.categories == {
-        **{7: ("10", "2", "7"), 8: ("0", "1"), 9: ("0.5", "1.5"), 10: ("0,5", "1,5")},
-        11: ("2024-05-01", "2024-05-02"),
-    }
+    words = {7: ("10", "2", "7"), 8: ("0", "1"), 9: ("0.5", "1.5"), 10: ("0,5", "1,5")}
+    assert sheet.categories == {**words, 11: ("2024-05-01", "2024-05-02")}
     nan = np.nan
-    np.testing.assert_array_equal(
-        sheet.values[:4, 7:], np.float32([[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, 1, 0, nan], [2, 1, nan, nan, 0]])
-    )
+    codes = [[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, 1, 0, nan], [2, 1, nan, nan, 0]]
+    np.testing.assert_array_equal(sheet.values[:4, 7:], np.float32(codes))
     grouped = read_sheet(tmp_path / "t.parquet", groups="code")
     assert grouped.group_names == ("10", "2", "7") and same(grouped, sheet_of(table, groups="code"))
     plain = table.assign(code=table["code"].astype(int), digits=table["digits"].astype(str))
@@ -227,7 +211,7 @@ def test_declared_categories_of_any_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
-def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
+def test_texts_of_every_kind_are_words(tmp_path, kind) -> None:
     table = pa.table({name: pa.array(np.arange(ROWS) + i) for i, name in enumerate("abcd")})
     texts = ["west", None, " east", "west"] * (ROWS // 4)
     table = table.append_column("wind", pa.array(texts, type=getattr(pa, kind)()))
@@ -239,7 +223,7 @@ def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
 
 
-def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path: Path) -> None:
+def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path) -> None:
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{'true' if i % 3 else 'FALSE'},d,{i}")
     np.testing.assert_array_equal(read_sheet(path).values[:, 2], np.float32([i % 3 > 0 for i in range(ROWS)]))
     path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{['true', 'false', 'unknown'][i % 3]},4,{i}")
@@ -247,7 +231,7 @@ def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_numbers_as_names_of_channels(tmp_path: Path, first: int) -> None:
+def test_numbers_may_be_names_of_channels(tmp_path, first) -> None:
     """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
     names = tuple(str(i + first) for i in range(7))
     table = numbers(ROWS).set_axis(list(names), axis=1)
@@ -255,17 +239,13 @@ def test_numbers_as_names_of_channels(tmp_path: Path, first: int) -> None:
         sheet = read_sheet(write(tmp_path / kind, table))
         assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
     (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
-    places = read_positions(tmp_path / "p.csv", sheet.names)
-    assert places[:, 0].tolist() == [int(name) for name in names]
+    assert read_positions(tmp_path / "p.csv", sheet.names)[:, 0].tolist() == [int(name) for name in names]
     counted = table.set_axis([int(name) for name in names], axis=1)
     assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
     assert sheet_of(counted[[3, 1]]).names == ("3", "1")
 
 
-# Arrays and lists
-
-
-def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
+def test_arrays_frames_and_lists_are_the_same(tmp_path) -> None:
     table = numbers(ROWS)
     values = table.to_numpy()
     np.save(tmp_path / "m.npy", values)
@@ -284,7 +264,7 @@ def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(hidden, [[np.nan, 1], [1, 1]])
 
 
-def test_arrays_of_the_user_are_not_changed(tmp_path: Path) -> None:
+def test_arrays_of_the_user_are_not_changed(tmp_path) -> None:
     values = np.ones((3, 2), dtype=np.float32)
     sheet_of(values).values[0, 0] = 7
     assert (values == 1).all()
@@ -294,11 +274,10 @@ def test_arrays_of_the_user_are_not_changed(tmp_path: Path) -> None:
     assert isinstance(sheet.values, np.memmap) and not sheet.values.flags.writeable and there.flags.writeable
 
 
-def test_groups_of_rows_given_beside_them() -> None:
+def test_groups_may_be_given_beside_the_rows() -> None:
     values = np.arange(8.0).reshape(4, 2)
     sheet = sheet_of(values, groups=["b", "a", "b", "c"])
-    assert sheet.groups is not None and sheet.groups.tolist() == [0, 1, 0, 2]
-    assert sheet.group_names == ("b", "a", "c")
+    assert sheet.groups.tolist() == [0, 1, 0, 2] and sheet.group_names == ("b", "a", "c")
     for those in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
         assert sheet_of(values, groups=those).group_names == ("2", "1", "3")
 
@@ -317,17 +296,17 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
         assert error.value.name == "groups" and error.value.given is wrong
 
 
-def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_of_a_file_are_read_as_they_are(tmp_path, monkeypatch) -> None:
     """Over pieces of which some have words; few rows and columns will do."""
     monkeypatch.setattr(table_sources, "PIECE", 64)
     wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)
     data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
     for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
         save(tmp_path / name, index=False)
-        found = read_cells(tmp_path / name)
-        assert list(found.columns) == ["Unnamed: 0", "a", "wind", "day"]
-        assert found["a"].tolist() == data["a"].tolist() and set(found["day"]) == {"2024-05-01"}
-        assert found["wind"].isna().sum() == 40 and found["wind"].tolist()[40:] == ["west", "east"]
+        result = read_cells(tmp_path / name)
+        assert list(result.columns) == ["Unnamed: 0", "a", "wind", "day"]
+        assert result["a"].tolist() == data["a"].tolist() and set(result["day"]) == {"2024-05-01"}
+        assert result["wind"].isna().sum() == 40 and result["wind"].tolist()[40:] == ["west", "east"]
     np.save(tmp_path / "t.npy", np.empty((0, 3)))
     assert read_cells(tmp_path / "t.npy").shape == (0, 3)
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")

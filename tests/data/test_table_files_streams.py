@@ -1,7 +1,5 @@
 """Tables larger than memory are read in pieces into a file: with equal values, and completely or not at all."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os
@@ -39,12 +37,9 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# Equal to reading into memory
-
-
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kind", STREAMED)
-def test_a_streamed_table_has_the_same_bits(tmp_path: Path, kind: str) -> None:
+def test_a_streamed_table_has_the_same_bits(tmp_path, kind) -> None:
     path = write(tmp_path / kind, numbers(ROWS))
     whole = read_sheet(path)
     sheet = read_sheet(path, spool=tmp_path / "new" / "spool", memory=100)
@@ -56,18 +51,16 @@ def test_a_streamed_table_has_the_same_bits(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
-def test_categories_and_groups_are_the_same_when_streamed(tmp_path: Path, kind: str) -> None:
+def test_categories_and_groups_are_the_same_when_streamed(tmp_path, kind) -> None:
     table = frame(ROWS).drop(columns="day")
     table["late"] = [None] * 100 + ["z"] * 10 + ["y"] * 10  # words appear long after the first pieces, in no order
-    path = write(tmp_path / kind, table)
-    sheet = read_sheet(path, groups="who", spool=tmp_path / "spool", memory=100)
-    assert isinstance(sheet.values, np.memmap)
-    assert same(sheet, sheet_of(table, groups="who"))
+    sheet = read_sheet(write(tmp_path / kind, table), groups="who", spool=tmp_path / "spool", memory=100)
+    assert isinstance(sheet.values, np.memmap) and same(sheet, sheet_of(table, groups="who"))
     assert list(sheet.categories.values()) == [("east", "north", "west"), ("y", "z")]
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_errors_name_the_same_line_when_streamed(tmp_path: Path) -> None:
+def test_errors_name_the_same_line_when_streamed(tmp_path) -> None:
     path = write(tmp_path / "t.csv", numbers(ROWS))
     lines = path.read_text().splitlines()
     lines[110] = "1,2,3,oh,5,6,7"
@@ -76,10 +69,7 @@ def test_errors_name_the_same_line_when_streamed(tmp_path: Path) -> None:
     assert message.startswith("t.csv, line 111: column 'd'") and not (tmp_path / "spool").exists()
 
 
-# When a table is spooled
-
-
-def test_a_file_of_float32_is_mapped_and_other_files_need_a_spool(tmp_path: Path, small_pieces: None) -> None:
+def test_a_file_of_float32_is_mapped_and_other_files_need_a_spool(tmp_path, small_pieces) -> None:
     values = np.ascontiguousarray(numbers(ROWS).to_numpy(), dtype=np.float32)
     np.save(tmp_path / "t.npy", values)
     sheet = read_sheet(tmp_path / "t.npy", memory=100)
@@ -101,7 +91,7 @@ def test_a_file_of_float32_is_mapped_and_other_files_need_a_spool(tmp_path: Path
     np.testing.assert_array_equal(without.values, values[:, :6])
 
 
-def test_a_table_that_just_fits_stays_in_memory(tmp_path: Path) -> None:
+def test_a_table_that_just_fits_stays_in_memory(tmp_path) -> None:
     path = write(tmp_path / "t.parquet", numbers(ROWS))
     size = ROWS * 7 * 4
     assert not isinstance(read_sheet(path, memory=size).values, np.memmap)
@@ -109,14 +99,13 @@ def test_a_table_that_just_fits_stays_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["t.npz", "t.mat"])
-def test_a_format_that_cannot_be_streamed_must_fit_into_memory(tmp_path: Path, kind: str) -> None:
+def test_a_format_that_cannot_be_streamed_must_fit_into_memory(tmp_path, kind) -> None:
     path, size = write(tmp_path / kind, numbers(ROWS)), ROWS * 7 * 8
     assert f"{kind} takes" in refusal(lambda: read_sheet(path, memory=size - 1, spool=tmp_path / "spool"), tmp_path)
-    assert not (tmp_path / "spool").exists()
-    assert read_sheet(path, memory=size).values.shape == (ROWS, 7)
+    assert not (tmp_path / "spool").exists() and read_sheet(path, memory=size).values.shape == (ROWS, 7)
 
 
-def test_chunks_of_a_file_are_read_whole(tmp_path: Path, small_pieces: None) -> None:
+def test_chunks_of_a_file_are_read_whole(tmp_path, small_pieces) -> None:
     values = numbers(ROWS).to_numpy()
     with h5py.File(tmp_path / "t.h5", "w") as file:
         file.create_dataset("x", data=values, chunks=(50, 2), compression="gzip")
@@ -126,10 +115,7 @@ def test_chunks_of_a_file_are_read_whole(tmp_path: Path, small_pieces: None) -> 
     np.testing.assert_array_equal(sheet.values, values.astype(np.float32))
 
 
-# Interrupted and changed files
-
-
-def test_an_interrupted_spool_keeps_the_previous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_spool_keeps_the_previous_file(tmp_path, monkeypatch) -> None:
     path, spool = write(tmp_path / "t.npy", numbers(ROWS)), tmp_path / "spool"
     monkeypatch.setattr(table_sources, "PIECE", 800)
     before = read_sheet(path, memory=100, spool=spool)
@@ -153,9 +139,7 @@ def test_an_interrupted_spool_keeps_the_previous_file(tmp_path: Path, monkeypatc
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("rows", [ROWS - 20, ROWS + 20])
-def test_a_file_that_changes_during_reading_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+def test_a_file_that_changes_during_reading_is_refused(tmp_path, monkeypatch, rows) -> None:
     path = write(tmp_path / "t.csv", numbers(ROWS))
     plain = table_texts.TextSource.pieces
 
@@ -172,10 +156,7 @@ def test_a_file_that_changes_during_reading_is_refused(
     assert file_names(tmp_path / "spool") == []
 
 
-# Memory
-
-
-def test_available_memory_is_at_most_the_physical_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_is_at_most_the_physical_memory(monkeypatch) -> None:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < table_arrays.available() <= physical
 
@@ -206,7 +187,7 @@ with get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # a new process f
 """
 
 
-def test_reading_needs_far_less_memory_than_the_file(tmp_path: Path) -> None:
+def test_reading_needs_far_less_memory_than_the_file(tmp_path) -> None:
     values = np.random.default_rng(0).random((140_000, 60))
     table = pd.DataFrame(values, columns=[f"c{i}" for i in range(60)])
     options = {"row_group_size": 10_000, "compression": None, "use_dictionary": False}
@@ -233,7 +214,7 @@ def test_reading_needs_far_less_memory_than_the_file(tmp_path: Path) -> None:
         assert growth < size / 2, f"{path}: {growth / 1e6:.0f} MB for {size / 1e6:.0f} MB"
 
 
-def test_columns_read_together_or_one_by_one_have_the_same_bits(tmp_path: Path) -> None:
+def test_columns_read_together_or_one_by_one_have_the_same_bits(tmp_path) -> None:
     """Numbers alone are read all columns at once; a word anywhere, or groups, and it goes column by column."""
     table = numbers(ROWS)
     quick = read_sheet(write(tmp_path / "a.csv", table))

@@ -1,7 +1,5 @@
 """What is easily misread: decimal commas, columns of times, spaces before quotes."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -23,13 +21,10 @@ def table(rows: int = ROWS) -> pd.DataFrame:
     return pd.DataFrame(values, columns=list(NAMES))
 
 
-# Decimal commas
-
-
 @pytest.mark.parametrize("sign", [";", "\t"])
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("quoting", [0, 1])
-def test_decimal_commas_are_refused(tmp_path: Path, sign: str, header: bool, quoting: int) -> None:
+def test_decimal_commas_are_refused(tmp_path, sign, header, quoting) -> None:
     path, data = tmp_path / "t.csv", table()
     data.to_csv(path, sep=sign, decimal=",", index=False, header=header, quoting=quoting)  # type: ignore[call-overload]
     message = refusal(lambda: read_sheet(path), tmp_path)
@@ -37,7 +32,7 @@ def test_decimal_commas_are_refused(tmp_path: Path, sign: str, header: bool, quo
 
 
 @pytest.mark.parametrize("cells", [["0,5", "-1,5"], ["1", "0,5"], ["", ",5"]])  # two words would be a category
-def test_few_decimal_commas_are_refused(tmp_path: Path, cells: list[str]) -> None:
+def test_few_decimal_commas_are_refused(tmp_path, cells) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{cells[i % 2]}\n" for i in range(ROWS)))
     for act in (lambda: read_sheet(path), lambda: sheet_of(pd.DataFrame({"e": pd.Series(cells * 2, dtype=object)}))):
@@ -45,13 +40,10 @@ def test_few_decimal_commas_are_refused(tmp_path: Path, cells: list[str]) -> Non
 
 
 @pytest.mark.parametrize(("sign", "words"), [(";", ("0,5", "low")), (",", ("x;y", "z"))])
-def test_words_with_commas_and_semicolons_are_a_category(tmp_path: Path, sign: str, words: tuple[str, str]) -> None:
+def test_words_with_commas_and_semicolons_are_a_category(tmp_path, sign, words) -> None:
     rows = [sign.join(["1", "2", "3", str(i), words[i % 2]]) for i in range(ROWS)]
     (tmp_path / "t.csv").write_text("\n".join([sign.join("abcde"), *rows]))
     assert read_sheet(tmp_path / "t.csv").categories == {4: words}
-
-
-# A first column of times
 
 
 def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -75,9 +67,7 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
         (np.arange(ROWS) * 0.7 + 1e5).astype(np.float32).astype(np.float64),  # rounded by float32
     ],
 )
-def test_a_first_column_of_times_is_not_a_channel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, values: np.ndarray, piece: int
-) -> None:
+def test_a_first_column_of_times_is_not_a_channel(tmp_path, monkeypatch, header, values, piece) -> None:
     monkeypatch.setattr(table_sources, "PIECE", piece)
     data = table()
     data.insert(0, header, values)
@@ -102,24 +92,21 @@ def test_a_first_column_of_times_is_not_a_channel(
         np.full(ROWS, 3),
     ],
 )
-def test_uneven_times_are_a_channel_with_a_warning(tmp_path: Path, values: np.ndarray) -> None:
+def test_uneven_times_are_a_channel_with_a_warning(tmp_path, values) -> None:
     data = table()
     data.insert(0, "time", values)
     sentence = "is used as a channel, because it does not count the rows evenly: remove it if it is not a channel"
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert both(tmp_path, data) == [("time", *NAMES)] * 3
-    assert len(said) == 3 and all(str(each.message).endswith(sentence) for each in said)
+    assert len(caught) == 3 and all(str(warning.message).endswith(sentence) for warning in caught)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert sheet_of(data.fillna(0), groups="time").names == NAMES
 
 
-# Spaces before quotes
-
-
 @pytest.mark.parametrize("piece", [200, 2**22])
-def test_spaces_before_quotes_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+def test_spaces_before_quotes_do_not_matter(tmp_path, monkeypatch, piece) -> None:
     monkeypatch.setattr(table_sources, "PIECE", piece)
     plain, spaced = tmp_path / "p.csv", tmp_path / "s.csv"
     rows = [f'{i},"{i}","x, y","say ""so""","wind\n{i % 3}"' for i in range(ROWS)]
@@ -136,7 +123,7 @@ def test_spaces_before_quotes_do_not_matter(tmp_path: Path, monkeypatch: pytest.
     assert read_sheet(spaced).categories[2] == ("x, y", "z")
 
 
-def test_errors_are_the_same_with_spaces_before_quotes(tmp_path: Path) -> None:
+def test_errors_are_the_same_with_spaces_before_quotes(tmp_path) -> None:
     lines = ['"a", "b", "c", "d", "e"', *(['"1", "2", "3", "4", "5"'] * ROWS)]
     path = tmp_path / "t.csv"
     for line, sentence in (

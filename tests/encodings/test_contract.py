@@ -19,12 +19,10 @@ TOKENS, WIDTH, HEADS, LAYERS, BATCH = 6, 8, 2, 2, 3
 POSITIONS = np.stack(np.divmod(np.arange(TOKENS), 3), axis=1).astype(float)
 LAST = slice(TOKENS - 1, TOKENS)
 LEARNABLE = {"learned", "relative"}
-each_name = pytest.mark.parametrize("name", encodings.names())
 AUTHORS = {"relative": {"causal": True}, "rotary": {"fraction": 0.5}, "causal-none": {"temperature": 0.01}}
 """Options by which an encoding becomes that of the authors' code."""
-each_kind = pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS.items()], ids=str
-)
+KINDS = [*((name, {}) for name in encodings.names()), *AUTHORS.items()]
+each_kind = pytest.mark.parametrize(("name", "options"), KINDS, ids=str)
 
 
 def members_of(name: str, count: int, **fields: object) -> list[Member]:
@@ -66,9 +64,9 @@ def test_some_positions_are_the_rows_of_all_positions(name, options, at) -> None
         if (bias := encoding.bias(q, block)) is not None:
             assert torch.broadcast_shapes(bias.shape, scores) == scores and bias.shape[-2:] == scores[-2:]
             torch.testing.assert_close(encoding.bias(few, block, at), bias[..., at, :], rtol=0, atol=1e-14)
-    if (seen := encoding.mask(TOKENS)) is not None:
-        assert torch.equal(encoding.mask(TOKENS, at), seen[at]) and seen.dtype == torch.bool
-        assert seen.any(1).all()  # a query that sees nothing would give NaN
+    if (allowed := encoding.mask(TOKENS)) is not None:
+        assert torch.equal(encoding.mask(TOKENS, at), allowed[at]) and allowed.dtype == torch.bool
+        assert allowed.any(1).all()  # a query that sees nothing would give NaN
     vectors = encoding.vectors()
     assert vectors is None or vectors.shape == (2, LAYERS, TOKENS, WIDTH)
 
@@ -87,9 +85,7 @@ def test_a_members_parameters_touch_its_own_outputs_alone(name, options) -> None
     stack = Stack(members_of(name, 3, options=options), **shape, dtype=torch.float64)
     gradient = torch.full_like(stack.flat, torch.nan)
     stack.gradients(stack(drawn(3, BATCH, TOKENS, 3))[1].square().sum(), out=gradient)
-    assert (gradient[[0, 2]] == 0).all()
-    assert gradient[1].any()
-    assert gradient.isfinite().all()
+    assert (gradient[[0, 2]] == 0).all() and gradient[1].any() and gradient.isfinite().all()
 
 
 class PlainModel(nn.Module):
@@ -111,8 +107,8 @@ class PlainModel(nn.Module):
         if (bias := self.pe.bias(q)) is not None:
             assert bias.shape[-3:] == scores.shape[-3:]
             scores = scores + bias
-        if (seen := self.pe.mask(x.shape[1])) is not None:
-            scores = scores.masked_fill(~seen, -torch.inf)
+        if (allowed := self.pe.mask(x.shape[1])) is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
         return self.answer((x + mixed)[:, -1])
 
@@ -147,15 +143,15 @@ def test_moves_to_another_dtype_and_device(name, options, device) -> None:
         moved = pe.to(device, dtype)
         q, k = (t[0].to(device, dtype) for t in queries_and_keys(1))
         x = drawn(1, BATCH, TOKENS, WIDTH).to(device, dtype)
-        found, expected = [moved.add(x, 0)], [exact.add(x.double().cpu(), 0)]
+        result, expected = [moved.add(x, 0)], [exact.add(x.double().cpu(), 0)]
         if (bias := moved.bias(q)) is not None:
-            found.append(bias)
+            result.append(bias)
             expected.append(exact.bias(q.double().cpu()))
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(result, expected, strict=True):
             torch.testing.assert_close(one.double().cpu(), other, rtol=within, atol=within)
-        assert all(part.dtype == dtype and part.device.type == device for part in (*found, *moved.rotate(q, k)))
-        if (seen := moved.mask(TOKENS)) is not None:
-            assert seen.device.type == device
+        assert all(part.dtype == dtype and part.device.type == device for part in (*result, *moved.rotate(q, k)))
+        if (allowed := moved.mask(TOKENS)) is not None:
+            assert allowed.device.type == device
 
 
 class TestRegister:
@@ -181,9 +177,7 @@ class TestRegister:
         trainer = Trainer(stack, tiny_task, steps=3)
         for _ in range(3):
             trainer.update()
-        assert (stack.encoding.gain != 2).all()
-        assert (stack.encoding.idle == 1).all()
-        assert trainer.alive.all()
+        assert (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all() and trainer.alive.all()
         assert [p.shape for p in stack.ordered[-2:]] == [p.shape for p in stack.encoding.parameters()]
         assert stack.encoding_columns == stack.flat.shape[1] - 2 * ALIGNMENT
 
@@ -196,8 +190,7 @@ class TestRegister:
 
         members = [*members_of("ones", 1), *members_of("learned", 1)]
         stack = Stack(members, tokens=TOKENS, features=3, outputs=2)
-        assert (stack.encoding.vectors()[0] == 1).all()
-        assert stack.encoding.learns.tolist() == [False, True]
+        assert (stack.encoding.vectors()[0] == 1).all() and stack.encoding.learns.tolist() == [False, True]
 
     def test_a_kind_of_the_additive_family_with_its_own_hook_is_not_ignored(self, registry) -> None:
         @encodings.register("doubled")
@@ -231,5 +224,4 @@ class TestRegister:
 
         point = SimpleNamespace(name="plugged", load=lambda: Plugged)
         monkeypatch.setattr(encodings, "entry_points", lambda group: [point] * (group == "placecode.encodings"))
-        assert encodings.lookup("plugged") is Plugged
-        assert "plugged" in encodings.names()
+        assert encodings.lookup("plugged") is Plugged and "plugged" in encodings.names()

@@ -32,25 +32,23 @@ def stack_of(encoding: str, layers: int = 2, placement: str = "every", **options
 
 
 def check_causal_attention(stack: Stack, score: Callable[[np.ndarray, np.ndarray, int, int], float]) -> None:
-    """Captured attention is, token by token, exp(score) over its sum up to the token itself.
-
-    `score(q, k, block, offset)` is that of a query and a key, (c,), with the offset from the query to the key.
-    """
+    """Captured attention is, token by token, exp(score) over its sum up to the token itself. `score(q, k, block,
+    offset)` is that of a query and a key, (c,), with the offset from the query to the key."""
     x = queries(3, 6, 3)
-    seen = {name: value[0].numpy() for name, value in stack.capture(x, "input.*", "attention.*").items()}
+    captured = {name: value[0].numpy() for name, value in stack.capture(x, "input.*", "attention.*").items()}
     for block in range(2):
         layer = stack.blocks[block].attention.projection
-        projected = seen[f"input.{block}"] @ layer.matrix[0].detach().numpy() + layer.bias[0].detach().numpy()
+        projected = captured[f"input.{block}"] @ layer.matrix[0].detach().numpy() + layer.bias[0].detach().numpy()
         q, k, _ = projected.reshape(3, 6, 3, 2, 4).transpose(2, 0, 3, 1, 4)  # each (b, h, n, c)
         for b, h, i in np.ndindex(3, 2, 6):
             raised = np.array([math.exp(score(q[b, h, i], k[b, h, j], block, j - i)) for j in range(i + 1)])
             expected = [*raised / raised.sum(), *[0.0] * (5 - i)]
-            np.testing.assert_allclose(seen[f"attention.{block}"][b, h, i], expected, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(captured[f"attention.{block}"][b, h, i], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
-def test_relative_bias_equals_a_loop_over_pairs(axes: int, max_distance: int | None) -> None:
+def test_relative_bias_equals_a_loop_over_pairs(axes, max_distance) -> None:
     """a[clip(j - i)] . q / sqrt(c), with one vector per axis and offset, the same in all heads."""
     places = GRID if axes == 2 else np.arange(6)[:, None]
     reach = max_distance or int(places.max())
@@ -59,11 +57,11 @@ def test_relative_bias_equals_a_loop_over_pairs(axes: int, max_distance: int | N
     assert pe.table.shape == (1, 2, axes * (2 * reach + 1), 4)
     q = queries(3, 2, 6, 4)
     for block in range(2):
-        tables, found = pe.table[0, block].view(axes, 2 * reach + 1, 4), pe.bias(q, block)
+        tables, result = pe.table[0, block].view(axes, 2 * reach + 1, 4), pe.bias(q, block)
         for i, j in np.ndindex(6, 6):
             steps = np.clip(places[j] - places[i], -reach, reach).astype(int) + reach
             vector = sum(table[step] for table, step in zip(tables, steps, strict=True))
-            torch.testing.assert_close(found[:, :, i, j], q[:, :, i] @ vector / 2, rtol=0, atol=1e-12)
+            torch.testing.assert_close(result[:, :, i, j], q[:, :, i] @ vector / 2, rtol=0, atol=1e-12)
 
 
 def test_sigma_is_the_standard_deviation_of_relative_vectors() -> None:
@@ -86,13 +84,6 @@ def test_causal_relative_attention_equals_a_loop_over_the_tokens_before() -> Non
     assert (gradient[:, :, :6].abs().amax(-1) > 1e-9).all()
 
 
-def test_the_causal_mask_is_lower_triangular() -> None:
-    mask = torch.ones(5, 5).tril().bool()
-    assert torch.equal(encodings.make("causal-none", 5, 8).mask(5), mask)
-    assert all(torch.equal(encodings.make("relative", 5, 8, causal=on).mask(5), mask) for on in (True, 1))
-    assert all(encodings.make("relative", 5, 8, causal=off).mask(5) is None for off in (False, 0))
-
-
 def published_slopes(heads: int) -> list[float]:
     """The recipe of the paper's own code, `get_slopes`."""
 
@@ -107,23 +98,22 @@ def published_slopes(heads: int) -> list[float]:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
-def test_alibi_has_the_published_slopes(heads: int) -> None:
+def test_alibi_has_the_published_slopes(heads) -> None:
     np.testing.assert_allclose(slopes_for(heads).numpy(), published_slopes(heads), rtol=1e-12)
     assert tuple(slopes_for(8).tolist()) == SLOPES_8
     assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]  # another steepness
 
 
 @pytest.mark.parametrize("tokens", [5, 60])
-def test_alibi_is_bidirectional_and_exact(tokens: int) -> None:
+def test_alibi_is_bidirectional_and_exact(tokens) -> None:
     pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
     distance = abs(torch.arange(tokens)[:, None] - torch.arange(tokens))
     expected = -torch.tensor(SLOPES_8, dtype=torch.float64)[:, None, None] * distance
-    assert torch.equal(pe.bias(queries(2, 8, tokens, 2)), expected)
-    assert not list(pe.parameters())
+    assert torch.equal(pe.bias(queries(2, 8, tokens, 2)), expected) and not list(pe.parameters())
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
-def test_alibi_of_two_axes(distance: str) -> None:
+def test_alibi_of_two_axes_uses_their_distance(distance) -> None:
     pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
     steps = abs(GRID[:, None] - GRID)
     apart = np.hypot(*steps.T) if distance == "euclidean" else steps.sum(-1)
@@ -151,7 +141,7 @@ def test_a_token_does_not_depend_on_later_ones_if_causal() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
-def test_causal_none_divides_the_scores_by_the_temperature(temperature: float) -> None:
+def test_causal_none_divides_the_scores_by_the_temperature(temperature) -> None:
     stack = stack_of("causal-none", temperature=temperature)
     check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
     with pytest.raises(AssertionError):
@@ -170,18 +160,19 @@ def test_a_temperature_of_1_changes_no_bit() -> None:
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
-def test_an_encoding_may_be_used_for_fewer_tokens(name: str) -> None:
+def test_an_encoding_may_be_used_for_fewer_tokens(name) -> None:
     pe, q = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0), torch.randn(3, 2, 9, 4)
     few, whole = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
     assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])
-def test_placement_input_acts_in_the_first_block_alone(name: str) -> None:
+def test_placement_input_acts_in_the_first_block_alone(name) -> None:
     """The first block is that of a stack with the encoding in every block, the second that of one without encoding."""
     x, plain = queries(5, 6, 3), stack_of("none")
     stacks = (stack_of(name, placement="input"), stack_of(name), plain)
-    seen, everywhere, nowhere = (stack.capture(x, "*") for stack in stacks)
-    assert torch.equal(seen["block.0"], everywhere["block.0"]) and not torch.equal(seen["block.0"], nowhere["block.0"])
-    assert torch.equal(plain.blocks[1](seen["input.1"], plain.encoding, 1, ALL, None), seen["block.1"])
-    assert not torch.equal(seen["block.1"], everywhere["block.1"])
+    first, everywhere, nowhere = (stack.capture(x, "*") for stack in stacks)
+    assert torch.equal(first["block.0"], everywhere["block.0"])
+    assert not torch.equal(first["block.0"], nowhere["block.0"])
+    assert torch.equal(plain.blocks[1](first["input.1"], plain.encoding, 1, ALL, None), first["block.1"])
+    assert not torch.equal(first["block.1"], everywhere["block.1"])

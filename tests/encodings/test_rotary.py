@@ -33,11 +33,11 @@ def by_complex_numbers(x: np.ndarray, coordinate: np.ndarray, base: float = 1000
 def test_equals_multiplication_by_complex_numbers(heads, base) -> None:
     pe = rotary(12, 16, heads=heads, base=base)
     q, k = drawn(2, 3, heads, 12, 16 // heads)
-    for found, plain in zip(pe(q, k), (q, k), strict=True):
+    for result, plain in zip(pe(q, k), (q, k), strict=True):
         expected = by_complex_numbers(plain.numpy(), np.arange(12.0), base)
-        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
-        assert torch.equal(found[..., 0, :], plain[..., 0, :])  # the first token is not rotated, the others are
-        assert not torch.isclose(found[..., 1:, :2], plain[..., 1:, :2]).any()
+        np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=1e-12)
+        assert torch.equal(result[..., 0, :], plain[..., 0, :])  # the first token is not rotated, the others are
+        assert not torch.isclose(result[..., 1:, :2], plain[..., 1:, :2]).any()
     assert torch.equal(pe(q[..., :5, :], k)[0], pe(q, k)[0][..., :5, :])  # shorter sequences
     assert not list(pe.parameters())
 
@@ -45,8 +45,7 @@ def test_equals_multiplication_by_complex_numbers(heads, base) -> None:
 @pytest.mark.parametrize(("axes", "offsets"), [(1, 23), (2, 5 * 7)])
 def test_scores_depend_on_relative_position_alone(axes, offsets) -> None:
     """The same content at every place: the score of two tokens depends on their offset, and on nothing else."""
-    pe = rotary(12, 16, positions=GRID, axes=axes)
-    q, k = pe(*drawn(2, 1, 1, 1, 16).expand(2, 1, 1, 12, 16))
+    q, k = rotary(12, 16, positions=GRID, axes=axes)(*drawn(2, 1, 1, 1, 16).expand(2, 1, 1, 12, 16))
     scores, places = (q @ k.mT)[0, 0], GRID if axes == 2 else np.arange(12)[:, None]
     by_offset: dict[tuple[float, ...], float] = {}
     for i, j in np.ndindex(12, 12):
@@ -58,25 +57,25 @@ def test_scores_depend_on_relative_position_alone(axes, offsets) -> None:
 def test_axial_2d_gives_each_axis_its_half() -> None:
     pe = rotary(12, 16, heads=2, positions=GRID, axes=2)
     q = drawn(3, 2, 12, 8)
-    found, _ = pe(q, q)
+    result, _ = pe(q, q)
     for axis, part in enumerate((slice(0, 4), slice(4, 8))):
         expected = by_complex_numbers(q[..., part].numpy(), GRID[:, axis])
-        np.testing.assert_allclose(found[..., part].numpy(), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(result[..., part].numpy(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("width", "fraction", "turned"), [(16, 0.5, 8), (16, 1.0, 16), (16, 0.3, 4), (100, 0.58, 58)])
 def test_a_fraction_is_turned_and_the_rest_left_alone(width, fraction, turned) -> None:
     q = drawn(1, 1, 12, width)
-    found, _ = rotary(12, width, fraction=fraction)(q, q)
+    result, _ = rotary(12, width, fraction=fraction)(q, q)
     expected = by_complex_numbers(q[..., :turned].numpy(), np.arange(12.0))
-    np.testing.assert_allclose(found[..., :turned].numpy(), expected, rtol=0, atol=1e-12)
-    assert torch.equal(found[..., turned:], q[..., turned:])
+    np.testing.assert_allclose(result[..., :turned].numpy(), expected, rtol=0, atol=1e-12)
+    assert torch.equal(result[..., turned:], q[..., turned:])
 
 
 @pytest.mark.parametrize(("width", "axes", "turned"), [(7, 1, 6), (14, 2, 12), (5, 2, 4)])
 def test_features_that_make_no_pair_are_left_alone(width, axes, turned) -> None:
     q = drawn(1, 1, 12, width)
-    found, _ = rotary(12, width, positions=GRID, axes=axes)(q, q)
-    assert torch.equal(found[..., turned:], q[..., turned:])
+    result, _ = rotary(12, width, positions=GRID, axes=axes)(q, q)
+    assert torch.equal(result[..., turned:], q[..., turned:])
     inside = slice(5, 8)  # neither row 0 nor column 0
-    assert not torch.isclose(found[..., inside, :turned:2], q[..., inside, :turned:2], rtol=0, atol=1e-12).any()
+    assert not torch.isclose(result[..., inside, :turned:2], q[..., inside, :turned:2], rtol=0, atol=1e-12).any()

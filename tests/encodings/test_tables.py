@@ -16,9 +16,9 @@ def some(*shape: int) -> np.ndarray:
 
 def test_scaled_to_a_root_mean_square() -> None:
     pe = some(2, 5, 3) + 1
-    found = scaled(pe, 0.3)
-    assert np.sqrt((found**2).mean()) == pytest.approx(0.3)
-    assert found / found[0, 0, 0] == pytest.approx(pe / pe[0, 0, 0])
+    result = scaled(pe, 0.3)
+    assert np.sqrt((result**2).mean()) == pytest.approx(0.3)
+    assert result / result[0, 0, 0] == pytest.approx(pe / pe[0, 0, 0])
     assert not scaled(np.zeros((2, 5, 3)), 0.3).any()
 
 
@@ -36,8 +36,8 @@ class TestResized:
             row, column = (places / (np.array(sides) - 1)).T
             return np.stack([3 * row - column + 2, np.ones(len(places)), row * column], axis=1)[None]
 
-        found = resized(values(grid(*old), old), grid(*old), grid(*new))
-        np.testing.assert_allclose(found, values(grid(*new), new), rtol=0, atol=1e-14)
+        result = resized(values(grid(*old), old), grid(*old), grid(*new))
+        np.testing.assert_allclose(result, values(grid(*new), new), rtol=0, atol=1e-14)
         bent = values(grid(*old), old) ** 2
         if old == (4, 4):  # what is not linear does change
             assert abs(resized(bent, grid(*old), grid(*new)) - values(grid(*new), new) ** 2).max() > 0.01
@@ -45,8 +45,8 @@ class TestResized:
     def test_from_four_to_five(self) -> None:
         np.testing.assert_array_equal(resized(grid(4, 4)[None], grid(4, 4), grid(5, 5)), grid(5, 5)[None] * 0.75)
         pe = some(2, 16, 3)
-        found = resized(pe, grid(4, 4), grid(5, 5))
-        np.testing.assert_array_equal(found[:, [0, 4, 20, 24]], pe[:, [0, 3, 12, 15]])  # corners are the corners
+        result = resized(pe, grid(4, 4), grid(5, 5))
+        np.testing.assert_array_equal(result[:, [0, 4, 20, 24]], pe[:, [0, 3, 12, 15]])  # corners are the corners
 
     def test_tokens_may_come_in_any_order_and_at_any_coordinates(self) -> None:
         rng, pe = np.random.default_rng(1), some(2, 12, 3)
@@ -58,5 +58,5 @@ class TestResized:
     def test_coordinates_that_are_not_even(self) -> None:
         """Between 0 and 4 a PE goes straight, whatever lies between."""
         uneven = np.array([[row, column] for row in (0, 1, 4) for column in (0, 1)], dtype=float)
-        found = resized(uneven[None, :, :1], uneven, grid(5, 2))
-        np.testing.assert_allclose(found[0, ::2, 0], np.arange(5), rtol=0, atol=1e-14)
+        result = resized(uneven[None, :, :1], uneven, grid(5, 2))
+        np.testing.assert_allclose(result[0, ::2, 0], np.arange(5), rtol=0, atol=1e-14)

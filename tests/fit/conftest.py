@@ -1,7 +1,5 @@
 """Without UMAP, and with a folder for temporary files that must be empty in the end."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 
@@ -19,9 +17,7 @@ def _without_umap() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_temporary_file_is_left(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _no_temporary_file_is_left(tmp_path_factory, monkeypatch) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("passing")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield

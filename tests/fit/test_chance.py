@@ -1,7 +1,5 @@
 """Permutation tests: shifts keep each channel as it is, and p-values of independent channels are uniform."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -22,11 +20,9 @@ Questions = list[tuple[torch.Tensor, torch.Tensor]]
 """Samples (..., n) that models are asked about, with a mark where values are hidden."""
 
 
-def trained(
-    values: np.ndarray, steps: int, seeds: tuple[int, ...] = (0,), groups: np.ndarray | None = None, **given: Any
-) -> tuple[Stack, Table]:
+def trained(values, steps, seeds=(0,), groups=None, **fields) -> tuple[Stack, Table]:
     task = tables(values.astype(np.float32), groups=groups)["all"]
-    stack = stack_for(grid(Member(**{**SMALL, **given}, encoding="learned", sigma=0.1), seed=seeds), task)
+    stack = stack_for(grid(Member(**{**SMALL, **fields}, encoding="learned", sigma=0.1), seed=seeds), task)
     trainer = Trainer(stack, task, steps)
     for _ in range(steps):
         trainer.update()
@@ -65,8 +61,7 @@ def test_p_values_of_independent_channels_are_uniform() -> None:
     """White noise and noise with memory, and models that overfit it: p below 0.1 in a tenth of cases."""
     p_values = []
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        values = rng.normal(size=(120, 5))
+        values = np.random.default_rng(seed).normal(size=(120, 5))
         stack, task = trained(with_memory(values, 0.9) if seed % 2 else values, 6, seeds=(seed,))
         p_values.append(against_chance(stack, task, 19, seed).p)
     assert sum(p <= 0.1 for p in p_values) <= 11  # 4 are expected, more than 11 less than once in a thousand times
@@ -92,9 +87,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
-def test_shifts_stay_within_groups_unless_these_are_short(
-    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch, questions: Questions
-) -> None:
+def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
     """Values whose whole part is the number of the group, in no order: each stays where its group is."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
@@ -141,17 +134,17 @@ def test_channels_that_only_predict_others_are_found() -> None:
 
 
 def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
-    found = 0
+    result = 0
     for seed in range(20):
         rng = np.random.default_rng(1_000 + seed)
         values = np.concatenate([dependent(200, seed), rng.normal(size=(200, 1))], axis=1)
         stack, task = trained(values, 40, seeds=(seed,))
-        found += len(predictive_channels(stack, task, [6], 1_000, seed))
-    assert found <= 4  # one half is expected, more than four less than once in a thousand times
+        result += len(predictive_channels(stack, task, [6], 1_000, seed))
+    assert result <= 4  # one half is expected, more than four less than once in a thousand times
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     """By hand: the same predictions, compared with the channel shifted in each block."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
@@ -163,7 +156,6 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
     dice = task.dice("test", rows[None]).view(len(rows), 6)
     inputs, targets = local.ask(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
     predicted = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
-    assert task.pieces is not None
     pieces = task.pieces[task.splits["test"].targets]
     turns = np.random.default_rng(3).random((20, len(np.unique(pieces)), 6))
     true, _ = task.standard(raw)
@@ -183,32 +175,31 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
 
 def test_learned_dependence_has_the_smallest_p_value() -> None:
     stack, task = trained(dependent(), 60)
-    found = against_chance(stack, task, 39)
-    assert found.p == 1 / 40 and found.gain > found.shifted.max() and len(found.shifted) == 39
+    result = against_chance(stack, task, 39)
+    assert result.p == 1 / 40 and result.gain > result.shifted.max() and len(result.shifted) == 39
     untrained, _ = trained(dependent(), 0)
     assert against_chance(untrained, task, 39).p > 1 / 40
 
 
 def test_the_p_value_counts_the_true_samples_in() -> None:
     stack, task = trained(dependent(), 0)
-    found = against_chance(stack, task, 19, seed=3)
-    assert found.p == (1 + (found.shifted >= found.gain).sum()) / 20
-    assert against_chance(stack, task, 19, seed=3).p == found.p
-    assert not np.array_equal(against_chance(stack, task, 19, seed=4).shifted, found.shifted)
+    result = against_chance(stack, task, 19, seed=3)
+    assert result.p == (1 + (result.shifted >= result.gain).sum()) / 20
+    assert against_chance(stack, task, 19, seed=3).p == result.p
+    assert not np.array_equal(against_chance(stack, task, 19, seed=4).shifted, result.shifted)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_a_shift_keeps_each_channel_as_it_is(missing: float, questions: Questions) -> None:
+def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
     """Each channel is shifted circularly in each block. Missing values stay, and the same values are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
-    found = against_chance(stack, task, 7)
+    result = against_chance(stack, task, 7)
     raw, hidden = (torch.cat(parts) for parts in zip(*questions, strict=True))
     many = len(task.splits["test"])
-    assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(found.shifted).all()
+    assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(result.shifted).all()
     true = raw[0].numpy()
-    assert task.pieces is not None
     pieces = task.pieces[task.splits["test"].targets]
     assert len(np.unique(pieces)) == 4
     np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
@@ -224,7 +215,7 @@ def test_a_shift_keeps_each_channel_as_it_is(missing: float, questions: Question
     assert (hidden == hidden[0]).all() and not hidden[torch.isnan(raw)].any()
 
 
-def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_test_samples_are_thinned_out(monkeypatch) -> None:
     monkeypatch.setattr(chance, "SAMPLES_OF_TABLE_TEST", (10, 30, 1_000))
     stack, task = trained(dependent(1_000), 0)
     rows = torch.arange(30) * len(task.splits["test"]) // 30
@@ -232,7 +223,7 @@ def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> N
         task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
     )
     outputs = stack(inputs[None])
-    error, guessed = (task.metrics(each, targets[None])["mse"].mean() for each in (outputs, torch.zeros_like(outputs)))
+    error, guessed = (task.metrics(y, targets[None])["mse"].mean() for y in (outputs, torch.zeros_like(outputs)))
     assert against_chance(stack, task, 3).gain == pytest.approx((guessed - error).item(), rel=1e-4)
 
 
@@ -244,7 +235,6 @@ def test_of_many_groups_whole_ones_are_used() -> None:
     assert len(rows) == 400 and len(np.unique(rows)) == 400
     names, sizes = np.unique(pieces, return_counts=True)
     assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all()
-    assert task.pieces is not None
     np.testing.assert_array_equal(task.pieces[task.splits["test"].targets[rows]], pieces)
     pairs = tables(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
     rows, pieces = chance._test_rows(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
@@ -267,7 +257,7 @@ def test_missing_values_neither_hide_nor_create_a_dependence() -> None:
 
 def test_errors_of_questions_are_those_of_evaluation() -> None:
     stack, task = trained(dependent(), 3, seeds=(0, 5))
-    found = question_errors(stack, task, "validation")
-    assert found.shape == (2, task.rows("validation"))
-    told = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
-    np.testing.assert_allclose(found.mean(axis=1), told, rtol=1e-6)
+    result = question_errors(stack, task, "validation")
+    assert result.shape == (2, task.rows("validation"))
+    expected = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
+    np.testing.assert_allclose(result.mean(axis=1), expected, rtol=1e-6)

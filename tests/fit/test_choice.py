@@ -1,7 +1,5 @@
 """Which sigma: within one standard error of the best, the one whose PEs agree most; by errors made up for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -25,56 +23,50 @@ def alike(noise: float, fits: int = 3, seed: int = 0) -> np.ndarray:
 
 def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
     error = 0.1 / np.sqrt(9)  # blocks at +- 0.1: standard deviation 0.1 * sqrt(10 / 9), over the root of 10
-    given = {0.01: errors(1.0), 0.05: errors(1.0 + 0.99 * error), 0.2: errors(1.0 + 1.01 * error)}
+    by_sigma = {0.01: errors(1.0), 0.05: errors(1.0 + 0.99 * error), 0.2: errors(1.0 + 1.01 * error)}
     similar = {0.01: alike(1.0), 0.05: alike(0.3), 0.2: alike(0.01)}
-    found = choose(given, similar)
-    assert found.sigma == 0.05
-    assert [row["standard_error"] for row in found.table] == pytest.approx([error] * 3)
-    assert [row["error"] for row in found.table] == pytest.approx([1.0, 1.0 + 0.99 * error, 1.0 + 1.01 * error])
-    assert [row["stability"] for row in found.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
+    result = choose(by_sigma, similar)
+    assert result.sigma == 0.05 and [row["standard_error"] for row in result.table] == pytest.approx([error] * 3)
+    assert [row["error"] for row in result.table] == pytest.approx([1.0, 1.0 + 0.99 * error, 1.0 + 1.01 * error])
+    assert [row["stability"] for row in result.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
 
 
 def test_the_standard_error_is_that_of_the_best() -> None:
     """A sigma that is worse does not come within reach by being noisy itself."""
-    given = {0.1: errors(1.0, spread=0.01), 0.2: errors(1.1, spread=2.0)}
-    found = choose(given, {0.1: alike(1.0), 0.2: alike(0.01)})
-    assert found.sigma == 0.1
+    by_sigma = {0.1: errors(1.0, spread=0.01), 0.2: errors(1.1, spread=2.0)}
+    assert choose(by_sigma, {0.1: alike(1.0), 0.2: alike(0.01)}).sigma == 0.1
     swapped = choose({0.1: errors(1.0, spread=2.0), 0.2: errors(1.1, spread=0.01)}, {0.1: alike(1.0), 0.2: alike(0.01)})
     assert swapped.sigma == 0.2
 
 
 @pytest.mark.parametrize(("groups", "over"), [(1, 10), (3, 10), (5, 5)])
-def test_the_standard_error_is_over_groups_if_there_are_enough(groups: int, over: int) -> None:
-    rng = np.random.default_rng(0)
-    given = {0.1: rng.normal(size=(2, 100)) ** 2}
-    found = choose(given, {0.1: alike(0.2)}, np.arange(100) * groups // 100)
-    means = given[0.1].mean(axis=0).reshape(over, -1).mean(axis=1)
-    assert found.table[0]["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(over))
+def test_the_standard_error_is_over_groups_if_there_are_enough(groups, over) -> None:
+    by_sigma = {0.1: np.random.default_rng(0).normal(size=(2, 100)) ** 2}
+    result = choose(by_sigma, {0.1: alike(0.2)}, np.arange(100) * groups // 100)
+    means = by_sigma[0.1].mean(axis=0).reshape(over, -1).mean(axis=1)
+    assert result.table[0]["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(over))
 
 
 def test_of_equals_the_smallest_is_taken_whatever_the_order() -> None:
     for order in ((0.5, 0.1, 0.2), (0.1, 0.2, 0.5)):
-        found = choose({sigma: errors(1.0) for sigma in order}, {sigma: alike(0.2) for sigma in order})
-        assert found.sigma == 0.1 and [row["sigma"] for row in found.table] == [0.1, 0.2, 0.5]
+        result = choose({sigma: errors(1.0) for sigma in order}, {sigma: alike(0.2) for sigma in order})
+        assert result.sigma == 0.1 and [row["sigma"] for row in result.table] == [0.1, 0.2, 0.5]
 
 
 def test_a_single_sigma_needs_no_choice() -> None:
-    found = choose({0.3: errors(1.0)}, {0.3: alike(0.2, fits=1)})
-    assert found.sigma == 0.3
-    assert np.isnan(found.table[0]["stability"])
+    result = choose({0.3: errors(1.0)}, {0.3: alike(0.2, fits=1)})
+    assert result.sigma == 0.3 and np.isnan(result.table[0]["stability"])
 
 
 def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
     one = alike(0.1, fits=1)
-    found = choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)})
-    assert found.sigma == 0.2
-    nobody = choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one})
-    assert nobody.sigma == 0.1
+    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)}).sigma == 0.2
+    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one}).sigma == 0.1
 
 
 def test_one_sample_has_no_standard_error() -> None:
-    found = choose({0.1: np.array([[1.0]]), 0.2: np.array([[1.1]])}, {0.1: alike(1.0), 0.2: alike(0.0)})
-    assert found.sigma == 0.1 and found.table[0]["standard_error"] == 0
+    result = choose({0.1: np.array([[1.0]]), 0.2: np.array([[1.1]])}, {0.1: alike(1.0), 0.2: alike(0.0)})
+    assert result.sigma == 0.1 and result.table[0]["standard_error"] == 0
 
 
 def test_stability_is_the_mean_confidence_of_the_channels() -> None:

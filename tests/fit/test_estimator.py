@@ -1,10 +1,6 @@
 """LearnedPositions: an estimator among others, whatever holds the table; what it says is what was learned."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +15,9 @@ from placecode.runs.read import Run
 
 
 @parametrize_with_checks([tiny()])
-def test_checks_of_sklearn(estimator: Any, check: Callable[[Any], None]) -> None:
+def test_checks_of_sklearn(estimator, check) -> None:
     """All but the check of the array API, which skips unless that is switched on."""
     check(estimator)
-
-
-# A fit that learned something
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +34,7 @@ def learned(pairs: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Lear
     return tiny(**models, n_draws=39, folder=tmp_path_factory.mktemp("fits") / "run").fit(pairs)
 
 
-def test_structure_is_found_and_its_map_is_true(learned: LearnedPositions) -> None:
+def test_structure_is_found_and_its_map_is_true(learned) -> None:
     assert learned.verdict_ == "structure found" and learned.p_value_ == 1 / 40
     assert learned.neighbors_.shape == (8, 4)
     assert (learned.neighbors_[:, 0] == np.arange(8) + np.tile([1, -1], 4)).all()  # each has found its copy
@@ -51,7 +44,7 @@ def test_structure_is_found_and_its_map_is_true(learned: LearnedPositions) -> No
     assert Run(learned.folder).finished and own_results.read(Path(learned.folder)).verdict == learned.verdict_
 
 
-def test_a_copy_is_predicted_in_its_unit(learned: LearnedPositions) -> None:
+def test_a_copy_is_predicted_in_its_unit(learned) -> None:
     rng = np.random.default_rng(9)
     new = rng.normal(size=(100, 4)).repeat(2, axis=1) * np.tile([1.0, 1000.0], 4) + np.tile([5.0, -300.0], 4)
     guess = learned.transform(new)
@@ -62,38 +55,38 @@ def test_a_copy_is_predicted_in_its_unit(learned: LearnedPositions) -> None:
     np.testing.assert_allclose(guess[:, 1].mean(), new[:, 1].mean(), atol=100)
 
 
-def test_a_large_offset_changes_nothing_but_the_unit(tmp_path: Path) -> None:
+def test_a_large_offset_changes_nothing_but_the_unit(tmp_path) -> None:
     """Though float32 cannot hold 100000000.5; predictions come back in the unit that was given."""
     values = table()
     away = values + np.array([0, 1e8, 0, -1e9, 0, 0])
     named = pd.DataFrame(away, columns=list("abcdef"))
     named.to_csv(tmp_path / "t.csv", index=False)
     plain = tiny(steps=3).fit(values)
-    for given in (away, named, tmp_path / "t.csv"):
-        fitted = tiny(steps=3).fit(given)
+    for data in (away, named, tmp_path / "t.csv"):
+        fitted = tiny(steps=3).fit(data)
         np.testing.assert_allclose(fitted.embedding_, plain.embedding_, atol=1e-4)
-        told = fitted.transform(given) - (away - values)[0]
-        np.testing.assert_allclose(told, plain.transform(values), atol=1e-3)
-        assert fitted.score(given) == pytest.approx(plain.score(values), abs=1e-4)
+        predicted = fitted.transform(data) - (away - values)[0]
+        np.testing.assert_allclose(predicted, plain.transform(values), atol=1e-3)
+        assert fitted.score(data) == pytest.approx(plain.score(values), abs=1e-4)
     with pytest.raises(BadInput, match=r"^X must be finite numbers"):
         plain.transform(np.where(np.arange(6) == 2, 1e39, values))
 
 
-def test_a_prediction_does_not_use_the_predicted_value(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_a_prediction_does_not_use_the_predicted_value(learned, pairs) -> None:
     changed = pairs[:20].copy()
     changed[:, 3] = 1e6
     np.testing.assert_allclose(learned.transform(changed)[:, 3], learned.transform(pairs[:20])[:, 3], rtol=1e-5)
     assert not np.allclose(learned.transform(changed)[:, 2], learned.transform(pairs[:20])[:, 2])
 
 
-def test_the_score_is_high_if_channels_predict_each_other(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_the_score_is_high_if_channels_predict_each_other(learned, pairs) -> None:
     assert learned.score(pairs) > 0.5
     shuffled = np.stack([np.random.default_rng(i).permutation(pairs[:, i]) for i in range(8)], axis=1)
     assert learned.score(shuffled) < 0.1
     assert abs(tiny(steps=200, learning_rate=5e-3).fit(table(400)).score(table(400, seed=1))) < 0.1
 
 
-def test_missing_values_are_predicted_from_the_rest(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_missing_values_are_predicted_from_the_rest(learned, pairs) -> None:
     holes = pairs[:50].copy()
     holes[::2, 1], holes[::3, 4] = np.nan, np.nan
     guess = learned.transform(holes)
@@ -103,7 +96,7 @@ def test_missing_values_are_predicted_from_the_rest(learned: LearnedPositions, p
     np.testing.assert_allclose(guess[alone, 1], whole[alone, 1], rtol=1e-5)
 
 
-def test_masked_values_are_missing_values(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_masked_values_are_missing_values(learned, pairs) -> None:
     masked = np.ma.masked_array(table(), np.random.default_rng(1).random((150, 6)) < 0.1)
     masked.data[masked.mask] = 1e6
     one, two = tiny().fit(masked), tiny().fit(np.ma.filled(masked, np.nan))
@@ -111,17 +104,14 @@ def test_masked_values_are_missing_values(learned: LearnedPositions, pairs: np.n
     assert not np.array_equal(one.embedding_, tiny().fit(masked.data).embedding_)
     whole = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # whole numbers cannot be NaN
     same(tiny().fit(whole), tiny().fit(whole.astype(float).filled(np.nan)))
-    asked = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
-    holes = asked.filled(np.nan)
-    np.testing.assert_array_equal(learned.transform(asked), learned.transform(holes))
-    assert learned.score(asked) == learned.score(holes) != learned.score(pairs[:50])
-
-
-# Among others
+    masked_rows = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
+    holes = masked_rows.filled(np.nan)
+    np.testing.assert_array_equal(learned.transform(masked_rows), learned.transform(holes))
+    assert learned.score(masked_rows) == learned.score(holes) != learned.score(pairs[:50])
 
 
 @pytest.mark.parametrize("channels", [2, 3])
-def test_two_channels_are_enough(channels: int) -> None:
+def test_two_channels_are_enough(channels) -> None:
     fitted = tiny().fit(table(channels=channels))
     assert fitted.map_.shape == (channels, 2) and (fitted.map_3d_ is None) == (channels == 2)
     assert fitted.modules_.tolist() == [-1] * channels  # nothing is learned in a step
@@ -149,20 +139,12 @@ WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layer
     ("name", "value"),
     [
         *((name, wrong) for name, least in WHOLE.items() for wrong in (least - 1, 20.5)),
-        ("sigma", "small"),
-        ("sigma", None),
-        ("sigma", []),
-        ("sigma", -1),
-        ("sigma", [0.1, 0.1]),
-        ("hidden", 1),
-        ("hidden", "some"),
-        ("learning_rate", -1),
-        ("effort", "huge"),
-        ("device", "tpu"),
-        ("random_state", -1),
+        *(("sigma", wrong) for wrong in ("small", None, [], -1, [0.1, 0.1])),
+        *(("hidden", wrong) for wrong in (1, "some")),
+        *(("learning_rate", -1), ("effort", "huge"), ("device", "tpu"), ("random_state", -1)),
     ],
 )
-def test_wrong_parameters_are_refused_by_name(name: str, value: Any) -> None:
+def test_wrong_parameters_are_refused_by_name(name, value) -> None:
     with pytest.raises(BadInput) as error:
         tiny(**{name: value}).fit(table())
     assert error.value.name in (name, f"{name}s") and error.value.given == value

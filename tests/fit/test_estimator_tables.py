@@ -1,7 +1,5 @@
 """LearnedPositions on arrays, frames and files: the same table gives the same fit, whatever holds it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from placecode.fit import fitting
 from placecode.tasks.table import tables
 
 
-def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None:
+def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path) -> None:
     values = table().astype(np.float32)
     named = pd.DataFrame(values, columns=list("abcdef"))
     named.to_csv(tmp_path / "t.csv", index=False)
@@ -24,11 +22,11 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
     np.save(tmp_path / "t.npy", values)
     first = tiny(steps=3).fit(values)
     assert not hasattr(first, "feature_names_in_") and first.n_features_in_ == 6
-    for given in (named, tmp_path / "t.csv", str(tmp_path / "t.parquet"), np.load(tmp_path / "t.npy", mmap_mode="r")):
-        again = tiny(steps=3).fit(given)
+    for source in (named, tmp_path / "t.csv", str(tmp_path / "t.parquet"), np.load(tmp_path / "t.npy", mmap_mode="r")):
+        again = tiny(steps=3).fit(source)
         same(again, first)
         assert again.n_features_in_ == 6
-        if not isinstance(given, np.ndarray):
+        if not isinstance(source, np.ndarray):
             assert list(again.feature_names_in_) == list(again.get_feature_names_out()) == list("abcdef")
             assert again.transform(named).shape == (150, 6)
     again = tiny().fit(named)
@@ -36,13 +34,13 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
         again.transform(named[list("bacdef")])
 
 
-def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_array_is_not_copied(tmp_path, monkeypatch) -> None:
     """Of another type it is, since models need float32; to a file where it is larger than memory."""
     shared = []
 
-    def made(values: np.ndarray, **given: Any) -> Any:
+    def made(values: np.ndarray, **options: Any) -> Any:
         shared.append((np.shares_memory(values, mapped), isinstance(values, np.memmap)))
-        return tables(values, **given)
+        return tables(values, **options)
 
     monkeypatch.setattr(fitting, "tables", made)
     for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
@@ -66,36 +64,35 @@ def test_words_are_categories_and_come_back_as_codes() -> None:
     data = frame().drop(columns="who")
     fitted = tiny().fit(data)
     assert list(fitted.feature_names_in_) == ["a", "b", "wind", "c", "d", "e", "dry"]
-    told = fitted.transform(data)
-    assert set(told[:, 2]) <= {0.0, 1.0, 2.0}  # east, north, west
+    predicted = fitted.transform(data)
+    assert set(predicted[:, 2]) <= {0.0, 1.0, 2.0}  # east, north, west
     unknown = data.assign(wind="south")
-    missing = data.assign(wind=None)
-    np.testing.assert_array_equal(fitted.transform(unknown), fitted.transform(missing))
+    np.testing.assert_array_equal(fitted.transform(unknown), fitted.transform(data.assign(wind=None)))
     assert np.isfinite(fitted.score(data))
     few = data[data["wind"] == "west"].head(1)  # codes are those of fitting, whichever words there are
     place = data.index.get_loc(few.index[0])
-    np.testing.assert_allclose(fitted.transform(few), told[place : place + 1], rtol=1e-5)
+    np.testing.assert_allclose(fitted.transform(few), predicted[place : place + 1], rtol=1e-5)
     with pytest.raises(BadInput, match=r"^column 'a' must be numbers"):
         fitted.transform(data.assign(a="low"))
 
 
-def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) -> None:
+def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path) -> None:
     data = frame().drop(columns="who")
     data["code"] = pd.Categorical(np.random.default_rng(2).choice([10, 2, 7], len(data)))
     data.to_parquet(tmp_path / "t.parquet")
     fitted = tiny().fit(data)
-    told = fitted.transform(data)
-    assert set(told[:, -1]) <= {0.0, 1.0, 2.0}  # 10, 2, 7: as words
+    predicted = fitted.transform(data)
+    assert set(predicted[:, -1]) <= {0.0, 1.0, 2.0}  # 10, 2, 7: as words
     same(tiny().fit(tmp_path / "t.parquet"), fitted)
     numbers = data.assign(code=data["code"].astype(float))
-    for given in (tmp_path / "t.parquet", numbers, data.assign(code=data["code"].astype(str))):
-        np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-5)
+    for source in (tmp_path / "t.parquet", numbers, data.assign(code=data["code"].astype(str))):
+        np.testing.assert_allclose(fitted.transform(source), predicted, rtol=1e-5)
     missing = fitted.transform(data.assign(code=None))
     np.testing.assert_array_equal(fitted.transform(data.assign(code=99)), missing)
-    assert not np.allclose(missing, told)
+    assert not np.allclose(missing, predicted)
 
 
-def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
+def test_a_file_is_transformed_as_its_frame(tmp_path) -> None:
     """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
     data = frame().rename_axis("time").reset_index()
     for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
@@ -103,11 +100,11 @@ def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
         write(path, index=False)
         fitted = tiny().fit(str(path), groups="who")
         assert list(fitted.feature_names_in_) == ["a", "b", "wind", "c", "d", "e", "dry"]
-        told, share = fitted.transform(path), fitted.score(str(path))
-        for given in (pd.read_csv(path) if name == "t.csv" else data, data.drop(columns=["time", "who"])):
-            np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-4)
-            assert fitted.score(given) == pytest.approx(share)
-        np.testing.assert_allclose(tiny().fit(data, groups="who").transform(path), told, rtol=1e-4)
+        predicted, share = fitted.transform(path), fitted.score(str(path))
+        for source in (pd.read_csv(path) if name == "t.csv" else data, data.drop(columns=["time", "who"])):
+            np.testing.assert_allclose(fitted.transform(source), predicted, rtol=1e-4)
+            assert fitted.score(source) == pytest.approx(share)
+        np.testing.assert_allclose(tiny().fit(data, groups="who").transform(path), predicted, rtol=1e-4)
         for wind in ("south", None):
             few = data.tail(3).assign(wind=wind, dry="True")
             few.drop(columns="who").to_csv(tmp_path / "few.csv", index=False)
@@ -123,21 +120,21 @@ def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_columns_without_names_are_identified_by_position(tmp_path: Path) -> None:
+def test_columns_without_names_are_identified_by_position(tmp_path) -> None:
     values = np.column_stack([table(channels=6), np.repeat(np.arange(6), 25)])[:, [0, 6, 1, 2, 3, 4, 5]]
     np.save(tmp_path / "t.npy", values)
     bare = pd.DataFrame(values)
-    for given in (tmp_path / "t.npy", bare):
-        fitted = tiny().fit(given, groups="channel 2")
+    for source in (tmp_path / "t.npy", bare):
+        fitted = tiny().fit(source, groups="channel 2")
         assert not hasattr(fitted, "feature_names_in_") and fitted.n_features_in_ == 6
-        told = fitted.transform(given)
+        predicted = fitted.transform(source)
         rest = np.delete(values, 1, axis=1)
         for other in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
-            np.testing.assert_array_equal(fitted.transform(other), told)
+            np.testing.assert_array_equal(fitted.transform(other), predicted)
 
 
 @pytest.mark.filterwarnings("ignore:the first column of data")
-def test_a_count_of_the_rows_is_not_a_channel(tmp_path: Path) -> None:
+def test_a_count_of_the_rows_is_not_a_channel(tmp_path) -> None:
     """A column that does not count them is one."""
     plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
     data = plain.rename_axis("time").reset_index()
@@ -146,10 +143,8 @@ def test_a_count_of_the_rows_is_not_a_channel(tmp_path: Path) -> None:
     for fitted in (one, two):
         same(fitted, tiny().fit(plain))
         assert list(fitted.feature_names_in_) == list("abcdef")
-        later = data.tail(40)
-        np.testing.assert_array_equal(fitted.transform(later), fitted.transform(plain.tail(40)))
-    other = data.assign(time=data["a"] ** 2)
-    assert list(tiny().fit(other).feature_names_in_) == ["time", *"abcdef"]
+        np.testing.assert_array_equal(fitted.transform(data.tail(40)), fitted.transform(plain.tail(40)))
+    assert list(tiny().fit(data.assign(time=data["a"] ** 2)).feature_names_in_) == ["time", *"abcdef"]
 
 
 def test_a_second_fit_forgets_the_first() -> None:
@@ -200,7 +195,7 @@ def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:channels are left out")
-def test_wrong_tables_are_refused_in_a_sentence(data: Any, groups: Any, sentence: str) -> None:
+def test_wrong_tables_are_refused_in_a_sentence(data, groups, sentence) -> None:
     with pytest.raises(BadInput) as error:
         tiny().fit(data, groups=groups)
     assert str(error.value).startswith(sentence)

@@ -1,7 +1,5 @@
 """A fit of channels of which some have nothing to do with any other: these have no place, and stopping is clean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -32,55 +30,55 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
     """Four groups of five channels, and five channels of noise."""
     rng = np.random.default_rng(0)
     grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
-    made = tables(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
+    parts = tables(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
     folder = tmp_path_factory.mktemp("fit") / "run"
-    return fit(OwnData(tables=made, **SMALL, steps=300, width=16), folder), folder
+    return fit(OwnData(tables=parts, **SMALL, steps=300, width=16), folder), folder
 
 
-def test_independent_channels_have_no_place_and_groups_do(partly: tuple[Found, Path]) -> None:
-    found, _ = partly
-    assert found.found and (~found.placed[20:]).sum() >= 4 and found.placed[:20].sum() >= 17
-    kept = np.flatnonzero(found.placed[:20])
-    assert ari(found.ours.labels[kept], GROUPS[kept]) > 0.8
+def test_independent_channels_have_no_place_and_groups_do(partly) -> None:
+    result, _ = partly
+    assert result.found and (~result.placed[20:]).sum() >= 4 and result.placed[:20].sum() >= 17
+    kept = np.flatnonzero(result.placed[:20])
+    assert ari(result.ours.labels[kept], GROUPS[kept]) > 0.8
 
 
-def test_channels_without_a_place_have_no_confidence_and_no_module(partly: tuple[Found, Path]) -> None:
-    found, folder = partly
-    lost = ~found.placed
-    assert (found.confidence[lost] == 0).all() and (found.confidence[~lost] > 0).all()
-    assert (found.pairs[lost] == 0).all() and (found.pairs[:, lost] == 0).all() and found.pairs.max() > 0.5
-    told = pd.read_csv(folder / "map.csv")
-    np.testing.assert_array_equal(told["module"].isna(), lost)
-    np.testing.assert_array_equal(told.loc[~lost, "module"], found.ours.labels[~lost] + 1)
-    np.testing.assert_array_equal(own_results.read(folder).placed, found.placed)
+def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> None:
+    result, folder = partly
+    lost = ~result.placed
+    assert (result.confidence[lost] == 0).all() and (result.confidence[~lost] > 0).all()
+    assert (result.pairs[lost] == 0).all() and (result.pairs[:, lost] == 0).all() and result.pairs.max() > 0.5
+    table = pd.read_csv(folder / "map.csv")
+    np.testing.assert_array_equal(table["module"].isna(), lost)
+    np.testing.assert_array_equal(table.loc[~lost, "module"], result.ours.labels[~lost] + 1)
+    np.testing.assert_array_equal(own_results.read(folder).placed, result.placed)
 
 
-def test_without_structure_no_channel_has_a_place(tmp_path: Path) -> None:
-    found = fit(OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run")
-    assert not found.found and not found.placed.any() and not found.stability
-    assert (found.confidence == 0).all() and (found.pairs == 0).all()
+def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
+    result = fit(OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run")
+    assert not result.found and not result.placed.any() and not result.stability
+    assert (result.confidence == 0).all() and (result.pairs == 0).all()
     assert pd.read_csv(tmp_path / "run" / "map.csv")["module"].isna().all()
 
 
-def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> None:
+def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
     """Channels without a label cannot be right; the six that have one could all be."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
-    found = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
+    result = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
     same = (labels[:, None] == labels) & (labels >= 0)
-    for method in (found.ours, found.others["correlation"]):  # which have no ties
+    for method in (result.ours, result.others["correlation"]):  # which have no ties
         nearest = np.where(np.eye(10, dtype=bool), -np.inf, method.similarity).argmax(axis=1)
         by_hand = same[np.arange(10), nearest][labels >= 0].mean()
         assert method.scores["neighbor_agreement"] == pytest.approx(by_hand)
-    assert found.ours.scores["ari"] == 0  # all are one group: those without a module
+    assert result.ours.scores["ari"] == 0  # all are one group: those without a module
 
 
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
-def test_uninformative_labels_give_no_scores(labels: Any, tmp_path: Path) -> None:
+def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
     """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
-    found = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
-    told = list(labels) == [0, 0, 0, 1, 1, 1]
-    for method in (found.ours, *found.others.values()):
-        assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (told, told)
+    result = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    informative = list(labels) == [0, 0, 0, 1, 1, 1]
+    for method in (result.ours, *result.others.values()):
+        assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (informative, informative)
 
 
 def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
@@ -94,16 +92,16 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
     assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 
-def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path: Path) -> None:
-    study, folder, said = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
+def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
+    study, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
-        fit(study, folder, tell=said.append, stop=lambda: len(said) == 2)
-    assert said == ["choosing sigma", "testing against chance"]
+        fit(study, folder, tell=messages.append, stop=lambda: len(messages) == 2)
+    assert messages == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
     with pytest.raises(BadInput, match="it holds a fit that was stopped after training"):
         fit(study, folder)
     trained = (folder / "weights.safetensors").stat().st_mtime_ns
-    found = fit(study, folder, resume=True)
+    result = fit(study, folder, resume=True)
     assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
     straight = fit(study, tmp_path / "straight")
-    assert (found.p_value, found.heldout_mse) == (straight.p_value, straight.heldout_mse)
+    assert (result.p_value, result.heldout_mse) == (straight.p_value, straight.heldout_mse)

@@ -1,7 +1,5 @@
 """Other methods on the same table have the numbers of independent computations."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import numpy as np
@@ -27,19 +25,19 @@ def values_of(samples: int = 600, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Table]:
+def parts() -> dict[str, Table]:
     return tables(values_of())
 
 
 @pytest.fixture(scope="module")
-def found(made: dict[str, Table]) -> dict[str, Method]:
-    results = dict(compare(made, 0.3))
+def methods(parts: dict[str, Table]) -> dict[str, Method]:
+    results = dict(compare(parts, 0.3))
     assert list(results) == ["correlation", "pca", "graphical lasso", "umap"]
     return {name: other for name, other in results.items() if isinstance(other, Method)}
 
 
-def train_of(made: dict[str, Table], split: str = "train") -> np.ndarray:
-    task = made["all"]
+def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
+    task = parts["all"]
     return task.splits[split].inputs[0][task.splits[split].targets].double().numpy()
 
 
@@ -49,17 +47,17 @@ def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
     return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
 
 
-def test_the_linear_error_is_that_of_the_linear_predictor(made: dict[str, Table], found: dict[str, Method]) -> None:
-    predictor = baselines.Linear().fit(train_of(made))
-    values, hidden = questions(made["all"])
-    scale = train_of(made).std(axis=0)
+def test_the_linear_error_is_that_of_the_linear_predictor(parts, methods) -> None:
+    predictor = baselines.Linear().fit(train_of(parts))
+    values, hidden = questions(parts["all"])
+    scale = train_of(parts).std(axis=0)
     guess = predictor.predict(values, hidden)
     by_hand = (((guess - values) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
-    plain = MaskedSamples(made["all"], "test", 0.3).error(covariance_of(made["all"]))
+    plain = MaskedSamples(parts["all"], "test", 0.3).error(covariance_of(parts["all"]))
     assert plain == pytest.approx(by_hand.mean(), rel=1e-3)
-    assert found["correlation"].scores["heldout_mse"] == pytest.approx(plain, rel=0.02)  # hardly shrunk
-    mean = (((values - train_of(made).mean(axis=0)) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
-    assert MaskedSamples(made["all"], "test", 0.3).error_of_means() == pytest.approx(mean.mean(), rel=1e-4)
+    assert methods["correlation"].scores["heldout_mse"] == pytest.approx(plain, rel=0.02)  # hardly shrunk
+    mean = (((values - train_of(parts).mean(axis=0)) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
+    assert MaskedSamples(parts["all"], "test", 0.3).error_of_means() == pytest.approx(mean.mean(), rel=1e-4)
     assert by_hand.mean() < 0.6 * mean.mean()
 
 
@@ -76,59 +74,53 @@ def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() ->
         assert validation.error(shrunk) <= validation.error(covariance)
 
 
-def test_pca_takes_the_number_of_components_that_does_best_on_validation(
-    made: dict[str, Table], found: dict[str, Method]
-) -> None:
-    covariance = covariance_of(made["all"])
-    validation, test = (MaskedSamples(made["all"], split, 0.3) for split in ("validation", "test"))
+def test_pca_takes_the_number_of_components_that_does_best_on_validation(parts, methods) -> None:
+    covariance = covariance_of(parts["all"])
+    validation, test = (MaskedSamples(parts["all"], split, 0.3) for split in ("validation", "test"))
     missed = {k: validation.error(baselines.few_axes(covariance, k)) for k in range(1, N)}
     best = min(missed, key=lambda k: missed[k])
     assert best == 3  # as many as there are sources
-    assert found["pca"].scores["heldout_mse"] == pytest.approx(test.error(baselines.few_axes(covariance, 3)))
-    loadings = connectivity.pca_embedding(train_of(made), 3)
-    np.testing.assert_allclose(found["pca"].maps[3] @ found["pca"].maps[3].T, loadings @ loadings.T, atol=1e-3)
+    assert methods["pca"].scores["heldout_mse"] == pytest.approx(test.error(baselines.few_axes(covariance, 3)))
+    loadings = connectivity.pca_embedding(train_of(parts), 3)
+    np.testing.assert_allclose(methods["pca"].maps[3] @ methods["pca"].maps[3].T, loadings @ loadings.T, atol=1e-3)
 
 
-def test_correlation_and_its_map_are_those_of_connectivity(made: dict[str, Table], found: dict[str, Method]) -> None:
-    matrix = connectivity.correlation(train_of(made))
-    np.testing.assert_allclose(found["correlation"].similarity, matrix, atol=1e-4)
-    for axes, places in found["correlation"].maps.items():
+def test_correlation_and_its_map_are_those_of_connectivity(parts, methods) -> None:
+    matrix = connectivity.correlation(train_of(parts))
+    np.testing.assert_allclose(methods["correlation"].similarity, matrix, atol=1e-4)
+    for axes, places in methods["correlation"].maps.items():
         expected = connectivity.mds_embedding(matrix, axes)
-        apart = [np.linalg.norm(each[:, None] - each, axis=-1) for each in (places, expected)]
+        apart = [np.linalg.norm(points[:, None] - points, axis=-1) for points in (places, expected)]
         np.testing.assert_allclose(*apart, atol=1e-3)
 
 
-def test_the_graphical_lasso_is_that_of_connectivity(made: dict[str, Table], found: dict[str, Method]) -> None:
+def test_the_graphical_lasso_is_that_of_connectivity(parts, methods) -> None:
     """Its penalty is chosen on the validation samples, where connectivity holds out the last fifth."""
-    own = train_of(made)
-    held = (train_of(made, "validation") - own.mean(axis=0)) / own.std(axis=0)
-    matrix = connectivity.correlation(own)
+    train = train_of(parts)
+    held = (train_of(parts, "validation") - train.mean(axis=0)) / train.std(axis=0)
+    matrix = connectivity.correlation(train)
     inverse = connectivity.sparse_precision(matrix, held.T @ held / len(held), matrix)
     assert inverse is not None
-    np.testing.assert_allclose(found["graphical lasso"].similarity, connectivity.partial_of(inverse), atol=1e-3)
-    order = np.concatenate([own, train_of(made, "validation")])
-    alike = connectivity.partial_correlation(order)
-    both = [each[np.triu_indices(N, k=1)] for each in (alike, found["graphical lasso"].similarity)]
+    np.testing.assert_allclose(methods["graphical lasso"].similarity, connectivity.partial_of(inverse), atol=1e-3)
+    alike = connectivity.partial_correlation(np.concatenate([train, train_of(parts, "validation")]))
+    both = [links[np.triu_indices(N, k=1)] for links in (alike, methods["graphical lasso"].similarity)]
     assert np.corrcoef(both)[0, 1] > 0.9
 
 
-def test_every_method_finds_groups_that_show_in_pairs(found: dict[str, Method]) -> None:
-    for name, other in found.items():
+def test_every_method_finds_groups_that_show_in_pairs(methods) -> None:
+    for name, other in methods.items():
         assert ari(other.labels, GROUPS) == 1, name
         assert other.similarity.shape == (N, N)
         assert {k: places.shape for k, places in other.maps.items()} == {2: (N, 2), 3: (N, 3)}
         assert other.scores["heldout_mse"] < 0.7
 
 
-# Missing values and categories
-
-
 def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
     values = values_of()
     values[np.random.default_rng(1).random(values.shape) < 0.15] = np.nan
     task = tables(values)["all"]
-    own = values[task.splits["train"].targets].astype(np.float64)
-    unit = (own - np.nanmean(own, axis=0)) / np.nanstd(own, axis=0)
+    train = values[task.splits["train"].targets].astype(np.float64)
+    unit = (train - np.nanmean(train, axis=0)) / np.nanstd(train, axis=0)
     by_hand = np.array([[np.nanmean(unit[:, i] * unit[:, j]) for j in range(N)] for i in range(N)])
     np.testing.assert_allclose(covariance_of(task), by_hand, atol=2e-4)
     assert np.linalg.eigvalsh(covariance_of(task)).min() > 0
@@ -146,10 +138,10 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
     assert np.linalg.eigvalsh(covariance).min() > 0 and np.allclose(covariance, covariance.T)
 
 
-def test_pieces_make_the_same_covariance(made: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = covariance_of(made["all"])
+def test_pieces_make_the_same_covariance(parts, monkeypatch) -> None:
+    whole = covariance_of(parts["all"])
     monkeypatch.setattr(others, "VALUES_PER_CHUNK", 100)
-    np.testing.assert_allclose(covariance_of(made["all"]), whole, rtol=1e-9)
+    np.testing.assert_allclose(covariance_of(parts["all"]), whole, rtol=1e-9)
 
 
 def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:
@@ -157,36 +149,33 @@ def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:
     values = rng.normal(size=(600, 6)).astype(np.float32)
     values[:, 1] = rng.integers(3, size=600)
     values[:, 4] = 2 - values[:, 1]
-    made = tables(values, categories={1: ("a", "b", "c"), 4: ("x", "y", "z")})
-    matrix = correlation_of(covariance_of(made["all"]), made["all"])
+    parts = tables(values, categories={1: ("a", "b", "c"), 4: ("x", "y", "z")})
+    matrix = correlation_of(covariance_of(parts["all"]), parts["all"])
     np.testing.assert_allclose(np.diag(matrix), 1)
     assert matrix[1, 4] == pytest.approx(1, abs=1e-3)
     matrix[[1, 4], [4, 1]] = 0
     assert np.abs(matrix - np.eye(6)).max() < 0.25
-    results = dict(compare(made, 0.3))
+    results = dict(compare(parts, 0.3))
     assert results["graphical lasso"] == "left out: it is for numbers, and some channels are categories"
     assert isinstance(results["correlation"], Method) and results["correlation"].scores["heldout_mse"] < 0.9
 
 
-# What is left out
-
-
-def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tables(values_of(200))
+def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch) -> None:
+    parts = tables(values_of(200))
     monkeypatch.setattr(others, "MAX_LASSO_CHANNELS", N - 1)
-    results = dict(compare(made, 0.3))
+    results = dict(compare(parts, 0.3))
     assert results["umap"] == "left out: pip install 'placecode[umap]'"
     assert results["graphical lasso"] == f"left out: it takes too long for more than {N - 1} channels"
     monkeypatch.setattr(others, "MAX_LASSO_CHANNELS", N)
     monkeypatch.setattr(connectivity, "sparse_precision", lambda *matrices: None)
-    assert dict(compare(made, 0.3))["graphical lasso"] == "left out: it did not converge"
+    assert dict(compare(parts, 0.3))["graphical lasso"] == "left out: it did not converge"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="needs umap-learn")
-def test_umap_puts_groups_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_umap_puts_groups_together(monkeypatch) -> None:
     monkeypatch.setattr(others, "find_spec", importlib.util.find_spec)
-    told = others._umap(tables(values_of(300))["all"], [2, 3])
-    assert isinstance(told, Method) and not told.scores
-    assert set(told.maps) == {2, 3} and np.isfinite(told.maps[2]).all()
-    near = np.where(np.eye(N, dtype=bool), -1, told.similarity).argmax(axis=1)
+    method = others._umap(tables(values_of(300))["all"], [2, 3])
+    assert isinstance(method, Method) and not method.scores
+    assert set(method.maps) == {2, 3} and np.isfinite(method.maps[2]).all()
+    near = np.where(np.eye(N, dtype=bool), -1, method.similarity).argmax(axis=1)
     assert (GROUPS[near] == GROUPS).mean() > 0.8

@@ -1,27 +1,13 @@
 """The studies beyond the paper on Latin squares, small enough to run in less than a second."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from placecode import experiments
 from placecode.experiments.latin.knobs import KnobStudy
 
-SMALLEST: dict[str, Any] = {
-    "per_class": 20,
-    "heldout": 6,
-    "distance": 0.5,
-    "batch": 16,
-    "epochs": 2,
-    "evaluations": 2,
-    "seeds": (0, 1),
-    "sigmas": (0.2, 2.0),
-    "width": 8,
-    "layers": 1,
-    "heads": 2,
-    "expansion": 1,
-    "learning_rate": 1e-2,
-}
+SMALLEST: dict[str, Any] = {"per_class": 20, "heldout": 6, "distance": 0.5, "batch": 16, "learning_rate": 1e-2}
+SMALLEST |= {"epochs": 2, "evaluations": 2, "seeds": (0, 1), "sigmas": (0.2, 2.0)}
+SMALLEST |= {"width": 8, "layers": 1, "heads": 2, "expansion": 1}
 """Settings with which a study trains in less than a second."""
 OWN: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},

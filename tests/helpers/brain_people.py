@@ -1,7 +1,5 @@
 """Small recordings of five made-up people, for the tests of the brain task."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Tests compare them with those of the package. `KNOBS` has effects that are weigh
 with certain columns. `BETWEEN`, `SIZES` and `EXCHANGED` are about manipulations of the PE in lst-causal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +68,7 @@ def gap(amount: float) -> list[Term]:
 
 def decay_terms(amount: float) -> dict[str, list[Term]]:
     """Return the terms of each claim on weight decay, for this amount of decay."""
-    every, rest, pe, none = (decayed(*each) for each in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
+    every, rest, pe, none = (decayed(*pair) for pair in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
     return {
         "decay-matches-2d-fixed": gap(amount),
         "there-is-a-gap-to-close": gap(0.0),
@@ -83,8 +81,7 @@ def decay_terms(amount: float) -> dict[str, list[Term]]:
     }
 
 
-RATE = 1e-4
-"""The usual learning rate."""
+RATE = 1e-4  # the usual learning rate
 
 
 def gained(gain: float) -> dict[str, Any]:
@@ -165,16 +162,16 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
             and all(row[name] == value or (value is None and row[name] != row[name]) for name, value in columns.items())
         ]
 
-    found = []
+    result = []
     for seed in run.config["fields"]["seeds"]:
         values = []
         for _, sigmas, columns in terms:
             through = run.config["fields"]["sigmas"] if sigmas is None else sigmas or [None]
             values.append([of(seed, sigma, columns) for sigma in through])
-        if all(len(each) == 1 for cells in values for each in cells):
+        if all(len(cell) == 1 for cells in values for cell in cells):
             means = [np.mean(cells) for cells in values]
-            found.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
-    return np.array(found)
+            result.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
+    return np.array(result)
 
 
 def gaps(run: Any, amount: float, step: int) -> pd.Series:
@@ -204,17 +201,16 @@ def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.nda
     `early` is the step after a quarter of the training.
     """
     strongest = max(run.config["fields"].get("decays", [0.0]))
-    asked = decay_terms(strongest) if name == "lst-decay" else KNOBS[name]
-    found = {
-        id: knob_effect(run, terms, early if id == "resized-start-speeds-up" else step) for id, terms in asked.items()
-    }
+    terms_of = decay_terms(strongest) if name == "lst-decay" else KNOBS[name]
+    steps = {"resized-start-speeds-up": early}
+    result = {id: knob_effect(run, terms, steps.get(id, step)) for id, terms in terms_of.items()}
     if name == "lst-gain":
         further = (moved(run, gained(0.1), step) - moved(run, gained(10.0), step)).dropna()
-        found["gain-makes-weights-move"] = further.to_numpy()
+        result["gain-makes-weights-move"] = further.to_numpy()
     if name == "lst-decay":
         without, decayed_too = (gaps(run, amount, step).abs() for amount in (0.0, strongest))
-        found["decay-closes-the-gap"] = (without - decayed_too).dropna().to_numpy()
-    return found
+        result["decay-closes-the-gap"] = (without - decayed_too).dropna().to_numpy()
+    return result
 
 
 BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
@@ -263,11 +259,11 @@ EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
 
 def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
     """Return the mean over sizes by seed, for seeds that have all of them."""
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for row in members_of(run).to_dict("records"):
         if row["label"] == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
-            found.setdefault(row["seed"], []).append(right[row["member"]])
-    return {seed: float(np.mean(each)) for seed, each in found.items() if len(each) == max(1, len(sigmas))}
+            result.setdefault(row["seed"], []).append(right[row["member"]])
+    return {seed: float(np.mean(values)) for seed, values in result.items() if len(values) == max(1, len(sigmas))}
 
 
 def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
@@ -277,20 +273,20 @@ def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
     def less(one: dict[int, float], other: dict[int, float]) -> np.ndarray:
         return np.array([one[seed] - other[seed] for seed in one if seed in other])
 
-    found = {}
+    result = {}
     for id, (one, other, sigmas) in BETWEEN.items():
         right = soon if id.endswith(("speeds-up", "speed-up")) else last
-        own = () if one == "frozen by its step size" else sigmas
-        found[id] = less(of_kind(run, one, own, right), of_kind(run, other, sigmas, right))
+        sizes = () if one == "frozen by its step size" else sigmas
+        result[id] = less(of_kind(run, one, sizes, right), of_kind(run, other, sigmas, right))
     for id, kind in SIZES.items():
-        found[id] = less(of_kind(run, kind, [0.2], last), of_kind(run, kind, [2.0], last))
+        result[id] = less(of_kind(run, kind, [0.2], last), of_kind(run, kind, [2.0], last))
     for id, (kind, sigmas, name) in EXCHANGED.items():
         rows = run.analysis[(run.analysis["target"] == name) & (run.analysis["block"] == -1)]
         rows = rows[(rows["analysis"] == "accuracy_with") & (rows["step"] == step)]
         swapped = dict(zip(rows["member"], rows["value"], strict=True))
-        found[id] = less(of_kind(run, kind, sigmas, last), of_kind(run, kind, sigmas, swapped))
+        result[id] = less(of_kind(run, kind, sigmas, last), of_kind(run, kind, sigmas, swapped))
     rows = run.analysis[(run.analysis["analysis"] == "rsa") & (run.analysis["target"] == "relation")]
     rows = rows[(rows["block"] == -1) & (rows["step"] == step)]
     arranged = of_kind(run, "master", (), dict(zip(rows["member"], rows["value"], strict=True)))
-    found["masters-learned"] = np.array(list(arranged.values()))
-    return found
+    result["masters-learned"] = np.array(list(arranged.values()))
+    return result

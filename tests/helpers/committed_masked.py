@@ -4,8 +4,6 @@ A world is a network, a draw of channels or a split of people. The world of a me
 worlds, and intervals are over worlds.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path
@@ -23,8 +21,7 @@ PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith
 MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["study"]).claims]
 """Runs of studies that have claims."""
-PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
-"""Runs with stored arrays."""
+PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]  # runs with stored arrays
 SWEEPS = {
     name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
     for name in MASKED
@@ -34,13 +31,11 @@ SWEEPS = {
 SYNERGY = [name for name in MASKED if name.startswith("synergy")]
 BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
-Effect = tuple[float, float, float]
-"""Mean, lower and upper bound."""
+Effect = tuple[float, float, float]  # mean, lower and upper bound
 ALL_BLOCKS = -1
 NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
 """Encodings without one vector per channel, so that there is no PE to measure. (The PE of `none` is zero.)"""
-ONE_DRAW = 1.1e-3
-"""Tolerance of p-values of silhouettes: one of 1,000 draws may be so close that rounding decides."""
+ONE_DRAW = 1.1e-3  # tolerance of p-values of silhouettes: one of 1,000 draws may be so close that rounding decides
 
 
 @functools.cache
@@ -125,15 +120,15 @@ def parts_of(run: str) -> dict[str, dict[str, Any]]:
 
 def labelled(run: str) -> bool:
     """Return whether the true groups of the run's channels are known. If not, positions and mirror regions are."""
-    (known,) = {part["labels"] is not None for part in parts_of(run).values()}
-    assert known == (run not in BRAINS)
-    return known
+    (labels,) = {part["labels"] is not None for part in parts_of(run).values()}
+    assert labels == (run not in BRAINS)
+    return labels
 
 
 def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
     """Return the error at a sigma minus that of the linear predictor."""
-    own = error(folder, condition).loc[sigma]
-    return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
+    errors = error(folder, condition).loc[sigma]
+    return over_worlds(folder, errors - of_baseline(folder, "linear", "mse", condition, errors.index))
 
 
 def cosines(pe: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Draw one example of each figure, to test what must hold for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,11 +34,8 @@ def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
 
     With one seed, bounds are NaN.
     """
-    rows = [
-        ("size", name, 0.3, 0.2, 0.4, False),
-        (name, "b", 0.01, -0.1, 0.1, True),
-        (name, "c", np.nan, np.nan, np.nan, False),
-    ]
+    rows = [("size", name, 0.3, 0.2, 0.4, False), (name, "b", 0.01, -0.1, 0.1, True)]
+    rows.append((name, "c", np.nan, np.nan, np.nan, False))
     table = pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
     return table if seeds > 1 else table.assign(low=np.nan, high=np.nan)
 

@@ -1,7 +1,5 @@
 """Make up runs to draw, and read back from a matplotlib figure what was drawn."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -89,7 +87,7 @@ class Points(NamedTuple):
 
 def points(axes: Axes) -> dict[str, Points]:
     """Return all points with error bars in a panel, by their label."""
-    found = {}
+    result = {}
     for container in axes.containers:
         assert isinstance(container, ErrorbarContainer)
         line, _, bars = container.lines
@@ -100,8 +98,8 @@ def points(axes: Axes) -> dict[str, Points]:
         hollow = to_hex(line.get_markerfacecolor()) == PAPER and line.get_markeredgewidth() > 0
         look = (hollow, str(line.get_marker()), to_hex(line.get_color()))
         x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
-        found[str(container.get_label())] = Points(x, y, ends[0], ends[1], *look)
-    return found
+        result[str(container.get_label())] = Points(x, y, ends[0], ends[1], *look)
+    return result
 
 
 def assert_means(marks: Points, values: Sequence[np.ndarray], clip: bool = True) -> None:

@@ -3,8 +3,6 @@
 Nothing here uses the package's reading or statistics, since tests compare them with these results.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +18,7 @@ from placecode.experiments import Study
 from placecode.models.member import Member
 from placecode.runs.read import End, member_table
 
-STEPS_PER_EPOCH = 2
-"""Steps per epoch of the made-up runs."""
+STEPS_PER_EPOCH = 2  # steps per epoch of the made-up runs
 STRANGE = 0.123
 """The value of rows that must never be read: other steps, other metrics, other blocks, single conditions."""
 Value = Callable[[Member], float]
@@ -84,13 +81,10 @@ def save(run: Any, path: Path) -> Path:
     return path
 
 
-# Statistics of claims, computed without the package
-
-
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Return mean and 95% interval of Student's t, by scipy."""
-    found = stats.ttest_1samp(values, 0.0)
-    bounds = found.confidence_interval(0.95)
+    result = stats.ttest_1samp(values, 0.0)
+    bounds = result.confidence_interval(0.95)
     return float(np.mean(values)), float(bounds.low), float(bounds.high)
 
 
@@ -114,7 +108,7 @@ def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) 
     )
     for line in rest:
         size = (line**2).sum(axis=1, keepdims=True)
-        a, b = (own - line * (own * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for own in (a, b))
+        a, b = (ranks - line * (ranks * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for ranks in (a, b))
     return math.nan if min(np.abs(a).max(), np.abs(b).max()) < 1e-6 else float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
 
 

@@ -1,7 +1,5 @@
 """Make up runs of masked prediction with known values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +13,7 @@ from placecode.models.member import Member
 from placecode.runs.read import End, member_table, no_baselines
 
 LAST = 10
-STRANGE = 0.123
-"""The value of rows that must never be read: other steps, other splits, other blocks."""
+STRANGE = 0.123  # the value of rows that must never be read: other steps, other splits, other blocks
 LABELS = [0, 0, 0, 1, 1, 1]
 Value = Callable[[Member], float]
 
@@ -38,16 +35,12 @@ def made_up(
     metrics, rows, others = [], [], []
     for number, member in enumerate(members):
         for condition, of in errors.items():
-            for step, split, value in (
-                *((0, "test", STRANGE), (LAST, "train", STRANGE)),
-                (LAST, "test", of(member)),
-            ):
-                metrics.append((number, step, split, condition, "mse", value))
+            for step, split in ((0, "test"), (LAST, "train")):
+                metrics.append((number, step, split, condition, "mse", STRANGE))
+            metrics.append((number, LAST, "test", condition, "mse", of(member)))
         for (analysis, target), (start, end) in analyses.items():
-            rows += [
-                (number, 0, -1, analysis, target, start(member)),
-                (number, LAST, -1, analysis, target, end(member)),
-            ]
+            rows.append((number, 0, -1, analysis, target, start(member)))
+            rows.append((number, LAST, -1, analysis, target, end(member)))
             rows.append((number, LAST, 0, analysis, target, STRANGE))
     for (name, split, condition, metric), values in (baselines or {}).items():
         others += [("", world, name, split, condition, metric, value) for world, value in values.items()]

@@ -1,7 +1,5 @@
 """Make up the result of a fit, to test its sentences, tables and figures; and small tables for real fits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +25,7 @@ def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
     half = rng.random((n, n)) * 0.8
     pairs = np.triu(half, k=1)
     pairs[0, 1] = 0.9  # just enough to count as sure
+    facts = {"samples": 12_000, "channels": n, "left out": 0, "train": 7_200, "test": 2_400, "diverged": 0, "memory": 0}
     usual: dict[str, Any] = {
         "names": tuple(f"c{i + 1}" for i in range(n)),
         "sigma": 0.05,
@@ -51,15 +50,7 @@ def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
             "umap": method(n, 2, 3),
         },
         "left_out": {"graphical lasso": "left out: it did not converge"},
-        "facts": {
-            "samples": 12_000,
-            "channels": n,
-            "left out": 0,
-            "train": 7_200,
-            "test": 2_400,
-            "diverged": 0,
-            "memory": 0,
-        },
+        "facts": facts,
     }
     return Found(**{**usual, **given})
 
@@ -69,7 +60,7 @@ def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Fo
     return replace(
         found,
         ours=replace(found.ours, scores={**found.ours.scores, **ours}),
-        others={name: replace(each, scores={**each.scores, **others}) for name, each in found.others.items()},
+        others={name: replace(method, scores={**method.scores, **others}) for name, method in found.others.items()},
     )
 
 
@@ -91,11 +82,11 @@ def table(samples: int = 150, channels: int = 6, seed: int = 0) -> np.ndarray:
 def frame(samples: int = 150) -> pd.DataFrame:
     """Return a table with columns of numbers, a category, true or false, and people."""
     rng = np.random.default_rng(0)
-    found = pd.DataFrame(table(samples, 5), columns=list("abcde"))
-    found.insert(2, "wind", rng.choice(np.array(["west", "east", " north ", None], dtype=object), samples))
-    found["dry"] = pd.Series(rng.random(samples) < 0.5).map({True: "True", False: "False"})
-    found["who"] = [f"p{i * 6 // samples}" for i in range(samples)]
-    return found
+    result = pd.DataFrame(table(samples, 5), columns=list("abcde"))
+    result.insert(2, "wind", rng.choice(np.array(["west", "east", " north ", None], dtype=object), samples))
+    result["dry"] = pd.Series(rng.random(samples) < 0.5).map({True: "True", False: "False"})
+    result["who"] = [f"p{i * 6 // samples}" for i in range(samples)]
+    return result
 
 
 def same(one: LearnedPositions, two: LearnedPositions) -> None:

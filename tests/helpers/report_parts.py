@@ -1,7 +1,5 @@
 """Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse a report's HTML."""
 
-from __future__ import annotations
-
 import itertools
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,8 +15,7 @@ from placecode.reports.figures import accuracy_by_sigma
 from placecode.reports.pages.base import Shown
 from placecode.reports.pages.dials import Channels, Dial, Stop
 
-EVIL = "<img src=x onerror=alert(1)>"
-"""A name of a channel that would run as code if the report did not escape it."""
+EVIL = "<img src=x onerror=alert(1)>"  # a name of a channel that would run as code if the report did not escape it
 SIGMAS = (0.01, 0.1, 1.0)
 
 
@@ -36,12 +33,12 @@ def crowded() -> tuple[Dial, Channels]:
 
     One name is long, and one looks like a formula.
     """
-    said = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
+    labels = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
     heaps = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
     places = heaps + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
     stops = [Stop(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)]
-    turning = Dial(said, None, [], stops, {"mse, test": "error (mse)"})
-    return turning, Channels(said, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
+    turning = Dial(labels, None, [], stops, {"mse, test": "error (mse)"})
+    return turning, Channels(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
 
 
 def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention: bool = False) -> Dial:
@@ -54,13 +51,11 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
         similar = (codes[:, None] == codes) * (0.9 - 0.4 * place) + (noise + noise.T) / 2
         np.fill_diagonal(similar, 1.0)
         looks = rng.dirichlet(np.ones(count), count) if attention else None
-        values = {
-            "mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma),
-            "same group": (0.9 - 0.1 * place, np.nan, np.nan),
-        }
+        values = {"mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma)}
+        values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
         stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), looks))
-    said = {"mse, test": "error (mse)", "same group": "share of channels"}
-    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, said, note="Made up.")
+    meanings = {"mse, test": "error (mse)", "same group": "share of channels"}
+    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, meanings, note="Made up.")
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
@@ -72,11 +67,9 @@ def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
     away = np.linalg.norm(places[:, None] - places, axis=-1)
     near = np.argsort(away, axis=1, kind="stable")[:, 1:6]
     sure = np.sort(rng.uniform(0, 1, (count, 5)), axis=1)[:, ::-1]
-    neighbors = [list(zip(map(int, own), map(float, bars), strict=True)) for own, bars in zip(near, sure, strict=True)]
-    columns = {
-        "confidence of place": list(rng.uniform(0, 1, count)),
-        "kind": ["unit" if i % 2 else "" for i in range(count)],
-    }
+    neighbors = [list(zip(map(int, row), map(float, bars), strict=True)) for row, bars in zip(near, sure, strict=True)]
+    columns: dict[str, list[Any]] = {"confidence of place": list(rng.uniform(0, 1, count))}
+    columns["kind"] = ["unit" if i % 2 else "" for i in range(count)]
     edges = [(i, int(near[i, 0]), 0.5) for i in range(count)]
     deep = places if space else None
     return Channels(names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up.")
@@ -136,8 +129,8 @@ def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> Shown:
 
 def page_of(run: SimpleNamespace, **more: Any) -> str:
     """Return the HTML of a report with made-up texts."""
-    given = {"title": "A title", "lead": ["One.", "Two."], "figures": [], "command": "placecode run lst-sigma"}
-    return report.render(run, **{**given, **more})  # type: ignore[arg-type]
+    arguments = {"title": "A title", "lead": ["One.", "Two."], "figures": [], "command": "placecode run lst-sigma"}
+    return report.render(run, **{**arguments, **more})  # type: ignore[arg-type]
 
 
 class Page(HTMLParser):
@@ -180,8 +173,8 @@ class Page(HTMLParser):
 
     def table(self, start: str) -> list[list[str]]:
         """Return the rows of the only table whose caption begins with `start`."""
-        (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
-        rows: list[list[str]] = found
+        (result,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
+        rows: list[list[str]] = result
         return rows
 
 

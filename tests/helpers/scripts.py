@@ -1,7 +1,5 @@
 """Load scripts that are not part of the package as modules, to test them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

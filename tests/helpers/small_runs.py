@@ -1,7 +1,5 @@
 """Fixtures with small runs that are really trained, once for all tests that read them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -42,16 +40,16 @@ def made(study: Study, folder: Path) -> Run:
 @pytest.fixture(scope="session")
 def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with three learning rates and two seeds each; with the largest rate all members diverge."""
-    given = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
-    study = SynergyOptimizer.at("quick", **SMALL, **given)
+    settings = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
+    study = SynergyOptimizer.at("quick", **SMALL, **settings)
     return made(study, tmp_path_factory.mktemp("rates") / "run")
 
 
 @pytest.fixture(scope="session")
 def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with all sigmas that the claims on networks use, and two seeds each."""
-    given = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
-    study = NetworkSigma.at("quick", **SMALL, **given)
+    settings = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
+    study = NetworkSigma.at("quick", **SMALL, **settings)
     return made(study, tmp_path_factory.mktemp("sigmas") / "run")
 
 

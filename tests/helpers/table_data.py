@@ -1,7 +1,5 @@
 """Make up tables, and write them in each file format, for the tests of readers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -28,10 +28,10 @@ def test_a_gain_multiplies_outputs_and_gradients(readout) -> None:
     column = gains.view(-1, *[1] * (expected.dim() - 1))
     torch.testing.assert_close(outputs, column * expected, rtol=1e-12, atol=0)
     assert torch.equal(outputs[0], expected[0])
-    found, reference = torch.empty_like(ours.flat), torch.empty_like(ours.flat)
-    ours.gradients(outputs.sum(), out=found)
+    result, reference = torch.empty_like(ours.flat), torch.empty_like(ours.flat)
+    ours.gradients(outputs.sum(), out=result)
     plain.gradients(expected.sum(), out=reference)
-    torch.testing.assert_close(found, gains[:, None] * reference, rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(result, gains[:, None] * reference, rtol=1e-9, atol=1e-14)
     noise = torch.ones(3, 5, 6, 8, dtype=torch.float64)
     torch.testing.assert_close(ours.with_noise(x, noise), column * plain.with_noise(x, noise), rtol=1e-12, atol=0)
     torch.testing.assert_close(ours.capture(x, "output")["output"], outputs.detach(), rtol=1e-9, atol=1e-14)
@@ -39,19 +39,13 @@ def test_a_gain_multiplies_outputs_and_gradients(readout) -> None:
     torch.testing.assert_close(copy.deepcopy(ours).float()(x.float()).double(), outputs, rtol=1e-4, atol=1e-5)
 
 
-def test_where_all_gains_are_1_nothing_is_multiplied() -> None:
-    outputs = torch.zeros(2, 5, 4)
-    assert stack_of([small(), small(seed=1, gain=1)]).amplified(outputs) is outputs
-    assert stack_of([small(), small(gain=2.0)]).amplified(outputs) is not outputs
-
-
 def test_gradients_are_laid_out_as_flat() -> None:
     stack = shaken(stack_of([small(seed=seed) for seed in range(2)]))
     x, out = inputs(2), torch.full_like(stack.flat, torch.nan)
     stack.gradients(stack(x).square().sum(), out=out)
     stack(x).square().sum().backward()
-    own = [p for name, p in stack.named_parameters() if not name.startswith("encoding.")]
-    assert [id(p) for p in stack.ordered] == [id(p) for p in [*own, *stack.encoding.parameters()]]
+    rest = [p for name, p in stack.named_parameters() if not name.startswith("encoding.")]
+    assert [id(p) for p in stack.ordered] == [id(p) for p in [*rest, *stack.encoding.parameters()]]
     for p, value, gradient in zip(stack.ordered, stack.views(stack.flat), stack.views(out), strict=True):
         torch.testing.assert_close(gradient, p.grad, rtol=0, atol=0)
         torch.testing.assert_close(value, p.data, rtol=0, atol=0)
@@ -136,17 +130,17 @@ def test_capture_and_no_noise_are_the_plain_forward(name, norm, readout) -> None
     """With "last" the forward computes one token in the last block: the pruned path equals the full one."""
     stack = shaken(stack_of([small(encoding=name, seed=seed, norm=norm) for seed in range(2)], readout))
     x = inputs(2)
-    seen, expected = stack.capture(x, "*"), stack(x)
-    torch.testing.assert_close(seen["output"], expected, rtol=0, atol=1e-12)
+    captured, expected = stack.capture(x, "*"), stack(x)
+    torch.testing.assert_close(captured["output"], expected, rtol=0, atol=1e-12)
     parts = [f"{part}.{i}" for i in range(2) for part in ("input", "attention", "block")]
-    assert set(seen) == {"embedding", "output", *parts}
+    assert set(captured) == {"embedding", "output", *parts}
     for i in range(2):
-        assert seen[f"attention.{i}"].shape == (2, 5, 2, 6, 6) and (seen[f"attention.{i}"] >= 0).all()
-        torch.testing.assert_close(seen[f"attention.{i}"].sum(-1), torch.ones(2, 5, 2, 6, dtype=torch.float64))
-        assert seen[f"block.{i}"].shape == (2, 5, 6, 8)
-    found = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
-    assert not found.requires_grad
-    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-12)
+        assert captured[f"attention.{i}"].shape == (2, 5, 2, 6, 6) and (captured[f"attention.{i}"] >= 0).all()
+        torch.testing.assert_close(captured[f"attention.{i}"].sum(-1), torch.ones(2, 5, 2, 6, dtype=torch.float64))
+        assert captured[f"block.{i}"].shape == (2, 5, 6, 8)
+    result = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
+    assert not result.requires_grad
+    torch.testing.assert_close(result, expected.detach(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", encodings.names())
@@ -155,10 +149,10 @@ def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(n
     """Where the encoding does nothing to the scores. The reference is the plain way, which never takes it."""
     tokens, fused = 70, 0
 
-    def counted(*given: Tensor) -> Tensor:
+    def counted(*arguments: Tensor) -> Tensor:
         nonlocal fused
         fused += 1
-        return functional(*given)
+        return functional(*arguments)
 
     members = [small(encoding=name, heads=heads, seed=seed) for seed in (0, 1)]
     shape = {"tokens": tokens, "features": 3, "outputs": 4, "readout": "token", "dtype": torch.float64}
@@ -168,24 +162,15 @@ def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(n
     functional = torch.nn.functional.scaled_dot_product_attention
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr("torch.nn.functional.scaled_dot_product_attention", counted)
-        found = stack(x)
+        result = stack(x)
         times = fused
         expected, captured = plain(x), stack.capture(x, "output")["output"]
         alone = stack.member(1)(x[1])
     acts_inside = name in ("causal-none", "relative", "alibi")
     assert times == (0 if acts_inside else 2)
     assert fused == 2 * times  # the plain way and what is captured are as they were; a member alone is not
-    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
-    assert torch.equal(expected, captured)
-    assert torch.allclose(alone, found[1], rtol=0, atol=1e-13)
-
-
-def test_gradients_of_the_pruned_path_equal_those_of_the_full_one() -> None:
-    stack, x = shaken(stack_of([small()])), inputs()
-    gradients = torch.empty(2, *stack.flat.shape, dtype=torch.float64)
-    for outputs, out in zip((stack(x), stack._forward(x, None, lambda name, value: None)), gradients, strict=True):
-        stack.gradients(outputs.square().sum(), out=out)
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+    assert torch.allclose(result, expected, rtol=0, atol=1e-12) and torch.equal(expected, captured)
+    assert torch.allclose(alone, result[1], rtol=0, atol=1e-13)
 
 
 DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
@@ -214,12 +199,10 @@ def test_noise_is_added_to_the_embeddings(fields) -> None:
     twin = copy.deepcopy(stack)
     twin.embedding.bias.data += shift
     torch.testing.assert_close(moved, twin(x), rtol=0, atol=1e-12)
-
     noise = torch.zeros(2, 5, 6, 8, dtype=torch.float64)
     noise[1, 3, 2] = 1  # one token of one example of one member
     changed = (stack.with_noise(x, noise) - plain).abs().amax(-1) > 1e-6
     assert changed.nonzero().tolist() == [[1, 3]]
-
     noise = torch.randn(2, 5, 6, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     parts = [stack.with_noise(x[:, :2], noise[:, :2]), stack.with_noise(x[:, 2:], noise[:, 2:], first_row=2)]
     torch.testing.assert_close(torch.cat(parts, dim=1), stack.with_noise(x, noise), rtol=0, atol=1e-12)
@@ -263,8 +246,7 @@ def test_members_that_differ_otherwise_stack() -> None:
 def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     members = [small(encoding=name, seed=seed) for seed in range(5) for name in ("learned", "rotary")]
     plan = plan_stacks(members, most=3)
-    assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]]
-    assert all(type(i) is int for part in plan for i in part)
+    assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]] and all(type(i) is int for part in plan for i in part)
     assert plan_stacks(members, most=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
     assert plan_stacks([], most=3) == []
     sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], most=30)]

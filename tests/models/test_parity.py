@@ -98,8 +98,8 @@ def test_parity_with_torchs_own_modules(heads, norm, readout, device) -> None:
         torch.testing.assert_close(outputs[i], expected, rtol=0, atol=1e-10)
         (expected * weights).square().sum().backward()
         for theirs, ours, transposed in twins(stack, model):
-            found = ours.grad[i].mT if transposed else ours.grad[i]
-            torch.testing.assert_close(found, theirs.grad, rtol=0, atol=1e-10)
+            result = ours.grad[i].mT if transposed else ours.grad[i]
+            torch.testing.assert_close(result, theirs.grad, rtol=0, atol=1e-10)
 
 
 def test_parity_would_notice_a_wrong_model() -> None:
@@ -117,10 +117,10 @@ def test_parity_would_notice_a_wrong_model() -> None:
 
 def test_captured_attention_is_that_of_torch() -> None:
     stack = shaken(stack_of([small()]))
-    seen, model = stack.capture(inputs(), "attention.0", "input.0"), plain_twin(stack, 0)
-    x = seen["input.0"][0]
+    captured, model = stack.capture(inputs(), "attention.0", "input.0"), plain_twin(stack, 0)
+    x = captured["input.0"][0]
     expected = model.blocks[0].attention(x, x, x, average_attn_weights=False)[1]
-    torch.testing.assert_close(seen["attention.0"][0], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(captured["attention.0"][0], expected, rtol=0, atol=1e-12)
     stack = stack_of([small(layers=3)])
     assert sorted(stack.capture(inputs()[0], "block.[02]", "output")) == ["block.0", "block.2", "output"]
     assert stack.capture(inputs(), "nothing") == {}
@@ -134,10 +134,10 @@ def test_initial_weights_follow_torchs_defaults() -> None:
     for i in range(2):
         bounds |= {f"blocks.{i}.up": 32**-0.5, f"blocks.{i}.down": 128**-0.5, f"blocks.{i}.attention.out": 32**-0.5}
         bounds[f"blocks.{i}.attention.projection"] = (6 / (32 + 3 * 32)) ** 0.5  # Xavier, all three as one matrix
-    found = dict(stack.named_parameters())
+    result = dict(stack.named_parameters())
     for name, bound in bounds.items():
         for part in ("weight", "bias"):
-            values = found.pop(f"{name}.{part}").detach()
+            values = result.pop(f"{name}.{part}").detach()
             if part == "bias" and "attention" in name:
                 assert not values.any()
                 continue
@@ -146,8 +146,8 @@ def test_initial_weights_follow_torchs_defaults() -> None:
                 assert values.abs().max() > 0.99 * bound
                 assert abs(values.var() / (bound**2 / 3) - 1) < 4 * (0.8 / values.numel()) ** 0.5
             assert not torch.equal(values[0], values[1])
-    assert (found.pop("encoding.table") != 0).all()
-    for name, values in found.items():  # layer norms
+    assert (result.pop("encoding.table") != 0).all()
+    for name, values in result.items():  # layer norms
         assert (values == (1 if name.endswith("scale") else 0)).all(), name
 
 

@@ -1,19 +1,20 @@
-"""What every task inherits from `Task`."""
+"""What every task inherits from `Task`, and what all simulated data have in common."""
 
-from __future__ import annotations
-
-from typing import Any
+import json
+from itertools import combinations
 
 import pytest
 import torch
 
-from placecode.models.member import Member
-from placecode.training.trainer import evaluate, stack_for
+from placecode.settings import settings_of
+from placecode.tasks.network import Network
+from placecode.tasks.pixels import Pixels
+from placecode.tasks.synergy import Synergy
 
 
 @pytest.mark.parametrize("readout", ["last", "token"])
 @pytest.mark.parametrize("count", [1, 15, 100])
-def test_first_keeps_the_first_examples_of_every_split(make_task: Any, readout: str, count: int) -> None:
+def test_first_keeps_the_first_examples_of_every_split(make_task, readout, count) -> None:
     task = make_task(readout=readout)
     few = task.first(count)
     for name, split in task.splits.items():
@@ -25,10 +26,38 @@ def test_first_keeps_the_first_examples_of_every_split(make_task: Any, readout: 
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 22, "test": 10}  # unchanged
 
 
-def test_first_examples_have_the_same_loss(make_task: Any) -> None:
-    task = make_task().to("cpu")
-    stack = stack_for([Member(width=8, layers=1, heads=2)], task)
-    alone = [evaluate(stack, task.first(count), "test")["all", "loss"][0] for count in (1, 2)]
-    answers = stack(task.splits["test"].inputs[:2])
-    losses = torch.nn.functional.cross_entropy(answers, task.splits["test"].targets[:2], reduction="none")
-    assert alone == pytest.approx([losses[0].item(), losses.mean().item()], abs=1e-6)
+SIMULATED = {
+    Network: {"nodes": 20, "clusters": 2, "lag": 2, "gap": 7, "train": 300, "test": 100},
+    Synergy: {"groups": 3, "distractors": 1, "train": 300, "test": 100},
+    Pixels: {"size": 4, "stride": 3, "train": 300, "test": 100},
+}
+simulated = pytest.mark.parametrize(("kind", "options"), SIMULATED.items(), ids=[kind.name for kind in SIMULATED])
+
+
+@simulated
+def test_data_of_a_world_do_not_depend_on_the_number_of_worlds(kind, options) -> None:
+    one, three, other = kind(**options), kind(**options, worlds=3), kind(**options, worlds=3, seed=2)
+    assert kind(**options, worlds=3).describe() == three.describe() != other.describe()
+    for split in ("train", "test"):
+        assert torch.equal(one.splits[split].inputs[0], three.splits[split].inputs[0])
+        pool = [*three.splits[split].inputs, *other.splits[split].inputs]
+        assert all((a != b).double().mean() > 0.9 for a, b in combinations(pool, 2))
+
+
+@simulated
+def test_scale_is_that_of_the_training_samples(kind, options) -> None:
+    (train,), (test,) = (kind(**options).splits[split].inputs for split in ("train", "test"))
+    assert train.mean(0).abs().max() < 1e-3 and (train.std(0, correction=0) - 1).abs().max() < 1e-3
+    assert test.mean(0).abs().max() > 0.01 and (test.std(0, correction=0) - 1).abs().max() > 0.01
+
+
+@simulated
+def test_describe_records_every_option(kind, options) -> None:
+    task, through_sizes = kind(**options), {"nodes", "clusters", "groups"}
+    record = json.loads(json.dumps(task.describe()))
+    assert record["counts"] == {"train": 300, "test": 100}
+    names = {"ratios", "worlds", "seed", *settings_of(kind.settings_class)}
+    assert names - through_sizes - {"train", "test"} <= set(record)
+    assert task.to("cpu", torch.float32).describe() == task.describe()
+    if task.positions is not None:
+        assert record["positions"] == task.positions.tolist()

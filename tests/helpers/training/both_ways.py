@@ -1,7 +1,5 @@
 """Build small stacks with the fast or the plain implementation, and compute their errors against float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Members that train in milliseconds, random tensors, and comparison of tensors bit for bit."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A study of Latin squares that trains in a second, interrupted runs of it, and comparison of run folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +13,8 @@ from placecode.runs.read import TENSORS
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
 """Files with numbers, which are equal byte for byte if a study is run again."""
-SETTINGS: dict[str, Any] = {
-    "sigmas": (0.1, 2.0),
-    "seeds": (0, 1),
-    "epochs": 3,
-    "evaluations": 3,
-    "per_class": 20,
-    "heldout": 9,
-    "distance": 0.5,
-    "width": 8,
-    "heads": 2,
-    "layers": 1,
-    "batch": 16,
-    "references": (),
-}
+SETTINGS: dict[str, Any] = {"sigmas": (0.1, 2.0), "seeds": (0, 1), "epochs": 3, "evaluations": 3, "references": ()}
+SETTINGS |= {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
 
 
 def tiny(**settings: Any) -> Study:
@@ -38,10 +24,10 @@ def tiny(**settings: Any) -> Study:
 
 def stop_run(study: Study, out: Path, where: local.Where, events: int) -> list[Event]:
     """Execute a study, stop it after so many events, and return the events."""
-    seen: list[Event] = []
+    log: list[Event] = []
     with pytest.raises(Interrupted):
-        local.execute(study, out, where=where, resume=True, notify=seen.append, stop=lambda: len(seen) >= events)
-    return seen
+        local.execute(study, out, where=where, resume=True, notify=log.append, stop=lambda: len(log) >= events)
+    return log
 
 
 def assert_same(run: Path, expected: Path) -> None:

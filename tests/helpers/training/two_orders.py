@@ -1,7 +1,5 @@
 """A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE taken from another member."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +12,15 @@ from placecode.tasks.several import Several
 
 FOUR, FIVE = "order 4", "order 5"
 HEIRS = (
-    (FOUR, "before", 0.7),
-    (FOUR, "rescaled", 0.7),
-    (FOUR, "resized", 0.7),
-    (FOUR, "shuffled", 0.7),
-    (FIVE, "resized", 0.7),
-    (FIVE, "resized-shuffled", 0.7),
-    (FIVE, "resized", 0.1),
+    *((FOUR, start, 0.7) for start in ("before", "rescaled", "resized", "shuffled")),
+    *((FIVE, "resized", 0.7), (FIVE, "resized-shuffled", 0.7), (FIVE, "resized", 0.1)),
 )
 """Data, start and sigma of the members whose PE comes from member 0 or 1, with the seed of that member."""
+
+
+SMALL: dict[str, Any] = {"seeds": (0, 1), "epochs": 2, "evaluations": 2, "batch": 16, "learning_rate": 1e-2}
+SMALL |= {"per_class": 20, "heldout": 9, "distance": 0.5, "noise": ()}
+SMALL |= {"width": 8, "heads": 2, "layers": 2, "expansion": 1}
 
 
 @dataclass(frozen=True)
@@ -32,23 +30,7 @@ class TwoOrders(LatinStudy):
 
     name = "two-orders"
     about = "for tests"
-    scales = {
-        "quick": {
-            "seeds": (0, 1),
-            "epochs": 2,
-            "evaluations": 2,
-            "per_class": 20,
-            "heldout": 9,
-            "distance": 0.5,
-            "width": 8,
-            "heads": 2,
-            "layers": 2,
-            "expansion": 1,
-            "batch": 16,
-            "learning_rate": 1e-2,
-            "noise": (),
-        }
-    }
+    scales = {"quick": SMALL}
 
     def task(self) -> Task:
         shared: dict[str, Any] = {"heldout": self.heldout, "per_class": self.per_class, "distance": self.distance}
