@@ -16,7 +16,7 @@ from placecode.experiments import measures
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.read import End, member_table
+from placecode.runs.tables import End, member_table
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training import trainer as training
 from placecode.training.trainer import Trainer, evaluate, stack_for

@@ -12,7 +12,7 @@ from placecode.experiments import claims, specs
 from placecode.experiments.latin.squares import LstEncodings
 from placecode.experiments.specs import SIGMA, encoding_label, encoding_spec, label_of, named, option
 from placecode.models.member import Member
-from placecode.runs.read import member_table
+from placecode.runs.tables import member_table
 
 
 @pytest.mark.parametrize("module", [claims, specs])

@@ -16,7 +16,7 @@ from scipy import stats
 
 from placecode.experiments import Study
 from placecode.models.member import Member
-from placecode.runs.read import End, member_table
+from placecode.runs.tables import End, member_table
 
 STEPS_PER_EPOCH = 2  # steps per epoch of the made-up runs
 STRANGE = 0.123

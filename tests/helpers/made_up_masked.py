@@ -10,7 +10,7 @@ import pandas as pd
 
 from placecode.experiments.base import Study
 from placecode.models.member import Member
-from placecode.runs.read import End, member_table, no_baselines
+from placecode.runs.tables import End, member_table, no_baselines
 
 LAST = 10
 STRANGE = 0.123  # the value of rows that must never be read: other steps, other splits, other blocks

@@ -19,8 +19,9 @@ from placecode.errors import BadInput
 from placecode.experiments import Study
 from placecode.models.member import Member
 from placecode.runs import read as runs
-from placecode.runs.read import End, Run, member_table, numbers_in, ranges
+from placecode.runs.read import Run, numbers_in, ranges
 from placecode.runs.summary import summarize
+from placecode.runs.tables import End, member_table
 from placecode.tasks.base import Task
 
 

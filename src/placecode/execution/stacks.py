@@ -29,7 +29,8 @@ from placecode.execution.progress import Interrupted, Stop
 from placecode.execution.where import Where
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.read import End, Run, member_table, no_baselines, shapes_of
+from placecode.runs.read import Run, shapes_of
+from placecode.runs.tables import End, member_table, no_baselines
 from placecode.runs.write import Folder, with_rows
 from placecode.tasks.base import Task
 from placecode.training.running import CAUSES

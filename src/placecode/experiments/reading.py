@@ -11,7 +11,8 @@ import pandas as pd
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.specs import encoding_label, encoding_spec, named
-from placecode.runs.read import Run, add_names
+from placecode.runs.read import Run
+from placecode.runs.tables import add_names
 
 LAST_QUARTER = 0.75
 """Fraction of the training at which its last quarter begins."""

@@ -13,8 +13,9 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.files import write_bytes, write_json
 from placecode.models.member import Member
-from placecode.runs.read import FORMAT, TENSORS, Run, add_names, ranges, shapes_of, unfinished, with_later_columns
+from placecode.runs.read import FORMAT, TENSORS, Run, ranges, shapes_of, unfinished
 from placecode.runs.summary import compact
+from placecode.runs.tables import add_names, with_later_columns
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")

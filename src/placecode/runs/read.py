@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
+from placecode.runs.tables import no_baselines, spec_of
 
 FORMAT = 3
 """Version of the format of run folders. It increases when older versions of placecode cannot read newer folders."""
@@ -297,74 +296,6 @@ def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dic
 def unfinished(path: Path, name: str) -> str:
     """Return the error message for a run folder without the file `name`, which has it only once the run is finished."""
     return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
-
-
-def spec_of(row: pd.Series) -> Member:
-    """Return the member spec that a row of the table of members describes."""
-    return Member.from_record({str(name): None if pd.isna(value) else value for name, value in row.items()})
-
-
-@dataclass(frozen=True)
-class End:
-    """How the training of a member ended, in the columns of members.parquet of the same names.
-
-    A value of -1 means that the event did not occur.
-    """
-
-    diverged_at: int = -1
-    """Step at which the member diverged."""
-    diverged_by: str = ""
-    """Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
-    TF32), evaluation (parameters are finite, but metrics are not) or origin (the member's origin diverged). Empty if
-    the member did not diverge."""
-    settled_epoch: int = -1
-    """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
-    rested_epoch: int = -1
-    """Epoch after which training was stopped because the training loss had been exactly 0 for long enough."""
-
-    @property
-    def diverged(self) -> bool:
-        return self.diverged_at >= 0
-
-
-def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequence[End] | None = None) -> pd.DataFrame:
-    """Return a table with the columns of members.parquet and one row per member.
-
-    The columns are the number ("member"), the fields of the member, "state" ("done" or "diverged") and the fields of
-    `End`. Without `ends`, no member counts as diverged.
-    """
-    ends = [End()] * len(members) if ends is None else ends
-    rows = [
-        {"member": number, **member.record(), "state": "diverged" if end.diverged else "done", **asdict(end)}
-        for number, member, end in zip(numbers, members, ends, strict=True)
-    ]
-    table = pd.DataFrame(rows)
-    for name in ("sigma", "pe_learning_rate", "pe_weight_decay", "clip"):
-        table[name] = table[name].astype("float64")
-    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
-
-
-def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of members of an older run with the columns that it lacks, filled with their default values."""
-    default = {**Member().record(), **asdict(End())}
-    missing = {name: value for name, value in default.items() if name not in members}
-    table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
-    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
-
-
-def no_baselines() -> pd.DataFrame:
-    """Return a table with the columns of baselines.parquet and no rows."""
-    names = ("data", "world", "baseline", "split", "condition", "metric", "value")
-    return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
-
-
-def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
-    """Set the columns role and label of a table of members in place. Runs of format 1 do not record them.
-
-    `members` are all members of the study.
-    """
-    for name in ("role", "label"):
-        table[name] = [getattr(members[number], name) for number in table["member"]]
 
 
 def ranges(numbers: Sequence[int]) -> str:

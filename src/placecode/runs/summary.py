@@ -10,7 +10,8 @@ import pandas as pd
 
 from placecode.encodings import lookup
 from placecode.models.member import varied
-from placecode.runs.read import MEASURE, STATISTICS, spec_of
+from placecode.runs.read import MEASURE, STATISTICS
+from placecode.runs.tables import spec_of
 
 
 def summarize(

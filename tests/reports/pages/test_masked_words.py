@@ -13,7 +13,8 @@ from placecode.experiments.channels.network import NetworkNoise, NetworkSigma, N
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma
 from placecode.models.member import Member
 from placecode.reports.pages.masked_words import FEW, in_short, of_settings, verdicts
-from placecode.runs.read import Run, no_baselines
+from placecode.runs.read import Run
+from placecode.runs.tables import no_baselines
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner")

@@ -103,14 +103,16 @@ def chance_of(run: Run) -> dict[Measure, float]:
 def _sigmas(run: Run, seen: Tables) -> list[Shown]:
     """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = seen.members, seen.name, measures_in(run)
-    drawn, best = {}, run.config["task"].get("best_mse")
+    drawn: list[Shown] = []
     if measures:
-        drawn["structure"] = figures.structure_by_sigma(
+        figure = figures.structure_by_sigma(
             members, seen.analysis, run.baselines, name, measures, chance=chance_of(run), labels=SHOWN
         )
-    drawn["error"] = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
-    drawn["curves"] = figures.error_curves(members, seen.metrics, name)
-    return [shown(f"masked.{key}", figure) for key, figure in drawn.items()]
+        drawn.append(shown("masked.structure", figure))
+    best = run.config["task"].get("best_mse")
+    error = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
+    curves = figures.error_curves(members, seen.metrics, name)
+    return [*drawn, shown("masked.error", error), shown("masked.curves", curves)]
 
 
 def _similarities(run: Run) -> list[Shown]:
