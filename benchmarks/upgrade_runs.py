@@ -15,7 +15,8 @@ from pathlib import Path
 from placecode.errors import BadInput
 from placecode.experiments import STUDIES, study_of
 from placecode.files import write_json, write_table
-from placecode.runs.read import FORMAT, Run, add_names
+from placecode.runs.read import FORMAT, Run
+from placecode.runs.tables import add_names
 
 STEPS = {
     1: "format 1 to 2: roles and labels of members added from the study",
