@@ -48,6 +48,8 @@ CHUNK = 4096
 def correlation(values: Values) -> Array:
     """Compute Pearson's correlation of every two channels (functional connectivity, FC).
 
+    Correlations of several recordings are averaged.
+
     Parameters
     ----------
     values : array-like, shape (T, n), or several recordings
@@ -297,7 +299,7 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
 def _standard(values: Array, mean: Array, std: Array) -> Array:
     """Return values, (T, n), minus `mean` and divided by `std`, (n,) each.
 
-    A channel with `std` 0, which can be constant in one part of a recording, is not divided.
+    A channel with `std` 0 is not divided. Such a channel is constant, at least in the part of a recording that is used.
     """
     return np.asarray((values - mean) / np.where(std > 0, std, 1.0))
 

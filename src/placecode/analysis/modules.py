@@ -34,7 +34,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute the similarities of tokens (`alignment.similarity`) for all blocks, their mean, and each block.
+    """Compute the similarity of every two tokens (`alignment.similarity`) from several views of a PE.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
     Returns
     -------
     dict of int to ndarray, shape (..., n, n)
-        Key -1: all blocks concatenated. Key -2: the mean over blocks. Keys 0, 1, ...: a single block.
+        Key -1: from the PEs of all blocks, concatenated along the features. Key -2: from the mean PE of the blocks.
+        Keys 0, 1, ...: from the PE of one block.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 

@@ -283,7 +283,7 @@ def measured(job: Job) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C while the context is active, and block it in processes that are started in it.
+    """Delay Ctrl-C until the context ends. Processes that are started in the context ignore Ctrl-C.
 
     The parent process ends these processes itself.
     """

@@ -79,7 +79,7 @@ class Plan:
         return dataclasses.replace(self, cases=tuple(case.resized(**sizes) for case in self.cases))
 
     def jobs(self) -> list[Job]:
-        """Return one job for each row to be measured, in the order of the table."""
+        """Return the measurements of the benchmark, in the order in which its table shows them."""
         jobs = []
         for case in self.cases:
             counts = self._counts(case)

@@ -292,8 +292,8 @@ def one_hot(cells: Cells) -> npt.NDArray[np.float32]:
 def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
     """Compute the Jaccard distance between the filled cells of each puzzle in `one` and each in `other`.
 
-    A filled cell is a pair of position and content (a symbol or the target). The distance is 1 minus the number of
-    pairs that both puzzles have, divided by the number of pairs that at least one of them has.
+    A filled cell is a pair of position and content (a symbol or the target). The distance is 1 - s / a, where s is the
+    number of pairs that both puzzles have, and a the number of pairs that at least one of them has.
 
     Parameters
     ----------

@@ -136,7 +136,8 @@ class Sinusoid(Additive):
 
 
 class Random(Additive):
-    """Fixed vectors that are not trained: random with standard deviation sigma, or as `Member.start` says."""
+    """Vectors that are not trained. They are normal random numbers with standard deviation sigma, unless `Member.start`
+    names other values."""
 
     uses_sigma = True
     takes_array = True

@@ -89,7 +89,8 @@ class Worker:
         return WorkerFailed(f"{self.name} has failed{place} ({reason}); {advice}.")
 
     def describe_exit(self) -> str:
-        """Return a text that says how the process ended: its signal or exit code, and a hint if it sent no message."""
+        """Return a text that says how the process ended: its signal or exit code, and a hint at a common cause if
+        it sent no message."""
         code = self.process.exitcode or 0
         if code < 0:
             return f"killed by signal {-code}"

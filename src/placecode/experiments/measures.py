@@ -250,8 +250,8 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mappi
 
 
 def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield two rows for each member with a PE: how far it moved in training, and that distance relative to the size of
-    its start."""
+    """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
+    distance divided by the norm of the PE before training. `step` is the last step, for the column of this name."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue

@@ -115,7 +115,8 @@ def relations(run: Run) -> pd.DataFrame | None:
 
 
 def notes(run: Run) -> dict[str, str]:
-    """Return a phrase for each main measure of the run: its correlation over the sigmas after and before training."""
+    """Return a text for each main measure of the run: its correlation with OOD accuracy over the sigmas, where the
+    measure is taken after training and before training."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:

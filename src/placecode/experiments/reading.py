@@ -112,8 +112,8 @@ def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
 
 
 def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Return the values at one sigma by seed. `values` are by member. Raise NotInRun if the run does not have this
-    sigma."""
+    """Return the values of the members with this sigma, indexed by seed. `values` is indexed by member. Raise NotInRun
+    if the run does not have this sigma."""
     table = by_sigma(run, values)
     if sigma not in table.index:
         raise NotInRun(f"the run has no finished members with sigma {sigma:g}")

@@ -4,8 +4,9 @@
 >>> [label for label, _ in combinations(axes)]
 ['heads 1, layers 2', 'heads 1, layers 4', 'heads 2, layers 2', 'heads 2, layers 4']
 
-An axis is a field of the study. Fields of the model and the optimizer become fields of members. Other fields change the
-data: each of their combinations is a data set.
+An axis is a setting of the study with the values to try. All members of the study are repeated for every combination of
+these values. A setting of the model or of the optimizer changes only the members. Any other setting changes the data:
+there is one data set for each combination of the values of such settings.
 """
 
 from __future__ import annotations

@@ -125,7 +125,11 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
 
 
 def _p_values(gains: Array) -> Array:
-    """Return the p-values (...) of gains (draws + 1, ...); index 0 of the first axis is the unshifted table."""
+    """Return the p-values of a permutation test, (draws + 1, ...) -> (...).
+
+    `gains` are reductions of the error by a prediction: first on the table itself, and then on `draws` randomly shifted
+    copies. The p-value is the share of gains, including the first, that are at least as large as the first.
+    """
     return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 
 
@@ -216,7 +220,10 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
 
 
 def count_predictions(task: Table, draws: int) -> int:
-    """Estimate how many samples each model must predict for all tests, with `draws` shifts of the table."""
+    """Estimate how many samples each model must predict in the permutation tests of a fit. Their time follows from it.
+
+    `draws` is the number of random shifts in the test of the whole table.
+    """
     times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
     table_samples, channel_samples = (
         len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)

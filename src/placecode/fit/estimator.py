@@ -367,7 +367,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @torch.no_grad()
 def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
-    """Return the outputs of the models for inputs (b, n, w + 1), averaged over the models, (b, n, w)."""
+    """Return the outputs of a stack, averaged over its models, (b, n, w).
+
+    `inputs`, (b, n, w + 1), has the w values of each channel and then a mark, which is 1 if the channel is hidden.
+    """
     outputs: torch.Tensor = stack(inputs.expand(len(stack.members), *inputs.shape))
     return outputs.mean(0)
 

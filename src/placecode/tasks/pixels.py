@@ -65,8 +65,8 @@ class Pixels(Masked):
 
     Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. The held-out strips
     are drawn anew for every world. Patches have random positions. No patch overlaps both training and held-out strips,
-    so no pixel of a photograph is in both splits. Digits are split at random in every world. Pixels of digits that
-    rarely vary are left out.
+    so no pixel of a photograph is in both splits. Digits are split at random in every world. In digits, pixels whose
+    value rarely varies are left out.
 
     Data are standardized with the mean and standard deviation of the training values.
 

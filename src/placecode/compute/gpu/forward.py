@@ -183,9 +183,10 @@ Halved = tuple[Tensor, Tensor | None]
 def _folded_half(
     block: Block, x: Tensor, half: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> Halved:
-    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at` in block i, for attention with a single head.
+    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at` in block i, and a copy in float16 if there is one.
 
-    `half` is x in float16, or None.
+    With a single head, the matrices of queries and keys are multiplied into one ("folded"), and so are those of values
+    and outputs. `half` is x in float16, or None.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     vectors, index = None, None

@@ -70,7 +70,8 @@ def _is_long(parts: Parts, heads: int) -> bool:
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Return the means of values weighted by attention, (e, b m, d), and tensors for `attend_backward`."""
+    """Compute attention from queries, keys and values (`parts`), biases of the scores, and a table of rotations or
+    None. Return the weighted means of the values, (e, b m, d) for m queries, and what `attend_backward` needs."""
     if _is_long(parts, heads):
         out, kept = long_attention.attend(parts, biases, table, heads)
         return as_rows(out), kept

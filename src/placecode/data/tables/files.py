@@ -202,9 +202,10 @@ def is_single(groups: Any) -> bool:
 
 
 def _group_column(data: Any, source: Source, groups: Any) -> int | None:
-    """Return the index of the column with the groups, or None if `groups` is None or has one group per row.
+    """Return the index of the column with the groups, or None if no column has them.
 
-    In a frame, the name of a column may be any hashable object, not only text.
+    `groups` is the name of a column, a sequence with the group of each row, or None. The name of a column in a data
+    frame may be any hashable object, not only text.
     """
     import pandas as pd
 

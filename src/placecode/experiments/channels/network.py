@@ -68,7 +68,7 @@ class NetworkEncodings(NetworkStudy, OverEncodings):
 
 @dataclass(frozen=True)
 class NetworkSize(NetworkStudy, OverSigmas):
-    """Study on simulated networks: more and more nodes (network-size)."""
+    """Study on simulated networks of several sizes, with several sigmas each (network-size)."""
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
@@ -85,7 +85,7 @@ class NetworkSize(NetworkStudy, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkNoise(NetworkStudy, OverSigmas):
-    """Study on simulated networks: more and more noise (network-noise)."""
+    """Study on simulated networks with several amounts of noise, with several sigmas each (network-noise)."""
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"

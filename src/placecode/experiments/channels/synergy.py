@@ -149,7 +149,7 @@ class SynergySize(SynergyStudy):
 
 @dataclass(frozen=True)
 class SynergyOptimizer(SynergyStudy):
-    """Study on synergistic channels: optimizers and learning rates against sigma (synergy-optimizer)."""
+    """Study on synergistic channels: all combinations of optimizer, learning rate and sigma (synergy-optimizer)."""
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and learning rate against sigma"

@@ -123,9 +123,13 @@ class LstCausal(DonorStudy):
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Replace the PE of each trained member by others, and return rows with the accuracy of each replacement. Only
-        members of the kind "learned" also get the PE trained with the other sigma (0.2 or 2.0) and that of another
-        seed."""
+        """Test each trained member with its PE replaced. Return one row per member and replacement, with the OOD
+        accuracy.
+
+        All members get the replacements of `interventions.within_member`. Members with a learned PE are also tested
+        with two PEs of other members: one that was trained with the other sigma (0.2 or 2.0), and one that was trained
+        with another seed.
+        """
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
         rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}

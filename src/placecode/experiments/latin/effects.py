@@ -92,11 +92,12 @@ def _all_sigmas(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.Dat
 
 
 def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
-    """Return a statistic of absolute values over seeds, with the bounds of the bootstrap reflected at it (not below 0).
+    """Return a statistic of absolute values, with its interval from a "basic" bootstrap over seeds.
 
-    Resampling of seeds adds noise, which does not cancel in absolute values: most resamples lie above the statistic by
-    about as much as the statistic lies above the true value. Reflection ("basic bootstrap") removes this bias. With the
-    plain bounds, two sets of runs of the same models would never count as equal.
+    A percentile bound q becomes 2 * statistic - q, and negative bounds become 0. Resampling of seeds adds noise, which
+    does not cancel in absolute values: most resamples lie above the statistic, by about as much as the statistic lies
+    above the true value. The reflection removes this bias. The percentile interval would exclude 0 even if the true
+    difference is 0.
     """
     value, low, high = stats.bootstrap(statistic, table)
     bounds = np.maximum(0.0, [2 * value - high, 2 * value - low])  # NaN stays NaN
@@ -176,7 +177,8 @@ def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Ta
 
 
 def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
-    """Return the rank correlation over the sigmas of the mean of a measure with the mean accuracy."""
+    """Return the rank correlation between a measure (`analysis`, against `target`) and OOD accuracy, with its interval.
+    Both are averaged over the seeds of each sigma first, so each sigma is one point."""
     return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
 
 

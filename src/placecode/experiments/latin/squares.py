@@ -256,8 +256,7 @@ class LstEncodings(LatinStudy):
             raise must_be("encodings", "all different", list(self.encodings))
 
     def plan(self) -> list[Member]:
-        """Return the members encoding by encoding, first without and then with dropout, with the seeds of each setting
-        together."""
+        """Return the members, sorted by encoding, then by dropout, then by seed."""
         members = []
         for text in self.encodings:
             for rate in self.dropouts:

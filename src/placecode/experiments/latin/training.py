@@ -1,12 +1,18 @@
 """Studies on Latin squares of what training does to the PE, and of what rounding errors do to training.
 
-lst-frozen: does the PE have to be learned? It compares learned PEs with PEs frozen at their random start, with frozen
-random vectors of the size that the learned PE ends with, and with learned PEs that are added at the input alone, from
-very small to large sigma. From which sigma on do learned and frozen PEs differ in accuracy?
+lst-frozen: does the PE have to be learned? The study compares four kinds of PE, from very small to large sigma:
 
-lst-slingshot compares the loss with one log-softmax, as in textbooks, with two, as in the authors' code. They are
-mathematically equal. In float32, the loss with one log-softmax has spikes, called slingshots, long after all training
-puzzles are fitted. Do the spikes come with a drift of the mean logit, and does OOD accuracy rise with them?
+- learned PEs, added in every block,
+- learned PEs, added only at the input,
+- PEs frozen at their random initial values,
+- frozen random vectors with the norm that the learned PEs have at the end of training.
+
+From which sigma on do learned and frozen PEs differ in accuracy?
+
+lst-slingshot: how much do rounding errors matter? Textbooks apply log-softmax once in the loss, the code of the paper's
+authors applies it twice, which is mathematically equal. In float32, the loss with one log-softmax has spikes, called
+slingshots, long after all training puzzles are fitted. Does the mean logit drift when they occur? Does OOD accuracy
+rise with them?
 """
 
 from __future__ import annotations

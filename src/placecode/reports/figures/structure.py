@@ -250,11 +250,11 @@ def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: Any)
 def measures_by_variant(
     table: pd.DataFrame, levels: pd.DataFrame, run_name: str, measures: Iterable[str], note: str = ""
 ) -> Figure:
-    """Draw measures of PEs by the preprocessing of recordings, with a row per variant of it and a mark per sigma.
+    """Draw measures of PEs for several ways to preprocess the recordings ("variants").
 
-    `table` has the columns measure, variant, sigma, seed and value. `levels` has measure, variant and value: the same
-    measures of functional connectivity, centred as PEs are, with a row per world. At most four `measures` are drawn, a
-    panel each.
+    There is a panel per measure, at most four. In a panel, there is a line per variant and on it a mark per sigma.
+    `table` has the columns measure, variant, sigma, seed and value. `levels` has the columns measure, variant and
+    value: the same measures of functional connectivity, with one entry per world.
     """
     finite_rows, lost = base.finite(table)
     variants = base.in_order(table["variant"])

@@ -145,9 +145,9 @@ def _key_cell(text: str) -> Cell:
 
 
 def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
-    """Yield each (setting, sigma, split, condition) of the held-out splits with the cell of its mean.
+    """Yield each (setting, sigma, split, condition) of the held-out splits, with the table cell of its mean over seeds.
 
-    If the run has results over all conditions (condition "all"), only these are used.
+    If the run has means over all conditions (condition "all"), it yields only these.
     """
     rows = [row for row in part.run.summary if row["metric"] == part.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)

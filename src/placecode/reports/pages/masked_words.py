@@ -40,7 +40,8 @@ PAIRWISE = {
 
 
 def of_settings(run: Run) -> list[str]:
-    """Return all sentences: for each setting, the structure of the PE and the errors; then the results of baselines."""
+    """Return the sentences of a report on masked prediction. They describe the structure of the PE and the held-out
+    errors of each setting, and then compare them with other methods."""
     words = _words(run)
     return [*words["in_settings"], *words["linear"], *words["pairwise"], *words["shared_worlds"], *words["lost"]]
 

@@ -1,6 +1,8 @@
-"""Kernels over rows of features (one row per token): layer norm with residual, GELU and PE, the embedding, and sums.
+"""Kernels over rows of features (one row per token).
 
-A program of one warp processes a few whole rows, so that sums over a row stay in the warp.
+They compute layer norm, fused with the residual, GELU and the addition of the PE, the embedding of the inputs, and the
+sums over rows that are gradients of biases. A program of one warp processes a few whole rows, so that sums over a row
+stay in the warp.
 """
 
 from __future__ import annotations
@@ -149,9 +151,9 @@ def _norm_backward(
     GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients for `norm_backward`. A row is one token of one item (example).
+    """Run the backward pass of layer norm with residual, for `norm_backward`, which describes the arrays.
 
-    A program processes a tile of tokens of several items.
+    A row is one token of one item (example). A program processes a tile of tokens of several items.
     """
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
     token = tile * ROWS + tl.arange(0, ROWS)
