@@ -1,7 +1,8 @@
 """The interface of a positional encoding: the base class `Encoding`, and `Layout`, which describes the tokens.
 
 One instance serves all members of a stack. A subclass overrides some of four methods that change the model: `add`,
-`rotate`, `bias` and `mask`. In the base class none of them changes anything.
+`rotate`, `bias` and `mask`. In the base class none of them changes anything. What it learns are `nn.Parameter` of shape
+(e, ...), one entry per member.
 
 Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Attention may be
 computed for some query positions only. These are the m positions in the slice `at`, and queries then have shape

@@ -1,8 +1,8 @@
 """The optimizers Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
 
 Parameters, gradients and moments are arrays (e, P), for e members with P parameters each, so one step takes a few
-operations for all members. Settings such as the learning rate are columns (e, 1). The parameters of members that no
-longer train do not change.
+operations for all members. Settings such as the learning rate are columns (e, 1), read from the members. The parameters
+of members that no longer train do not change.
 
 There are three implementations. Plain PyTorch operations are the reference. On a GPU, all three optimizers use fused
 Triton kernels (`Optimizer._fused_step`, `placecode.compute.gpu.kernels.updates`). On a CPU, Adam and AdamW use a

@@ -1,8 +1,9 @@
 """The interactive parts of a report: the slider over sigma (called the "dial") and the searchable map of channels.
 
 A `Dial` has one `Stop` (slider position) for each sigma of a sweep. reports/html/dial.js turns the stops into the
-slider, which changes numbers, similarity matrix, map and attention together. `Channels` is the content of the map. Both
-are read from a finished run: measures from all members, matrices and maps from the members whose PEs were stored.
+slider, with equal distances between stops, which changes numbers, similarity matrix, map and attention together.
+`Channels` is the content of the map. Both are read from a finished run: measures from all members, matrices and maps
+from the members whose PEs were stored.
 """
 
 from __future__ import annotations
