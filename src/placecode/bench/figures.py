@@ -189,7 +189,7 @@ def _micro(row: Row) -> float:
 
 
 def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], precision: str) -> None:
-    """Draw the column `value` of the rows of placecode by number of models, if there are any."""
+    """Draw a line for placecode: the column `value` against the number of models. Without such rows, draw nothing."""
     ours = sorted((row for row in rows if row["name"] == OURS), key=lambda row: row["members"])
     if ours:
         points = ([row["members"] for row in ours], [row[value] for row in ours])

@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
 def where_of(arguments: argparse.Namespace) -> local.Where:
     """Return the device, precision and other conditions of training that the arguments set.
 
-    Raises BadInput if they are invalid. The command `fit` has neither --workers nor --plain.
+    Raises BadInput if they are invalid. The command `fit` has no --workers and no --plain, and uses their
+    defaults.
     """
     if arguments.resume and arguments.force:
         raise BadInput(

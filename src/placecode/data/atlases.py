@@ -70,8 +70,9 @@ class Atlas:
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
         """Return an atlas of the regions of a data set, in their order.
 
-        The regions are found by their `names`. Without names, they are the first `regions` of the atlas, which must be
-        all regions or, for aal2, all without the cerebellum. Raises `BadInput` for another number or unknown names.
+        With `names`, regions are looked up by name. Without, the first regions of the atlas are taken, and their number
+        `regions` must be that of the whole atlas or, for aal2, that of the atlas without the cerebellum. Raises
+        `BadInput` for any other number and for unknown names.
         """
         if not names:
             allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]

@@ -89,7 +89,7 @@ class Additive(Encoding):
 
     @classmethod
     def is_plain(cls) -> bool:
-        """Return whether the class changes only the initial values (`start`) and whether they are trained.
+        """Return whether the class differs from `Additive` only in its initial values (`start`) and in their training.
 
         Members with such encodings can share one instance of `Additive`.
         """

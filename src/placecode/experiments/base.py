@@ -85,8 +85,8 @@ class Study(Settings):
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:
-        """Return the data of all members: `task`, or one task per combination of the values in `sweep` that change the
-        data."""
+        """Return the data of all members: `task` or, if values in `sweep` change the data, a `Several` with one task for
+        each combination of these values."""
         if all(axis.of_member for axis in self.axes):
             return self.task()
         tasks = {name: replace(self, sweep=(), **values).task() for name, values in data_sets(self.axes).items()}
@@ -95,8 +95,8 @@ class Study(Settings):
         return Several(tasks)
 
     def plan(self) -> list[Member]:
-        """Return the members of the study without `sweep`, in a fixed order. Members without a label are later labelled
-        by their encoding."""
+        """Return the members of the study in a fixed order. `members` then repeats them for the values in `sweep`, and
+        gives those without a label the name of their encoding."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:

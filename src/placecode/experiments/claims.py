@@ -104,7 +104,7 @@ class Claim:
             raise must_be("tolerance", "a number of at least 0, of a claim with a published value", self.tolerance)
 
     def check(self, run: Run) -> Finding:
-        """Return both verdicts on the claim in a finished run."""
+        """Return the two verdicts of a finished run on the claim: on the direction of the effect and on its size."""
         try:
             effect = self.measure(run)
             note = _why_no_interval(effect)

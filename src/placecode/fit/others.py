@@ -3,13 +3,13 @@
 | name | similarity and map | modules | prediction |
 |---|---|---|---|
 | correlation | correlation, and its MDS | modules on which both halves of the data agree | linear (Gaussian) |
-| pca | loadings on the number of components that predicts best | as for correlation | with these components |
+| pca | loadings on the first k components, with the k that predicts best | as for correlation | with these components |
 | graphical lasso | partial correlation, and its MDS | communities by modularity | with the sparse inverse covariance |
 | umap | distances on its map (needs umap-learn) | as for correlation | none |
 
 All methods are fitted on the training samples. Their hyperparameters are chosen on the validation samples. Results have
-the same form and scores as those of the transformers. A sample has N values: one per numeric channel, and one per
-category of a categorical channel.
+the same form and scores as those of the transformers. A module is a group of similar channels. A sample has N values:
+one per numeric channel, and one per category of a categorical channel.
 """
 
 from __future__ import annotations

@@ -140,8 +140,7 @@ class _Group:
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """Compute the input of the first block, in place. If there are few input features (`self.shortcut`), its
-        queries, keys and values are also computed here, directly from the features, which is faster."""
+        """Compute the input of the first block and, with few input features (`shortcut`), its queries, keys, values."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.with_pe:

@@ -83,7 +83,8 @@ def attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write gradients to `into` and return the gradients of the biases, as in `attention.attend_backward`."""
+    """Run the backward pass of `attend`. Write the gradients of queries, keys and values to `into`, and return those
+    of the biases. For the other arguments see `attention.attend_backward`."""
     arguments = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
         return attention.attend_backward(grad, kept[0], *arguments, d_table)

@@ -231,10 +231,11 @@ def _check_width(path: Path, channels: int) -> None:
 def _sheet(
     source: Source, survey: Survey, layout: Layout, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
-    """Read the values of a table in the second pass, and return them with its description as a `Sheet`.
+    """Read the values of a table, and return them with its description as a `Sheet`.
 
-    If `stored` is a memory map of float32 in row order and no column contains groups, it becomes the values without a
-    copy. `name` is the name of the file, or "array".
+    This is the second reading; `survey` is the result of the first. Values that need more than `memory` bytes are
+    written to a file in the folder `spool`. If `stored` is a memory map of float32 in row order and no column contains
+    groups, it is used as it is, without a copy. `name` is the name of the file, or "array".
     """
     is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
     if is_float32_map and layout.group is None:

@@ -119,7 +119,7 @@ class ParquetSource(Source):
         )
 
     def _open(self) -> Any:
-        """Open the file with pyarrow, with buffers that limit the memory it uses."""
+        """Return pyarrow's reader of the file, with small buffers, so that reading needs little memory."""
         import pyarrow.parquet as pq
 
         # every column has a buffer; without buffers, a whole row group would be read

@@ -99,8 +99,8 @@ class OwnData(ModelStudy):
     @classmethod
     def sized(cls, effort: str, channels: int, **given: Any) -> dict[str, Any]:
         """Return the settings for a table with this number of channels. With more channels, there are fewer examples
-        per batch, and in quick fits fewer steps. Settings in `given` override the others. If they set the learning
-        rate, that of the PE is three times as large unless it is given too."""
+        per batch and, with the effort "quick", fewer steps. Settings in `given` override the others. If `given` sets
+        the learning rate but not that of the PE, the PE gets three times the learning rate."""
         usual = dict(cls.scales[effort])
         if effort == "quick":
             usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}

@@ -169,8 +169,9 @@ def row_panels(
 ) -> Panels:
     """Make a figure with `columns` panels side by side that share rows: a row per name, with the name at the left.
 
-    The first name is on top. The figure is `height` inches high; a panel is `width` inches wide without the names. They
-    are wrapped to `wrap` letters. The `background` of rows is grey "bands", thin "lines" from 0 to 1, or "".
+    The first name is on top. The figure is `height` inches high; a panel is `width` inches wide, plus the names.
+    Names are broken into lines of at most `wrap` letters. The `background` of rows is grey "bands", thin "lines" from
+    x = 0 to x = 1, or "" for none.
     """
     labels = [wrapped(short(str(name)), wrap) for name in names]
     longest = max((len(line) for name in labels for line in name.split("\n")), default=0)

@@ -177,7 +177,8 @@ def heatmap_by_settings(
 
 
 def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
-    """Write the mean into a cell and, smaller, half the `width` of its interval; or the text `without` if it is NaN."""
+    """Write into a cell the mean and, in smaller letters, half the `width` of its interval. If the mean is NaN, write
+    the text `without` instead."""
     middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)

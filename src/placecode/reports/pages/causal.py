@@ -110,7 +110,8 @@ class CausalPage(KnobPage):
         return [shown("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
 
     def words(self) -> list[str]:
-        """Say whether the controls did nothing, then what the claims about size and arrangement found."""
+        """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on
+        claims about the size and the arrangement of the PE."""
         by_claim = {finding.claim.id: finding for finding in self.findings}
         controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
         return wording.sentences(
