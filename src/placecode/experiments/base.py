@@ -85,8 +85,8 @@ class Study(Settings):
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:
-        """Return the data of all members: `task` or, if values in `sweep` change the data, a `Several` with one task for
-        each combination of these values."""
+        """Return the data of all members: `task` or, if values in `sweep` change the data, a `Several` with one task
+        for each combination of these values."""
         if all(axis.of_member for axis in self.axes):
             return self.task()
         tasks = {name: replace(self, sweep=(), **values).task() for name, values in data_sets(self.axes).items()}
