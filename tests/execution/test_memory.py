@@ -17,14 +17,7 @@ from placecode.errors import BadInput
 from placecode.execution import checkpoints, local, memory, stacks
 from placecode.execution.estimate import estimate
 from placecode.execution.local import Where
-from placecode.execution.memory import (
-    PROBE_SIZES,
-    PROBE_STEPS,
-    RESERVED_BYTES,
-    SAFETY_FACTOR,
-    PeakMemory,
-    largest_stack,
-)
+from placecode.execution.memory import PROBE_SIZES, SAFETY_FACTOR, PeakMemory, largest_stack
 from placecode.experiments import Study
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
@@ -110,7 +103,10 @@ class FakeGpu:
     """A meter for stacks on a CPU: 100 MiB, and 1 MiB per feature of every member of a stack."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
-        self.total, self.free = round(total * MIB), round((total if free is None else free) * MIB) + RESERVED_BYTES
+        self.total, self.free = (
+            round(total * MIB),
+            round((total if free is None else free) * MIB) + memory.RESERVED_BYTES,
+        )
         self.alive: WeakSet[Stack] = WeakSet()
         self.built: list[int] = []
         self.reset()
@@ -168,14 +164,14 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
 
     class Meter(FakeGpu):
         def peak(self) -> int:
-            return {0: 10, PROBE_STEPS: 50, PROBE_STEPS + 1: 30}.get(len(calls), 70)
+            return {0: 10, memory.PROBE_STEPS: 50, memory.PROBE_STEPS + 1: 30}.get(len(calls), 70)
 
     study, meter = six(), Meter(monkeypatch, 1000)
     task = study.task()
     peaks = memory.probe(study, task, study.members()[:2], CPU, meter)
     arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS))
     after = [("evaluate", 0), ("rehearse", 0), ("arrays", 0)]
-    assert calls == [("update", arrays)] * PROBE_STEPS + after
+    assert calls == [("update", arrays)] * memory.PROBE_STEPS + after
     assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)
     calls.clear()
     memory.probe(study, task, study.members()[:2], CPU, meter, updates=0)

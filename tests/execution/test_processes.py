@@ -143,11 +143,8 @@ def test_workers_whose_parent_is_killed_save_and_hold_the_lock_until_they_exit(u
     assert_same(local.execute(STUDY, out, where=ALONE, resume=True).path, unbroken)
 
 
-# The same messages, with workers that are threads of this process: they start at once and can be made to fail
-
-
 class ThreadAsProcess:
-    """A worker without the seconds that a process takes to start."""
+    """A worker that is a thread of this process: it starts at once and can be made to fail."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...]) -> None:
         self.exitcode, self.pid = 0, 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.encoding_pairs import FIXED, FIXED_DROPPED, OURS, OURS_DROPPED, PAIRS, Setting
 from helpers.made_up import made_up, student
 
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
@@ -16,30 +17,6 @@ from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
 
 SEEDS = 12
-Setting = tuple[str, float]
-"""An encoding and its dropout."""
-OURS, FIXED, OURS_DROPPED, FIXED_DROPPED = (LEARNED, 0.0), (TRUE, 0.0), (LEARNED, 0.1), (TRUE, 0.1)
-PAIRS: dict[str, tuple[Setting, Setting]] = {
-    "near-2d-fixed-as-published": (OURS, FIXED_DROPPED),
-    "near-2d-fixed": (OURS, FIXED),
-    "near-2d-fixed-both-dropout": (OURS_DROPPED, FIXED_DROPPED),
-    "2d-fixed-beats-learned": (FIXED, OURS),
-    "dropout-lifts-2d-fixed": (FIXED_DROPPED, FIXED),
-    "dropout-lifts-learned": (OURS_DROPPED, OURS),
-    "beats-1d-fixed": (OURS, ("sinusoid", 0.0)),
-    "beats-1d-fixed-as-published": (OURS, ("sinusoid", 0.1)),
-    "beats-relative": (OURS, ("relative", 0.0)),
-    "beats-relative-as-published": (OURS, ("relative:causal=1:sigma=1", 0.0)),
-    "beats-rotary": (OURS, ("rotary", 0.0)),
-    "beats-rotary-as-published": (OURS, ("rotary:fraction=0.5", 0.0)),
-    "beats-random": (OURS, ("random:sigma=1", 0.0)),
-    "beats-random-as-published": (OURS, ("random:sigma=1", 0.1)),
-    "beats-none": (OURS, ("none", 0.0)),
-    "beats-none-as-published": (OURS, ("none", 0.0)),
-    "beats-causal-none": (OURS, ("causal-none", 0.0)),
-    "beats-causal-none-as-published": (OURS, ("causal-none:temperature=0.01", 0.0)),
-}
-"""The two settings that each claim compares: the first minus the second."""
 TEXTS = LstEncodings.at("paper").encodings
 TRAIN_NOISE = np.random.default_rng(5).normal(size=SEEDS) * 1e-3
 GOOD = {OURS: 0.93, OURS_DROPPED: 0.955, FIXED: 0.95, FIXED_DROPPED: 0.97}

@@ -244,8 +244,6 @@ def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(more: float, verdic
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
-# What is missing
-
 NONE = "the run has no finished members with"
 NO_PAIR = "the run has no seed that finished at both settings"
 NO_FIXED = "the run has no finished 2d-fixed members with weight decay 3"

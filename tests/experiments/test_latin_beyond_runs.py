@@ -1,7 +1,5 @@
 """Small runs of the studies beyond the paper: members, tables, figures and claims."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

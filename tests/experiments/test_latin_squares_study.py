@@ -1,47 +1,31 @@
 """lst-sigma and lst-encodings: settings, members and figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers.made_up import made_up
 
 from placecode import cli
-from placecode.encodings import sinusoid
 from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
-from placecode.experiments.measures import arrangement
 from placecode.experiments.reading import dials, final_accuracy, swept
 from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
 from placecode.reports.pages.latin_words import kind_of
 from placecode.reports.pages.registry import page_of
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.training.trainer import stack_for
 
-TINY: dict[str, Any] = {
-    "per_class": 20,
-    "heldout": 9,
-    "distance": 0.5,
-    "width": 8,
-    "heads": 2,
-    "layers": 2,
-    "batch": 16,
-}
+TINY: dict[str, Any] = {"per_class": 20, "heldout": 9, "distance": 0.5}
+TINY |= {"width": 8, "heads": 2, "layers": 2, "batch": 16}
 
 
 @pytest.fixture(scope="module")
 def task() -> LatinSquares:
     return LstSigma.at("quick", **TINY).task()
-
-
-# Scales
 
 
 def test_paper_is_the_published_protocol() -> None:
@@ -146,9 +130,6 @@ def test_an_empty_option_means_no_references() -> None:
     assert len(LstSigma.at("paper", **given).members()) == 300
 
 
-# lst-encodings
-
-
 def test_all_encodings_at_paper_scale() -> None:
     """Encoding by encoding, first without and then with dropout, the seeds of each together."""
     study = LstEncodings.at("paper")
@@ -183,13 +164,11 @@ def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     run = local.execute(study, tmp_path / "run")
     assert len(run.members) == 20
     assert [shown.name for shown in page_of(study, run).figures()] == ["dropout", "encodings", "curves"]
-    found = {claim.id: claim.check(run) for claim in study.claims}
-    assert np.isfinite(found["near-2d-fixed"].found.mean) and found["beats-none"].note
+    findings = {claim.id: claim.check(run) for claim in study.claims}
+    assert np.isfinite(findings["near-2d-fixed"].found.mean) and findings["beats-none"].note
     cost = run.analysis[run.analysis["analysis"] == "accuracy_without_dropout"]
     assert set(cost["member"]) == set(run.members.loc[run.members["dropout"] > 0, "member"])
 
-
-# Kinds of models, and accuracies
 
 NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorizes", "partly"
 
@@ -222,9 +201,6 @@ def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members(
     assert table.loc["ood", "value"].to_dict() == pytest.approx({0.1: 0.51, 0.2: 0.52, 2.0: 0.7})
     assert table.loc["train", "value"].to_dict() == {0.1: 0.5, 0.2: 0.99, 2.0: 0.99}
     assert dials(run) == (0.2, 2.0)  # 0.2 if the run has it, and the largest
-
-
-# Figures
 
 
 PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors"]
@@ -261,21 +237,6 @@ def test_options_of_the_encoding_reach_the_members() -> None:
     with pytest.raises(BadInput) as error:
         LstSigma.at("quick", options=("axes",)).members()
     assert (error.value.name, error.value.given) == ("options", "axes")
-
-
-def test_blocks_that_are_rotated_differently_are_all_aligned() -> None:
-    """Averaged over blocks first, their distance would be far from zero."""
-    task = LatinSquares(per_class=20, heldout=9, distance=0.5)
-    truth = sinusoid(task.positions, 8)
-    turns = [np.linalg.qr(np.random.default_rng(i).normal(size=(8, 8)))[0] for i in range(3)]
-    table = np.stack([truth @ turn for turn in turns])
-    stack = stack_for([Member(width=8, layers=3, heads=2, start=table)], task, dtype=torch.float64)
-    rows = {(row["block"], row["analysis"], row["target"]): row["value"] for row in arrangement(stack, task)}
-    for block in (-1, 0, 1, 2):
-        assert rows[block, "procrustes_raw", "2d-fixed"] == pytest.approx(0, abs=1e-6)
-        assert rows[block, "procrustes", "2d-fixed"] == pytest.approx(0, abs=1e-6)
-    assert rows[-2, "procrustes_raw", "2d-fixed"] > 1  # of the mean over blocks
-    assert np.linalg.norm(table.mean(0)) < 0.9 * np.linalg.norm(truth)
 
 
 def test_the_documentation_describes_the_quick_scale() -> None:

@@ -3,12 +3,12 @@
 Resuming a run, or merging its pieces, must change nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
+import dataclasses
 import html
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -250,6 +250,23 @@ def test_every_world_has_its_baselines(ran: Ran) -> None:
     if len(worlds) > 1:  # worlds are other data
         linear = table[(table["baseline"] == "linear") & (table["condition"] == ran.case.shares[0])]
         assert (linear.groupby("data")["value"].nunique() == 2).all()
+
+
+@pytest.mark.parametrize("ran", ["brain-sigma"], indirect=True)
+def test_recordings_and_what_is_known_of_regions_reach_the_run(ran: Ran, tmp_path: Path) -> None:
+    task, rows = ran.run.config["task"], ran.run.analysis
+    assert task["names"] == [f"{side}_{i}" for side in "LR" for i in range(REGIONS // 2)] and not task["doubts"]
+    assert task["labels"] == [0, 0, 0, 1, 1, 1] * 2 and np.shape(ran.run.config["shape"]["positions"]) == (REGIONS, 3)
+    measures = {"mirror_agreement partner", "coordinate_agreement positions", "modularity best", "ari_p labels"}
+    assert measures <= set(rows["analysis"] + " " + rows["target"])
+    study = experiments.study_of(ran.run)
+    people = Path(shutil.copytree(study.fields()["people"], tmp_path / "people"))
+    values = np.load(people / "sub-0.npy")
+    for change in (0.0, 1e-4):  # of a single value
+        values[60, 3] += change
+        np.save(people / "sub-0.npy", values)
+        record = dataclasses.replace(study, people=str(people)).task().describe()
+        assert (record["sha256"] == task["sha256"]) == (change == 0)
 
 
 @pytest.mark.parametrize("ran", REPORTED, indirect=True)

@@ -1,7 +1,5 @@
 """Studies of masked prediction: settings, worlds and baselines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study of a user's table: members, settings, and the results of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Encodings as short texts: parsing, names, and lookup in a table of members."""
 
-from __future__ import annotations
-
 import doctest
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules that hold for every study: its settings, its members, and the form of its claims."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

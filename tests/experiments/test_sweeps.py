@@ -1,7 +1,5 @@
 """Further axes of a sweep, from the command line or from Python."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

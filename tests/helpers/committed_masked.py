@@ -118,13 +118,6 @@ def parts_of(run: str) -> dict[str, dict[str, Any]]:
     return dict(task["parts"]) if "parts" in task else {"": task}
 
 
-def labelled(run: str) -> bool:
-    """Return whether the true groups of the run's channels are known. If not, positions and mirror regions are."""
-    (labels,) = {part["labels"] is not None for part in parts_of(run).values()}
-    assert labels == (run not in BRAINS)
-    return labels
-
-
 def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
     """Return the error at a sigma minus that of the linear predictor."""
     errors = error(folder, condition).loc[sigma]

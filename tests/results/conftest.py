@@ -1,7 +1,5 @@
 """What `placecode claims` says of the committed runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from placecode.experiments import study_of
 from placecode.runs.read import Run
 
 Claims = dict[str, dict[str, Any]]
-KNOWN: dict[Path, Claims] = {}
+CHECKED: dict[Path, Claims] = {}
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def claims_of(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Claims]:
     """
 
     def check(folder: Path) -> Claims:
-        if folder not in KNOWN:
+        if folder not in CHECKED:
             assert cli.main(["claims", str(folder), "--json"]) == 0, capsys.readouterr().err
             records = json.loads(capsys.readouterr().out)
             for record, claim in zip(records, study_of(Run(folder)).claims, strict=True):
@@ -36,7 +34,7 @@ def claims_of(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Claims]:
                 assert record["direction"] == direction(low, high, claim.margin, claim.way)
                 assert (low is None) == (high is None) == bool(record["note"])
                 assert low is None or low <= high
-            KNOWN[folder] = {record["id"]: record for record in records}
-        return KNOWN[folder]
+            CHECKED[folder] = {record["id"]: record for record in records}
+        return CHECKED[folder]
 
     return check

@@ -1,8 +1,6 @@
 """What fits promise, held against the committed trials and fits under results/fits, and against the page that quotes
 them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -36,11 +34,11 @@ def test_noise_has_uniform_p_values() -> None:
     """Of 100 tables of noise at least 90 have p > 0.05; p is even, as that of an exact test is."""
     table = pd.read_csv(FITS / "noise.csv")
     assert set(table["kind"]) == {"white", "slow"}
-    for kind, own in table.groupby("kind"):
-        assert sorted(own["trial"]) == list(range(100)), kind
-        above, nothing = own["p_value"] > 0.05, own["verdict"] == "no structure found"
+    for kind, trials in table.groupby("kind"):
+        assert sorted(trials["trial"]) == list(range(100)), kind
+        above, nothing = trials["p_value"] > 0.05, trials["verdict"] == "no structure found"
         assert above.sum() >= 90 and nothing[above].all()
-        assert stats.kstest(own["p_value"], "uniform").pvalue > 0.001
+        assert stats.kstest(trials["p_value"], "uniform").pvalue > 0.001
         assert f'| {kind} noise | p > 0.05 in {above.sum()} of 100, "no structure found" in {nothing.sum()} |' in PAGE
 
 
@@ -106,17 +104,17 @@ def test_methods_with_neighbours_above_chance_are_named() -> None:
 
 def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
     """Computed anew, since other methods need no training; UMAP is an extra, and the first table is in fits/synergy."""
-    known = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
+    committed = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
     trials, above = load(ROOT / "benchmarks" / "fit_trials.py"), {}
     for trial in range(TRIALS):
         values, labels, _ = trials.synergy(trial)
-        made = tables(values.astype(np.float32), labels=labels, seed=trial)
-        for name, method in others.compare(made, 0.3):
+        parts = tables(values.astype(np.float32), labels=labels, seed=trial)
+        for name, method in others.compare(parts, 0.3):
             if name == "umap" or isinstance(method, str):
                 continue
-            scores = fitting._scores(method, made[PARTS[0]])
+            scores = fitting._scores(method, parts[PARTS[0]])
             assert scores.get("neighbor_agreement", np.nan) == pytest.approx(
-                known.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
+                committed.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
             )
             assert scores["ari_p"] > 0.05
             if (p := scores.get("neighbor_agreement_p", 1)) <= 0.05:
@@ -129,16 +127,16 @@ def test_confidence_of_pairs_is_calibrated() -> None:
     """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data."""
     table = pd.read_csv(FITS / "calibration.csv")
     assert set(table["kind"]) == {"field", "network", "synergy"}
-    for kind, own in table.groupby("kind"):
-        assert set(own["trial"]) == set(range(TRIALS))
-        sure, none = own[own["from"] >= 0.85], own[own["to"] <= 0.1]
+    for kind, bins in table.groupby("kind"):
+        assert set(bins["trial"]) == set(range(TRIALS))
+        sure, none = bins[bins["from"] >= 0.85], bins[bins["to"] <= 0.1]
         right, said = sure["neighbors"].sum(), sure["pairs"].sum()
         assert said >= 20 and 0.8 <= right / said <= 1, kind
         assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
         assert re.search(rf"\| {kind} \([^|]*\) \| {right} of {said}\b", PAGE)
     field = table[(table["kind"] == "field") & (table["from"] >= 0.85) & (table["pairs"] > 0)]
-    each = field.groupby("trial")[["neighbors", "pairs"]].sum()
-    worst = each.loc[(each["neighbors"] / each["pairs"]).idxmin()]
+    by_trial = field.groupby("trial")[["neighbors", "pairs"]].sum()
+    worst = by_trial.loc[(by_trial["neighbors"] / by_trial["pairs"]).idxmin()]
     assert f"in the worst table {worst['neighbors']} of {worst['pairs']}" in PAGE
 
 

@@ -1,7 +1,5 @@
 """Claims on the committed runs of lst-encodings, lst-frozen and lst-slingshot, computed again with pandas and scipy."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable
@@ -11,7 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.encoding_pairs import OURS, PAIRS, Setting
 from helpers.made_up import student
+
+from placecode.experiments.specs import encoding_spec
 
 RESULTS = Path(__file__).parents[2] / "results"
 Judge = Callable[[Path], dict[str, dict[str, Any]]]
@@ -73,41 +74,11 @@ def test_claims_on_slingshots(claims_of: Judge) -> None:
         assert_effect(claims[f"slingshots-raise-frozen-at-{sigma:g}"], gain(1, sigma, learn=False).to_numpy())
 
 
-# ---------------------------------------------------------------------------------------------------- lst-encodings
-
-SMALL, TRUE = ("learned", {}, 0.2), ("sinusoid", {"axes": 2}, None)
-FIXED, RANDOM = ("sinusoid", {}, None), ("random", {}, 1.0)
-Setting = tuple[tuple[str, dict[str, Any], float | None], float]
-PAIRS: dict[str, tuple[Setting, Setting]] = {
-    "near-2d-fixed-as-published": ((SMALL, 0.0), (TRUE, 0.1)),
-    "near-2d-fixed": ((SMALL, 0.0), (TRUE, 0.0)),
-    "near-2d-fixed-both-dropout": ((SMALL, 0.1), (TRUE, 0.1)),
-    "2d-fixed-beats-learned": ((TRUE, 0.0), (SMALL, 0.0)),
-    "dropout-lifts-2d-fixed": ((TRUE, 0.1), (TRUE, 0.0)),
-    "dropout-lifts-learned": ((SMALL, 0.1), (SMALL, 0.0)),
-    "beats-1d-fixed": ((SMALL, 0.0), (FIXED, 0.0)),
-    "beats-1d-fixed-as-published": ((SMALL, 0.0), (FIXED, 0.1)),
-    "beats-relative": ((SMALL, 0.0), (("relative", {}, None), 0.0)),
-    "beats-relative-as-published": ((SMALL, 0.0), (("relative", {"causal": 1}, 1.0), 0.0)),
-    "beats-rotary": ((SMALL, 0.0), (("rotary", {}, None), 0.0)),
-    "beats-rotary-as-published": ((SMALL, 0.0), (("rotary", {"fraction": 0.5}, None), 0.0)),
-    "beats-random": ((SMALL, 0.0), (RANDOM, 0.0)),
-    "beats-random-as-published": ((SMALL, 0.0), (RANDOM, 0.1)),
-    "beats-none": ((SMALL, 0.0), (("none", {}, None), 0.0)),
-    "beats-none-as-published": ((SMALL, 0.0), (("none", {}, None), 0.0)),
-    "beats-causal-none": ((SMALL, 0.0), (("causal-none", {}, None), 0.0)),
-    "beats-causal-none-as-published": ((SMALL, 0.0), (("causal-none", {"temperature": 0.01}, None), 0.0)),
-}
-"""Which settings, (encoding, options, sigma) and dropout, are compared: the first minus the second."""
-
-
 def of_setting(setting: Setting, split: str = "ood") -> pd.Series:
     """Accuracy at the end, by seed."""
-    (encoding, options, sigma), dropout = setting
-    table = accuracies("lst-encodings", split=split)
-    table = table[(table["state"] == "done") & (table["options"].map(json.loads) == options)]
-    wanted = {"encoding": encoding, "dropout": dropout} | ({} if sigma is None else {"sigma": sigma})
-    return of(table, **wanted)
+    fields, table = encoding_spec(setting[0]), accuracies("lst-encodings", split=split)
+    table = table[(table["state"] == "done") & (table["options"].map(json.loads) == fields.pop("options"))]
+    return of(table, dropout=setting[1], **{name: value for name, value in fields.items() if value is not None})
 
 
 def test_claims_on_encodings(claims_of: Judge) -> None:
@@ -122,4 +93,4 @@ def test_claims_on_encodings(claims_of: Judge) -> None:
             assert pairs.empty and (claims[id]["direction"], claims[id]["effect"]) == ("undecided", None)
         else:
             assert_effect(claims[id], pairs.to_numpy())
-    assert_effect(claims["all-fit-training"], of_setting((SMALL, 0.0), "train").to_numpy())
+    assert_effect(claims["all-fit-training"], of_setting(OURS, "train").to_numpy())

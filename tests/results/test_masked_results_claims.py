@@ -1,7 +1,5 @@
 """What `placecode claims` says of the committed runs of masked prediction is what their tables hold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -45,8 +43,8 @@ def small_less_large(folder: Path, condition: str) -> Effect:
 
 
 def less_correlation(folder: Path, metric: str, target: str, sigma: float) -> Effect:
-    own = measure(folder, metric, target).loc[sigma]
-    return over_worlds(folder, own - of_baseline(folder, "fc", metric, target, own.index))
+    learned = measure(folder, metric, target).loc[sigma]
+    return over_worlds(folder, learned - of_baseline(folder, "fc", metric, target, learned.index))
 
 
 def beyond_chance(folder: Path, name: str) -> Effect:
@@ -181,7 +179,7 @@ BY_HAND: dict[str, Callable[[Path], dict[str, Callable[[], Effect]]]] = {
 
 OF_ERRORS = {
     "network-sigma": {
-        *("small-sigma-predicts-better", "small-sigma-predicts-better-shifted", "error-hardly-moves", "beats-linear"),
+        *("small-sigma-predicts-better", "small-sigma-predicts-better-shifted", "error-hardly-moves", "beats-linear")
     },
     "synergy-sigma": {"error-is-the-least-possible", "error-hangs-on-sigma"},
     "brain-sigma": {"small-sigma-predicts-better", "small-sigma-predicts-better-shifted", "beats-linear"},
@@ -199,29 +197,13 @@ def by_hand(folder: Path) -> dict[str, Effect | None]:
     study, trained = config(folder)["study"], config(folder)["fields"]["hidden"]
     mute = OF_ERRORS[study] if trained != (0.3 if study == "synergy-sigma" else 0.5) else set()
 
-    def asked(effect: Callable[[], Effect]) -> Effect | None:
+    def if_any(effect: Callable[[], Effect]) -> Effect | None:
         try:
             return effect()
         except KeyError:
             return None
 
-    return {id: None if id in mute else asked(effect) for id, effect in BY_HAND[study](folder).items()}
-
-
-UNASKED = {
-    "synergy-sigma-512": {"blind-mutual-information", "blind-partial-correlation"},
-    "network-sigma-hidden-15": OF_ERRORS["network-sigma"],
-    "network-sigma-hidden-90": OF_ERRORS["network-sigma"],
-}
-"""The claims that a run cannot decide because it lacks what they are about."""
-
-
-def unasked(run: str) -> set[str]:
-    """Runs on brains from before networks were known lack the claims on these, too."""
-    if not run.startswith("brain-sigma") or "partitions" in CONFIGS[run]["task"]:
-        return UNASKED.get(run, set())
-    falls = {f"{target}-{name}-falls-with-sigma" for target in NETWORKS for name in ("modularity", "segregation")}
-    return falls | {"beats-connectivity-on-networks"}
+    return {id: None if id in mute else if_any(effect) for id, effect in BY_HAND[study](folder).items()}
 
 
 def test_runs_with_claims_are_all_checked() -> None:
@@ -234,7 +216,6 @@ def test_runs_with_claims_are_all_checked() -> None:
 def test_claims_match_values_by_hand(run: str, claims_of: Callable[[Path], dict[str, dict[str, Any]]]) -> None:
     claims, expected = claims_of(ROOT / run), by_hand(ROOT / run)
     assert set(claims) == set(expected)
-    assert {id for id, effect in expected.items() if effect is None} == unasked(run)
     for id, effect in expected.items():
         record = claims[id]
         shown = [record[name] for name in ("effect", "low", "high")]

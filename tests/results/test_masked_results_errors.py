@@ -1,23 +1,11 @@
 """Errors of the committed runs of masked prediction: beside the linear predictor and the least possible error."""
 
-from __future__ import annotations
-
 import functools
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
-from helpers.committed_masked import (
-    CONFIGS,
-    ROOT,
-    SWEEPS,
-    SYNERGY,
-    finished,
-    parts_of,
-    table,
-    where,
-)
+from helpers.committed_masked import CONFIGS, ROOT, SWEEPS, SYNERGY, finished, parts_of, table, where
 from scipy import integrate, stats
 
 
@@ -28,9 +16,6 @@ def test_linear_predictors_explain_no_synergy() -> None:
             assert where(rows, baseline=name)["value"].to_numpy() == pytest.approx(1.0, abs=0.01)
         least = CONFIGS["synergy-sigma"]["task"]["best_mse"][condition]
         assert where(rows, baseline="trees")["value"].between(least + 0.05, 0.95).all()
-
-
-# ------------------------------------------------------------------------------------------------ least possible error
 
 
 @pytest.mark.parametrize("run", SYNERGY)
@@ -55,28 +40,6 @@ def sure_of_signs(noise: float) -> float:
         return math.tanh((1 + noise * z) / noise**2) * stats.norm.pdf(z)
 
     return float(integrate.quad(seen, -12, 12, points=[-1 / noise], limit=200)[0])
-
-
-@pytest.mark.parametrize("run", ["synergy-sigma", "synergy-size", "synergy-size-60-shares"])
-def test_least_possible_error_is_reached_by_knowing_the_groups(run: str) -> None:
-    """Of 30, 15 and 60 channels."""
-    rng, count = np.random.default_rng(7), 10_000
-    task = next(iter(parts_of(run).values()))
-    n, noise, labels = task["tokens"], task["noise"], np.array(task["labels"])
-    truth = np.zeros((count, n))
-    others = np.zeros((n, 2), dtype=int)
-    for group in set(labels):
-        a, b, c = np.flatnonzero(labels == group)
-        truth[:, [a, b]] = rng.choice([-1.0, 1.0], size=(count, 2))
-        truth[:, c] = truth[:, a] * truth[:, b]
-        others[[a, b, c]] = [[b, c], [a, c], [a, b]]
-    shown = truth + noise * rng.normal(size=truth.shape)
-    for share in task["ratios"]:
-        hidden = rng.random((count, n)).argsort(axis=1) < round(share * n)  # in each sample as many
-        known = ~hidden[:, others].any(axis=-1)
-        guess = known * np.tanh(shown[:, others] / noise**2).prod(axis=-1)
-        found = ((shown - guess)[hidden] ** 2).mean() / (1 + noise**2)
-        assert found == pytest.approx(task["best_mse"][f"hidden {share:g}"], abs=0.006)
 
 
 def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
