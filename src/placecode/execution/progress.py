@@ -94,6 +94,6 @@ class Reporter:
         with self.lock:
             if progress.rows:
                 place = f"stack {stack + 1}/{event.stacks}, step {progress.step}/{self.steps}"
-                loss = f"loss {progress.loss:.4f}; " if progress.step else ""
+                loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.4f}; "
                 self.log(f"{place}: {loss}{event.stopped()}{event.means()}")
             self.notify(event)
