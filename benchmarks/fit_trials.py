@@ -141,9 +141,9 @@ def known_trial(trial: int, kind: str) -> Tables:
     values, labels, near = WORLDS[kind](trial)
     parts = split_table(values.astype(np.float32), labels=labels, seed=trial)
     settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
-    study = OwnData(tables=parts, file="array", data_seed=trial, **settings)
+    experiment = OwnData(tables=parts, file="array", data_seed=trial, **settings)
     with tempfile.TemporaryDirectory() as folder:
-        result = fit(study, Path(folder) / "run", where=Where("cpu"))
+        result = fit(experiment, Path(folder) / "run", where=Where("cpu"))
     upper = np.triu_indices(len(near), k=1)
     pairs = pd.DataFrame({"confidence": result.pairs[upper], "neighbors": near[upper]})
     bins = pd.cut(pairs["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placecode.errors import BadInput
-from placecode.experiments import STUDIES, study_of
+from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.runs.merge import slim
 from placecode.runs.read import Run
 
@@ -36,7 +36,7 @@ def slim_in_place(path: Path, seeds: Sequence[int] | None = None, arrays: Sequen
 
 def _results(run: Run) -> str:
     """Return the summary of a run and the verdicts on its claims as text, in which missing values are equal."""
-    findings = study_of(run).findings(run) if run.study in STUDIES else []
+    findings = experiment_of(run).findings(run) if run.experiment in EXPERIMENTS else []
     return repr((run.summary, [{**finding.record(), "run": ""} for finding in findings]))
 
 

@@ -1,8 +1,9 @@
 """Upgrade run folders of older formats: python benchmarks/upgrade_runs.py results/*
 
-Format 1 to 2: members get their roles and labels from the study of the run, whose members have the same order. Format 2
-to 3: the split "validation" is renamed to "ood". No number changes. The upgrade is recorded under "upgraded". Fits,
-runs of the current format, and folders that are not runs of a study are not changed.
+Format 1 to 2: members get their roles and labels from the experiment of the run, whose members have the same order.
+Format 2 to 3: the split "validation" is renamed to "ood". Format 3 to 4: the entry "study" of config.json and
+summary.json is renamed to "experiment". No number changes. The upgrade is recorded under "upgraded". Fits, runs of the
+current format, and folders that are not runs of an experiment are not changed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placecode.errors import BadInput
-from placecode.experiments import STUDIES, study_of
+from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.files import write_json, write_table
 from placecode.runs.read import FORMAT, Run
 from placecode.runs.tables import add_names
 
 STEPS = {
-    1: "format 1 to 2: roles and labels of members added from the study",
+    1: "format 1 to 2: roles and labels of members added from the experiment",
     2: "format 2 to 3: the split validation renamed to ood",
+    3: "format 3 to 4: study renamed to experiment in config.json and summary.json",
 }
 """What each upgrade does, by the format it starts from; recorded in environment.json."""
 
@@ -28,32 +30,42 @@ STEPS = {
 def upgrade(path: Path) -> bool:
     """Upgrade one run folder, and return whether it changed.
 
-    Raises BadInput if the members in the folder are not those of its study.
+    Raises BadInput if the members in the folder are not those of its experiment.
     """
     run = Run(path)
-    if run.config["format"] == FORMAT or run.study not in STUDIES:
+    version = run.config["format"]
+    if version == FORMAT or run.experiment not in EXPERIMENTS:
         return False
-    members, specs = run.members, study_of(run).members()
+    content = json.loads((path / "summary.json").read_text())
+    summary = {"experiment" if name == "study" else name: value for name, value in content.items()}
+    if version < 3:
+        summary["rows"] = run.summary
+        upgrade_tables(run)
+    write_json(path / "summary.json", summary)
+    before = [run.environment["upgraded"]] if "upgraded" in run.environment else []
+    upgraded = "; ".join([*before, *(text for start, text in STEPS.items() if start >= version)])
+    write_json(path / "environment.json", {**run.environment, "upgraded": upgraded})
+    write_json(path / "config.json", {**run.config, "format": FORMAT})  # last: it marks the folder as upgraded
+    return True
+
+
+def upgrade_tables(run: Run) -> None:
+    """Write the tables of a run of format 1 or 2 again, with the roles and labels of members and the split "ood"."""
+    path, members, specs = run.path, run.members, experiment_of(run).members()
     if run.config["total"] != len(specs):
         raise BadInput(
-            f"{path} must have the {len(specs)} members of {run.study}; its config says {run.config['total']}."
+            f"{path} must have the {len(specs)} members of {run.experiment}; its config says {run.config['total']}."
         )
     for number, sigma, seed in zip(members["member"], members["sigma"], members["seed"], strict=True):
         spec = specs[number]
         same_sigma = spec.sigma == sigma or (spec.sigma is None and sigma != sigma)
         if spec.seed != seed or not same_sigma:
-            raise BadInput(f"member {number} of {path} must be that of the study; sigma and seed are {sigma}, {seed}.")
-    steps = [text for version, text in STEPS.items() if version >= run.config["format"]]
+            raise BadInput(
+                f"member {number} of {path} must be that of the experiment; sigma and seed are {sigma}, {seed}."
+            )
     add_names(members, specs)
-    summary = {**json.loads((path / "summary.json").read_text()), "rows": run.summary}
     for name, table in (("members", members), ("metrics", run.metrics), ("analysis", run.analysis)):
         write_table(path / f"{name}.parquet", table)
-    write_json(path / "summary.json", summary)
-    before = [run.environment["upgraded"]] if "upgraded" in run.environment else []
-    upgraded = "; ".join([*before, *steps])
-    write_json(path / "environment.json", {**run.environment, "upgraded": upgraded})
-    write_json(path / "config.json", {**run.config, "format": FORMAT})  # last: it marks the folder as upgraded
-    return True
 
 
 def main(paths: Sequence[str]) -> None:

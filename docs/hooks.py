@@ -86,7 +86,8 @@ def field_help(value: str) -> tuple[str, str] | None:
 
 
 class Docstrings(griffe.Extension):
-    """Fence examples in docstrings, and give the fields of studies a docstring; griffe calls this for every object."""
+    """Fence examples in docstrings, and give the fields of experiments a docstring; griffe calls this for every
+    object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:

@@ -1,8 +1,8 @@
-"""Add an encoding, a task, a measure and a study of your own, then run it: python examples/extend.py [FOLDER]
+"""Add an encoding, a task, a measure and an experiment of your own, then run it: python examples/extend.py [FOLDER]
 
-The study asks whether a PE with smaller initial values at later tokens still learns the order of a sequence. It trains
-16 small models at once, in seconds on a CPU. The PE is added in every block. CONTRIBUTING.md says where each part
-belongs in placecode.
+The experiment asks whether a PE with smaller initial values at later tokens still learns the order of a sequence. It
+trains 16 small models at once, in seconds on a CPU. The PE is added in every block. CONTRIBUTING.md says where each
+part belongs in placecode.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from placecode import Member, Run, Stack, encodings, grid
 from placecode.encodings.additive import Learned
 from placecode.execution.local import execute
 from placecode.experiments import measures
-from placecode.experiments.models import ModelStudy
+from placecode.experiments.models import ModelExperiment
 from placecode.settings import setting
 from placecode.tasks.base import Split, Task
 
@@ -78,9 +78,9 @@ def step_ratio(pe: np.ndarray) -> np.ndarray:
     return neighbours / (distance.sum((-2, -1)) / (n * (n - 1)))
 
 
-# 4. A study: a task, members and measurements. Every field becomes a flag and is recorded.
+# 4. An experiment: a task, members and measurements. Every field becomes a flag and is recorded.
 @dataclass(frozen=True)
-class OrderSigma(ModelStudy):
+class OrderSigma(ModelExperiment):
     """The order of a sequence, over the initial scale of the PE."""
 
     name = "order-sigma"
@@ -107,9 +107,9 @@ class OrderSigma(ModelStudy):
 
 
 def main(out: Path) -> Run:
-    # `sweep` crosses the study with any further field, as `--sweep` does on the command line
-    study = OrderSigma.at("quick", sweep=("heads=1,2", "learning_rate=0.003,0.001"))
-    run = execute(study, out, force=True)
+    # `sweep` crosses the experiment with any further field, as `--sweep` does on the command line
+    experiment = OrderSigma.at("quick", sweep=("heads=1,2", "learning_rate=0.003,0.001"))
+    run = execute(experiment, out, force=True)
     accuracy = run.metrics.query(
         "split == 'test' and metric == 'accuracy' and condition == 'all' and step == step.max()"
     )

@@ -3,7 +3,7 @@
 Runs the same commands with the source of the commit BASE and with that of this checkout, one after the other on this
 machine, and compares:
 
-- training: every study for a few steps, and the demo in full; metrics, analyses and weights, bit for bit;
+- training: every experiment for a few steps, and the demo in full; metrics, analyses and weights, bit for bit;
 - committed runs: the summary and the effect and interval of every claim, computed anew from their tables;
 - pages that are made from committed runs: the numbers on them. Words may change.
 
@@ -41,7 +41,7 @@ SHORT = {
     "lst": "--seeds 1 --epochs 1",
     **dict.fromkeys(("network", "synergy", "pixels", "brain"), "--seeds 1 --steps 20"),
 }
-"""Settings that train for a few steps, by the first part of a study's name."""
+"""Settings that train for a few steps, by the first part of an experiment's name."""
 OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 1 --epochs 1 --precision highest")
 """Runs that train with other implementations or precisions."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -109,17 +109,17 @@ def of_training(tree: Path, words: str) -> Numbers:
             placecode(tree, "run", *words.split(), "--device", "cpu", "--out", f"{folder}/run")
         except RuntimeError as error:
             if "is not installed" in str(error):
-                return {"skipped": "a package for this study is not installed"}
+                return {"skipped": "a package for this experiment is not installed"}
             raise
         return of_run(Path(folder) / "run")
 
 
 def trainings(tree: Path) -> list[str]:
     """Return the commands whose runs are compared."""
-    listed = placecode(tree, "studies")
+    listed = placecode(tree, "studies")  # the earlier name of "experiments", which both know
     names = dict.fromkeys(re.findall(rf"\b((?:{'|'.join(SHORT)})-[a-z]+)\b", listed))
     if not names:
-        raise RuntimeError(f"{tree} has no studies")
+        raise RuntimeError(f"{tree} has no experiments")
     return [DEMO, *(f"{name} {SHORT[name.split('-')[0]]}" for name in names), *OTHER_PATHS]
 
 
@@ -134,7 +134,7 @@ except ImportError:  # before placecode.runs was a package
 for path in map(Path, sys.argv[1:]):
     run = Run(path)
     baselines = run.baselines if (path / "baselines.parquet").is_file() else None
-    summary = summarize(run.study, run.members, run.metrics, run.analysis, baselines)
+    summary = summarize("", run.members, run.metrics, run.analysis, baselines)
     print(json.dumps([path.name, summary["rows"]]))
 """
 """Code that prints the summary of each run folder as a line of JSON."""

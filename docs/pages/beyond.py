@@ -1,7 +1,7 @@
 """Write docs/beyond.md and its figures from the committed runs: python docs/pages/beyond.py
 
-The words are in docs/pages/templates/beyond.md.j2 and, for each study, in docs/pages/templates/beyond/NAME.md.j2; the
-numbers come from beyond_facts.py. A test compares the page with the tables.
+The words are in docs/pages/templates/beyond.md.j2 and, for each experiment, in docs/pages/templates/beyond/NAME.md.j2;
+the numbers come from beyond_facts.py. A test compares the page with the tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import beyond_facts as facts
 from tables import Findings, claims_table, findings_of, made
 from templating import render_blocks, render_page
 
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.reports import figures
 from placecode.reports.pages import knobs
 from placecode.reports.pages.base import Shown
@@ -37,13 +37,13 @@ FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-data": facts.data,
     "lst-size": facts.size,
 }
-"""The studies in the order of the page, each with the function that computes its numbers."""
+"""The experiments in the order of the page, each with the function that computes its numbers."""
 FURTHER_RUNS = {
     "lst-optimizer": ("lst-optimizer-large",),
     "lst-decay": ("lst-decay-fresh",),
     "lst-gain": ("lst-gain-quick", "lst-gain-quick-rates"),
 }
-"""Other runs that the section of a study uses."""
+"""Other runs that the section of an experiment uses."""
 
 
 def page() -> str:
@@ -58,8 +58,8 @@ def page() -> str:
 
 
 def section(name: str, run: Run) -> dict[str, Any]:
-    """Return the template's entry for one study: its words, figure, claims and unsettled curves."""
-    claims, settling = findings_of(run), knobs.settling(run, study_of(run).lines(run), most=len(run.members))
+    """Return the template's entry for one experiment: its words, figure, claims and unsettled curves."""
+    claims, settling = findings_of(run), knobs.settling(run, experiment_of(run).lines(run), most=len(run.members))
     return {
         "name": name,
         "words": words(name, run, claims),
@@ -71,7 +71,7 @@ def section(name: str, run: Run) -> dict[str, Any]:
 
 
 def words(name: str, run: Run, claims: Findings) -> Any:
-    """Render the template of a study, and return its blocks: the question, and its answer in short and at length.
+    """Render the template of an experiment, and return its blocks: the question, and its answer in short and at length.
 
     Raises SystemExit if a claim of the run does not support a sentence.
     """
@@ -88,8 +88,8 @@ def words(name: str, run: Run, claims: Findings) -> Any:
 
 
 def figure_of(run: Run) -> Shown:
-    """Return the figure in the section of a study: the first of its report."""
-    return page_of(study_of(run), run).figures()[0]
+    """Return the figure in the section of an experiment: the first of its report."""
+    return page_of(experiment_of(run), run).figures()[0]
 
 
 def how_made(run: Run) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Compute the numbers and conditions of docs/beyond.md by their names in templates/beyond, a function per study."""
+"""Compute the numbers and conditions of docs/beyond.md by their names in templates/beyond, a function per
+experiment."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from placecode.runs.read import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""The sigmas that the studies share."""
+"""The sigmas that the experiments share."""
 LEARNED, LOST = 0.9, 0.5
 """A model has learned its training puzzles above the first accuracy, and lost them again at or below the second."""
 MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}

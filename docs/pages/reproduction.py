@@ -22,7 +22,7 @@ from tables import Findings, Numbers, Runs
 from templating import grid, include_zero, render_sections, signed
 
 from placecode.analysis.stats import interval
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.experiments.claims import direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma
 from placecode.reports import figures
@@ -152,7 +152,7 @@ def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:
     """Draw the figures of the page into docs/images."""
     for name in names:
         run = Run(root / "results" / name)
-        for shown in page_of(study_of(run), run).figures():
+        for shown in page_of(experiment_of(run), run).figures():
             if shown.name in PICTURES[name]:
                 figures.save(shown.figure, root / "docs" / "images" / f"{name}-{shown.name}.png")
 

@@ -13,7 +13,7 @@ from templating import bounds, columns_table, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
-from placecode.experiments import predictors, study_of
+from placecode.experiments import experiment_of, predictors
 from placecode.experiments.channels.brain_networks import TITLES
 from placecode.experiments.channels.claims import error, over
 from placecode.experiments.channels.known_networks import CENTRED
@@ -31,8 +31,8 @@ _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 
 def findings_of(run: Run) -> Findings:
-    """Check all claims of a run's study, and return the findings by claim."""
-    return {claim.id: claim.check(run) for claim in study_of(run).claims}
+    """Check all claims of a run's experiment, and return the findings by claim."""
+    return {claim.id: claim.check(run) for claim in experiment_of(run).claims}
 
 
 def made(run: Run) -> dict[str, str]:
@@ -45,7 +45,7 @@ def made(run: Run) -> dict[str, str]:
         "length": f"{fields['epochs' if 'epochs' in fields else 'steps']:,}",
         "log-softmax": "two" if run.config["task"].get("log_softmax") == 2 else "one",
         "puzzles": "published" if puzzles else "our own",
-        "command": f"`{command_of(run, study_of(run)).replace(f'--puzzles {puzzles}', '--puzzles DIR')}`",
+        "command": f"`{command_of(run, experiment_of(run)).replace(f'--puzzles {puzzles}', '--puzzles DIR')}`",
     }
 
 

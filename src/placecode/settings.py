@@ -1,8 +1,9 @@
 """Declare the fields of configuration classes: default value and help text in one place.
 
 A setting is declared once, in the dataclass it belongs to, such as `models.member.ModelSettings` or
-`tasks.network.NetworkSettings`. Studies inherit these classes. A subclass changes a default by giving the field again,
-without a help text. Flags of the command line, their help and the record of a run all follow from the declaration.
+`tasks.network.NetworkSettings`. Experiments inherit these classes. A subclass changes a default by giving the field
+again, without a help text. Flags of the command line, their help and the record of a run all follow from the
+declaration.
 
 >>> @dataclasses.dataclass(frozen=True)
 ... class Wide:

@@ -1,4 +1,4 @@
-"""What is trained in a benchmark: its sizes are those of the studies, and its products are counted right."""
+"""What is trained in a benchmark: its sizes are those of the experiments, and its products are counted right."""
 
 import dataclasses
 
@@ -42,17 +42,17 @@ def test_flops_of_the_papers_model() -> None:
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
-def test_latin_squares_have_the_sizes_of_the_study(scale) -> None:
-    case, study = CASES[f"lst-{scale}"], LstSigma.at(scale)
-    (member, spec) = case.members(1)[0], study.members()[0]
+def test_latin_squares_have_the_sizes_of_the_experiment(scale) -> None:
+    case, experiment = CASES[f"lst-{scale}"], LstSigma.at(scale)
+    (member, spec) = case.members(1)[0], experiment.members()[0]
     for name in ("width", "layers", "heads", "expansion", "batch", "optimizer", "encoding", "norm"):
         assert getattr(member, name) == getattr(spec, name)
     small = LatinSquares(per_class=20, heldout=9, distance=0.5)
     for name in ("tokens", "features", "outputs", "readout"):
         assert getattr(small, name) == getattr(case, name)
     assert len(small.splits["train"]) == 3 * round(0.9 * 20)  # as the number of steps assumes
-    epochs = 200 if scale == "paper" else study.epochs
-    assert case.steps_per_model == epochs * steps_per_epoch(3 * round(0.9 * study.per_class), study.batch)
+    epochs = 200 if scale == "paper" else experiment.epochs
+    assert case.steps_per_model == epochs * steps_per_epoch(3 * round(0.9 * experiment.per_class), experiment.batch)
     assert CASES["lst-paper"].steps_per_model == 12_800
 
 

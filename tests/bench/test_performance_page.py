@@ -86,8 +86,8 @@ def test_precisions_are_compared_seed_by_seed(root) -> None:
     runs = []
     names = {"high": performance.IN_TF32, "bf16": performance.OTHERS["bf16"]}
     for precision, seeds in (("high", (0, 1, 2)), ("bf16", (0, 1, 2, 3))):
-        study = LstSigma.at("quick", sigmas=(0.2, 1.0, 2.0), seeds=seeds, epochs=3, evaluations=1, **small)
-        runs.append(local.execute(study, root / "results" / names[precision], where=Where("cpu", precision, 12)))
+        experiment = LstSigma.at("quick", sigmas=(0.2, 1.0, 2.0), seeds=seeds, epochs=3, evaluations=1, **small)
+        runs.append(local.execute(experiment, root / "results" / names[precision], where=Where("cpu", precision, 12)))
     section = performance.page(root).partition("## Does the precision change what is learned?")[2]
     for sigma in (0.2, 1.0, 2.0):
         values = []

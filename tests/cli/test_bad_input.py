@@ -15,7 +15,7 @@ from helpers.small_runs import TINY_RUN as RUN
 from placecode import cli, experiments
 from placecode.runs.read import Run
 
-KNOWN = ", ".join(experiments.STUDIES)
+KNOWN = ", ".join(experiments.EXPERIMENTS)
 
 Refuse = Callable[..., str]
 
@@ -25,9 +25,9 @@ Refuse = Callable[..., str]
     [
         ("", "the following arguments are required: COMMAND"),
         ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
-        ("run", "the following arguments are required: STUDY"),
-        ("run --scale paper lst --epochs 3", "study must be one of "),
-        ("run [bold]:smile:", f"study must be one of {KNOWN}; got '[bold]:smile:'."),  # no markup
+        ("run", "the following arguments are required: EXPERIMENT"),
+        ("run --scale paper lst --epochs 3", "experiment must be one of "),
+        ("run [bold]:smile:", f"experiment must be one of {KNOWN}; got '[bold]:smile:'."),  # no markup
         ("merge a", "the following arguments are required: --out"),
         ("merge none none --out b", "none must be a run folder"),
         ("report .", ". must be a run folder"),
@@ -102,10 +102,10 @@ def test_invalid_options_of_run(refuse: Refuse, words: str, name: str) -> None:
         ("lst-causal --members 20:30", "the members"),
     ],
 )
-def test_invalid_settings_of_studies_beyond_the_paper(refuse: Refuse, words: str, name: str) -> None:
-    """Swept fields and repeated values are refused in tests/experiments/test_studies.py."""
-    study, *settings = words.split()
-    sentence = refuse("run", study, *TINY_DATA, "--seeds", "2", "--device", "cpu", *settings)
+def test_invalid_settings_of_experiments_beyond_the_paper(refuse: Refuse, words: str, name: str) -> None:
+    """Swept fields and repeated values are refused in tests/experiments/test_experiments.py."""
+    experiment, *settings = words.split()
+    sentence = refuse("run", experiment, *TINY_DATA, "--seeds", "2", "--device", "cpu", *settings)
     assert sentence.startswith(f"{name} must ")
 
 

@@ -56,7 +56,7 @@ def test_run_prints_the_accuracies_and_the_path_of_the_report(ran: tuple[Path, s
 def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]) -> None:
     of_others = {"baselines.parquet", "fit.json", "fit.safetensors", "map.csv"}
     assert {path.name for path in ran[0].iterdir()} == {*runs.FILES, "figures"} - of_others
-    assert json.loads((ran[0] / "summary.json").read_text())["study"] == "lst-sigma"
+    assert json.loads((ran[0] / "summary.json").read_text())["experiment"] == "lst-sigma"
     figures = "accuracy curves similarity token-maps geometry attention noise classes errors"
     assert {path.stem for path in (ran[0] / "figures").iterdir()} == set(figures.split())
     page = (ran[0] / "report.html").read_text()
@@ -65,11 +65,11 @@ def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]
     assert "<svg" in page and "placecode run lst-sigma --scale quick" in page
 
 
-def test_the_study_may_come_after_options_and_names_the_default_folder(no_report: None) -> None:
+def test_the_experiment_may_come_after_options_and_names_the_default_folder(no_report: None) -> None:
     assert cli.main(["run", "--memory", "0.5", "--workers", "1", *RUN[1:], "--members", "0:1"]) == 0
     assert Run("runs/lst-sigma-quick").finished
     assert cli.main(["run", "--out", "lst-sigma", *RUN[1:], "--members", "0:1"]) == 0
-    assert Run("lst-sigma").study == "lst-sigma"
+    assert Run("lst-sigma").experiment == "lst-sigma"
 
 
 def test_diverged_members_are_reported(no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_settings_are_read(words: list[str], field: str, value: object) -> None:
 def test_command_in_the_report_repeats_the_run(tmp_path: Path, no_report: None, words: str) -> None:
     assert cli.main([*RUN, *words.split(), "--out", "a"]) == 0
     first = Run("a")
-    command = shlex.split(reporting.command_of(first, experiments.study_of(first)))
+    command = shlex.split(reporting.command_of(first, experiments.experiment_of(first)))
     assert command[0] == "placecode"
     assert cli.main([*command[1:], "--out", "b"]) == 0
     assert Run("b").config == first.config
@@ -208,13 +208,15 @@ def test_a_dead_worker_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert capsys.readouterr().err == "placecode: worker 1 of 3 has failed [x].\n"
 
 
-def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["studies"]) == 0
+def test_experiments_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["experiments"]) == 0
     printed = capsys.readouterr().out
     rows = cells(printed)
-    assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in experiments.STUDIES.items()]
+    assert [(row[0], row[1]) for row in rows] == [
+        (name, experiment.about) for name, experiment in experiments.EXPERIMENTS.items()
+    ]
     assert rows[0][0] == "lst-sigma" and rows[0][2:] == ["18", "330"]  # members at quick and at paper scale
-    assert "placecode run STUDY [--scale quick|paper]" in printed
+    assert "placecode run EXPERIMENT [--scale quick|paper]" in printed
 
 
 def test_dry_run_says_what_it_would_take_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,11 +245,11 @@ def test_runs_lists_finished_and_unfinished_ones_side_by_side(
     printed = capsys.readouterr().out
     numbers = [row["mean"] for row in Run(ran[0]).summary if row["split"] == "ood"][:1]
     (line,) = (line for line in printed.splitlines() if str(ran[0]) in line)
-    for cell in ("│ lst-sigma │", "│ quick │", "│ 0:4 of 4 │", "│ done ", "│ cpu ", f"│ 0.1: {numbers[0]:.2f}  2: "):
+    for cell in ("│ lst-sigma  │", "│ quick │", "│ 0:4 of 4 │", "│ done ", "│ cpu ", f"│ 0.1: {numbers[0]:.2f}  2: "):
         assert cell in line
     (line,) = (line for line in printed.splitlines() if "runs/deep [bold] " in line)
     assert "│ 0:2 of 4 │ unfinished │" in line
-    assert re.search(r"runs/damaged +│ lst-sigma │ quick │ 0:4 of 4 │ damaged ", printed)
+    assert re.search(r"runs/damaged +│ lst-sigma  │ quick │ 0:4 of 4 │ damaged ", printed)
 
 
 def test_merge_joins_pieces_and_counts_members(
@@ -259,7 +261,7 @@ def test_merge_joins_pieces_and_counts_members(
     assert cli.main(["merge", "0", "3", "--out", "some"]) == 0
     assert capsys.readouterr().out.startswith("3 of 4 members of lst-sigma are in some.\n")
     some = Run("some")
-    words = shlex.split(reporting.command_of(some, experiments.study_of(some)))  # its members have a hole
+    words = shlex.split(reporting.command_of(some, experiments.experiment_of(some)))  # its members have a hole
     assert cli.main([*words[1:], "--out", "again"]) == 0
     assert Run("again").config == some.config and Run("again").members.equals(some.members)
     assert cli.main([*RUN, "--members", "2:4", "--out", "23"]) == 0

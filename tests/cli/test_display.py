@@ -105,7 +105,7 @@ def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace
         rows += [row, {**row, "condition": "Binary", "mean": 0.111}, {**row, "metric": "loss", "mean": 0.222}]
         rows += [{**row, "split": "train", "mean": mean and 1.0, "std": 0.0}]
         rows += [{**row, "split": "analysis", "metric": "norm", "mean": 0.333}]
-    return SimpleNamespace(summary=rows, study="s", config={"scale": "quick"})
+    return SimpleNamespace(summary=rows, experiment="s", config={"scale": "quick"})
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_install_lines_keep_their_brackets(printed: Printed) -> None:
     assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
 
 
-COMMANDS = ["", "studies", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
+COMMANDS = ["", "experiments", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "bench", "doctor"])
@@ -191,14 +191,14 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert done.value.code == 0 and printed.startswith("usage: placecode") and "==SUPPRESS==" not in printed
 
 
-def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_experiment_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["run", "lst-sigma", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    study = experiments.lookup("lst-sigma")
-    for name in study.recorded():
+    experiment = experiments.lookup("lst-sigma")
+    for name in experiment.recorded():
         assert f"--{name.replace('_', '-')}" in printed
-        assert help_of(study, name) in printed
+        assert help_of(experiment, name) in printed
     assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 
@@ -225,10 +225,10 @@ def value(member: Member, condition: str) -> float:
     return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.hidden / 1000 + len(member.data) / 100
 
 
-def table_of(study: Any, metric: str = "mse", **changes: Any) -> Table:
+def table_of(experiment: Any, metric: str = "mse", **changes: Any) -> Table:
     errors = {condition: lambda m, c=condition: value(m, c) for condition in CONDITIONS}
-    run = made_up(study, **{"errors": errors, "analyses": NEAR, "baselines": BASELINES, **changes})
-    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
+    run = made_up(experiment, **{"errors": errors, "analyses": NEAR, "baselines": BASELINES, **changes})
+    run.summary = summarize(experiment.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
     return display.results_table(run, metric)
 
 
@@ -239,11 +239,11 @@ def mean_and_half(values: list[float]) -> str:
 
 
 def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
-    study = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
-    head, *rows = printed(table_of(study))
+    experiment = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
+    head, *rows = printed(table_of(experiment))
     assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
     for row, sigma in zip(rows[:2], (0.01, 2.0), strict=True):
-        members = [member for member in study.members() if member.sigma == sigma]
+        members = [member for member in experiment.members() if member.sigma == sigma]
         cells = [mean_and_half([value(member, condition) for member in members]) for condition in CONDITIONS]
         assert row == ["learned", f"{sigma:g}", *cells, "3", "0"]
     assert f"{STRANGE:.3f}" not in str(rows)  # errors on training data, and before training
@@ -258,19 +258,19 @@ def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
 
 
 def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
-    study = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
+    experiment = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
     gone = {(0.5, 1), (2.0, 0), (2.0, 1)}
-    rows = printed(table_of(study, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
+    rows = printed(table_of(experiment, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
     assert [row[-2:] for row in rows] == [["2", "0"], ["1", "1"], ["0", "2"]]
-    alone = next(member for member in study.members() if (member.sigma, member.seed) == (0.5, 0))
+    alone = next(member for member in experiment.members() if (member.sigma, member.seed) == (0.5, 0))
     assert rows[1][2:4] == [f"{value(alone, condition):.3f}" for condition in CONDITIONS]
     assert rows[2][2:4] == ["-", "-"]
 
 
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
     """The negative twin: one row of "all" and the splits are columns again, with two digits."""
-    study = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
-    run = made_up(study, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
+    experiment = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
+    run = made_up(experiment, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
     run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]
     head, row = printed(display.results_table(run, "mse"))
     assert head == ["encoding", "sigma", "train", "test", "seeds", "diverged"]

@@ -26,7 +26,7 @@ from placecode import cli
 from placecode.cli import reporting
 from placecode.data.tables import files as table_files
 from placecode.execution import local
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.experiments.channels.own import OwnData
 from placecode.runs import read as runs
 from placecode.runs.read import Run
@@ -90,7 +90,7 @@ def test_fit_leaves_a_run_folder_with_the_map(fitted: tuple[Path, str]) -> None:
 
 def test_summary_has_verdict_errors_and_baselines(fitted: tuple[Path, str]) -> None:
     summary, scores = summary_of(fitted[0]), {"procrustes_r2", "neighbor_agreement", "ari"}
-    assert {*scores, "rows", "study"} <= set(summary)
+    assert {*scores, "rows", "experiment"} <= set(summary)
     assert summary["verdict"] == "structure found" and summary["p_value"] == 0.05 and summary["sigma"] in (0.05, 0.2)
     assert summary["heldout_mse"] < 0.9 * summary["mean_mse"] and summary["neighbor_agreement"] > 0.5
     assert set(summary["baselines"]) == {"correlation", "pca", "graphical lasso"}
@@ -131,7 +131,7 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
 ) -> None:
     first = Run(fitted[0])
     monkeypatch.chdir(fitted[0].parent)
-    words = shlex.split(reporting.command_of(first, study_of(first)))
+    words = shlex.split(reporting.command_of(first, experiment_of(first)))
     assert words[:2] == ["placecode", "fit"]
     assert cli.main([*words[1:], "--out", str(tmp_path / "again")]) == 0
     assert Run(tmp_path / "again").config == first.config
@@ -140,11 +140,11 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
 
 def test_learning_rate_of_the_pe_is_three_times_the_other_by_default(fitted: tuple[Path, str]) -> None:
     run = Run(fitted[0])
-    study = study_of(run)
-    assert isinstance(study, OwnData) and (study.learning_rate, study.pe_learning_rate) == (0.005, 0.015)
-    words = reporting.command_of(run, study).split()
+    experiment = experiment_of(run)
+    assert isinstance(experiment, OwnData) and (experiment.learning_rate, experiment.pe_learning_rate) == (0.005, 0.015)
+    words = reporting.command_of(run, experiment).split()
     assert "--learning-rate" in words and "--pe-learning-rate" not in words
-    words = reporting.command_of(run, replace(study, pe_learning_rate=0.006)).split()
+    words = reporting.command_of(run, replace(experiment, pe_learning_rate=0.006)).split()
     assert words[words.index("--pe-learning-rate") + 1] == "0.006"
 
 
@@ -226,7 +226,7 @@ def test_fit_killed_before_its_verdict_resumes_to_the_same_bytes(
     for name in lost:
         (out / name).unlink()
     summary = summary_of(out)
-    (out / "summary.json").write_text(json.dumps({name: summary[name] for name in ("study", "step", "rows")}))
+    (out / "summary.json").write_text(json.dumps({name: summary[name] for name in ("experiment", "step", "rows")}))
     assert cli.main([*words, "--resume"]) == 0
     assert same_files(out, fitted[0])
 

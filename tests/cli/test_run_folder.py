@@ -89,8 +89,8 @@ def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
     for more in ([], ["--resume"], ["--force"]):
         assert refuse(*RUN, "--out", str(unfinished), *more) == f"{file} is damaged: it is not JSON."
     file.write_text('{"format": 1}')
-    assert refuse(*RUN, "--out", str(unfinished), "--resume") == f"{file} is damaged: it has no study."
-    assert refuse("report", str(unfinished)) == f"{file} is damaged: it has no study."
+    assert refuse(*RUN, "--out", str(unfinished), "--resume") == f"{file} is damaged: it has no experiment."
+    assert refuse("report", str(unfinished)) == f"{file} is damaged: it has no experiment."
 
 
 def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_report_of_what_is_not_finished_not_known_or_damaged(
     fields = Run(finished).config["fields"]
     change_config(finished, fields={**fields, "temperature": 1.0})
     assert refuse("report", str(finished)).endswith("it also has temperature.")
-    change_config(finished, fields=fields, study="lst-future")
+    change_config(finished, fields=fields, experiment="lst-future")
     assert refuse("report", str(finished)).endswith("; got 'lst-future'.")
-    change_config(finished, study="lst-sigma")
+    change_config(finished, experiment="lst-sigma")
     cut(finished / "metrics.parquet")
     assert refuse("report", str(finished)) == f"{finished / 'metrics.parquet'} is damaged: it is not a Parquet table."

@@ -22,11 +22,11 @@ from placecode import cli
 from placecode.analysis import alignment
 from placecode.execution import local
 from placecode.execution.estimate import Estimate
-from placecode.experiments import STUDIES
-from placecode.experiments.base import Study
+from placecode.experiments import EXPERIMENTS
+from placecode.experiments.base import Experiment
 from placecode.experiments.channels import structure
-from placecode.experiments.channels.masked import MaskedStudy
-from placecode.experiments.latin.squares import LatinStudy
+from placecode.experiments.channels.masked import MaskedExperiment
+from placecode.experiments.latin.squares import LatinExperiment
 from placecode.runs.read import Run
 from placecode.tasks import brain
 
@@ -108,11 +108,11 @@ def tables(recordings: Path) -> Path:
     return recordings
 
 
-def planned(study: Study, where: local.Where, chosen: str = ":") -> Estimate:
+def planned(experiment: Experiment, where: local.Where, chosen: str = ":") -> Estimate:
     """What a dry run does but its timing, and the drawing of puzzles: settings are held against data and members."""
-    members = study.members()
-    if not isinstance(study, LatinStudy):
-        local.check(study, study.task(), members)
+    members = experiment.members()
+    if not isinstance(experiment, LatinExperiment):
+        local.check(experiment, experiment.task(), members)
     return Estimate(len(members), 1, len(members), 1, 1, 1.0, 0.001, 1, None)
 
 
@@ -144,8 +144,8 @@ def test_commands_are_understood(
 def test_the_number_of_models_a_command_trains_is_true(page: Path) -> None:
     counts = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
     assert counts or page.stem == "own-data"
-    for study, count in counts:
-        assert len(STUDIES[study].at("quick").members()) == int(count)
+    for experiment, count in counts:
+        assert len(EXPERIMENTS[experiment].at("quick").members()) == int(count)
 
 
 def test_python_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,13 +352,13 @@ def test_python_and_commands_of_masked_prediction_run(
     assert (tmp_path / "runs/own/report.html").is_file()
 
 
-def test_table_has_every_study_with_its_number_of_members() -> None:
+def test_table_has_every_experiment_with_its_number_of_members() -> None:
     counts = {
         name: tuple(str(len(kind.at(scale).members())) for scale in ("quick", "paper"))
-        for name, kind in STUDIES.items()
-        if issubclass(kind, MaskedStudy)
+        for name, kind in EXPERIMENTS.items()
+        if issubclass(kind, MaskedExperiment)
     }
-    assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in table("study")} == counts
+    assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in table("experiment")} == counts
 
 
 def test_table_has_every_measure_of_the_committed_runs() -> None:

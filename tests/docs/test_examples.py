@@ -63,11 +63,12 @@ def test_stations_of_a_lake_are_found_to_belong_together(
 
 @pytest.fixture(scope="module")
 def extend() -> Any:
-    """The worked example of CONTRIBUTING.md: an encoding, a task, a measure and a study from outside the package."""
+    """The worked example of CONTRIBUTING.md: an encoding, a task, a measure and an experiment from outside the
+    package."""
     return load(EXAMPLES / "extend.py")
 
 
-def test_the_study_crosses_its_sigmas_and_seeds_with_two_further_axes(extend: Any, tmp_path: Path) -> None:
+def test_the_experiment_crosses_its_sigmas_and_seeds_with_two_further_axes(extend: Any, tmp_path: Path) -> None:
     run = extend.main(tmp_path / "run")
     assert len(run.members) == 16 and (run.members["encoding"] == "fading").all()
     assert set(run.members["heads"]) == {1, 2} and set(run.members["learning_rate"]) == {0.003, 0.001}

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from helpers.scripts import load
 
-from placecode.experiments import claims, study_of
+from placecode.experiments import claims, experiment_of
 from placecode.experiments.claims import FAILS, HOLDS, NO_NUMBER, UNDECIDED, Finding
 from placecode.inspection import evidence, recommend
 from placecode.runs.read import Run
@@ -37,7 +37,7 @@ def test_the_committed_page_is_what_the_runs_give(script: Any, name: str) -> Non
 def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
     for name in reproduction.RUNS:
         run = Run(ROOT / "results" / name)
-        findings = [claim.check(run) for claim in study_of(run).claims]
+        findings = [claim.check(run) for claim in experiment_of(run).claims]
         if all(finding.note for finding in findings):  # a run that the claims are not about
             assert not re.search(rf"\n`{name}`[^\n]*:\n", PAGE)
             continue

@@ -11,7 +11,7 @@ from placecode.runs.read import Run
 
 @pytest.fixture(scope="session")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a run of the tiny study in two stacks of two members. No test changes it."""
+    """Return a run of the tiny experiment in two stacks of two members. No test changes it."""
     return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=local.Where("cpu", stack=2))
 
 

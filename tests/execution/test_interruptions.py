@@ -83,8 +83,17 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     monkeypatch.setattr(checkpoints, "save", lambda *arguments: None)
     monkeypatch.setattr(stacks, "Trainer", SlowTrainer)
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
-    study = tiny()
-    stacks.train(study, study.task(), study.members()[:1], Where("cpu"), tmp_path, 0, lambda _: None, lambda: False)
+    experiment = tiny()
+    stacks.train(
+        experiment,
+        experiment.task(),
+        experiment.members()[:1],
+        Where("cpu"),
+        tmp_path,
+        0,
+        lambda _: None,
+        lambda: False,
+    )
     assert copied[0] == 31 and len(copied) == 3
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 
@@ -148,7 +157,7 @@ def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, 
 
 
 KILLER = """
-    # Run a study in processes that are killed, one after the other, until one of them finishes.
+    # Run an experiment in processes that are killed, one after the other, until one of them finishes.
     import json, os, random, signal, sys, time, traceback
     from pathlib import Path
     import pandas, torch
@@ -157,7 +166,7 @@ KILLER = """
     from placecode import experiments
     from placecode.execution import local, stacks
 
-    out, study = Path(sys.argv[1]), experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[2]))
+    out, experiment = Path(sys.argv[1]), experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[2]))
     stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS, stacks.SHARE_FOR_WRITING = 0.05, 1e9, 1e9
     readers = {".json": lambda path: json.loads(path.read_text()), ".parquet": pandas.read_parquet}
     readers[".safetensors"] = load_file
@@ -179,7 +188,7 @@ KILLER = """
         for name in ("fsync", "replace", "unlink"):
             setattr(os, name, deadly(getattr(os, name)))
 
-    study.task()  # generated once and cached
+    experiment.task()  # generated once and cached
     killed = 0
     while not (out / "summary.json").exists():
         at_a_write, before = chance.random() < 0.5, chance.random() < 0.5
@@ -189,7 +198,7 @@ KILLER = """
             try:
                 if at_a_write:
                     die_at_a_write(write, before)
-                local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)
+                local.execute(experiment, out, where=local.Where("cpu", stack=2), resume=True)
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -206,7 +215,8 @@ KILLER = """
             readers.get(path.suffix, str)(path)
         if killed > 100:
             sys.exit("the run does not finish")
-    local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)  # the last kill may have left checkpoints
+    # the last kill may have left checkpoints
+    local.execute(experiment, out, where=local.Where("cpu", stack=2), resume=True)
     print(killed)
 """
 LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0.25}

@@ -1,4 +1,5 @@
-"""Execution of a study: reproducible, independent of the stacks, and members that diverge do not affect others."""
+"""Execution of an experiment: reproducible, independent of the stacks, and members that diverge do not affect
+others."""
 
 import dataclasses
 import errno
@@ -40,7 +41,7 @@ def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, t
     assert np.abs(losses[0] - losses[1]).max() < 1e-5
 
 
-def test_the_same_study_gives_the_same_bytes_and_other_seeds_do_not(unbroken: Run, tmp_path: Path) -> None:
+def test_the_same_experiment_gives_the_same_bytes_and_other_seeds_do_not(unbroken: Run, tmp_path: Path) -> None:
     assert_same(local.execute(tiny(), tmp_path / "again", where=TWO_STACKS).path, unbroken.path)
     other = local.execute(tiny(seeds=(2, 3)), tmp_path / "other", where=TWO_STACKS)
     assert (other.path / "weights.safetensors").read_bytes() != (unbroken.path / "weights.safetensors").read_bytes()
@@ -84,8 +85,8 @@ def diverging_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """Member 1 of 4 has a learning rate with which nothing stays finite."""
     original = LstSigma.members
 
-    def members(study: LstSigma) -> list[Member]:
-        first, second, *others = original(study)
+    def members(experiment: LstSigma) -> list[Member]:
+        first, second, *others = original(experiment)
         return [first, dataclasses.replace(second, learning_rate=1e30), *others]
 
     monkeypatch.setattr(LstSigma, "members", members)
@@ -96,12 +97,12 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.01, "cooldown": 0.
 
 @pytest.mark.usefixtures("diverging_member")
 def test_a_diverging_member_is_counted_and_changes_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = tiny(**SGD)
-    run = local.execute(study, tmp_path / "run", where=ONE_STACK)
-    stop_run(study, tmp_path / "resumed", ONE_STACK, 2)
-    assert_same(local.execute(study, tmp_path / "resumed", where=ONE_STACK, resume=True).path, run.path)
+    experiment = tiny(**SGD)
+    run = local.execute(experiment, tmp_path / "run", where=ONE_STACK)
+    stop_run(experiment, tmp_path / "resumed", ONE_STACK, 2)
+    assert_same(local.execute(experiment, tmp_path / "resumed", where=ONE_STACK, resume=True).path, run.path)
     monkeypatch.undo()
-    without = local.execute(study, tmp_path / "without", where=ONE_STACK)
+    without = local.execute(experiment, tmp_path / "without", where=ONE_STACK)
 
     assert run.members["state"].tolist() == ["done", "diverged", "done", "done"]
     steps = run.members["diverged_at"].tolist()
@@ -134,7 +135,7 @@ def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
     assert run.metrics["step"].max() == 60 * 4
 
 
-def test_a_study_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -> None:
+def test_a_experiment_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="width must be at least 3"):
         local.execute(tiny(width=2), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from placecode.execution import checkpoints, local, memory, stacks
 from placecode.execution.estimate import estimate
 from placecode.execution.local import Where
 from placecode.execution.memory import PROBE_SIZES, SAFETY_FACTOR, PeakMemory, largest_stack
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
@@ -30,8 +30,8 @@ MIB = 1 << 20
 CPU = Where("cpu")
 
 
-def six(**settings: Any) -> Study:
-    """The tiny study with 6 members and 8 steps."""
+def six(**settings: Any) -> Experiment:
+    """The tiny experiment with 6 members and 8 steps."""
     return tiny(**{"seeds": (0, 1, 2), "epochs": 2, "evaluations": 2, **settings})
 
 
@@ -166,15 +166,15 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
         def peak(self) -> int:
             return {0: 10, memory.PROBE_STEPS: 50, memory.PROBE_STEPS + 1: 30}.get(len(calls), 70)
 
-    study, meter = six(), Meter(monkeypatch, 1000)
-    task = study.task()
-    peaks = memory.probe(study, task, study.members()[:2], CPU, meter)
+    experiment, meter = six(), Meter(monkeypatch, 1000)
+    task = experiment.task()
+    peaks = memory.probe(experiment, task, experiment.members()[:2], CPU, meter)
     arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS))
     after = [("evaluate", 0), ("rehearse", 0), ("arrays", 0)]
     assert calls == [("update", arrays)] * memory.PROBE_STEPS + after
     assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)
     calls.clear()
-    memory.probe(study, task, study.members()[:2], CPU, meter, updates=0)
+    memory.probe(experiment, task, experiment.members()[:2], CPU, meter, updates=0)
     assert calls == after
 
 
@@ -295,16 +295,16 @@ def test_an_estimate_divides_the_time_by_the_number_of_workers(monkeypatch: pyte
 
 @pytest.mark.gpu
 def test_a_run_that_exceeds_its_share_of_a_real_gpu_is_split(cuda: str, tmp_path: Path) -> None:
-    study = six(width=64, layers=2, batch=64, per_class=200, seeds=(0, 1, 2, 3))
-    task, where = study.task(), Where(cuda, "highest", workers=1)
-    whole = local.execute(study, tmp_path / "whole", where=where)
+    experiment = six(width=64, layers=2, batch=64, per_class=200, seeds=(0, 1, 2, 3))
+    task, where = experiment.task(), Where(cuda, "highest", workers=1)
+    whole = local.execute(experiment, tmp_path / "whole", where=where)
     assert whole.environment["split"] == ["0:8"]
     meter = memory.meter_for(where.resolved())
     assert meter is not None
     with where.arithmetic():
-        peaks = memory.probe(study, task, study.members()[:3], where, meter)
+        peaks = memory.probe(experiment, task, experiment.members()[:3], where, meter)
     share = 1.01 * SAFETY_FACTOR * (peaks.training + peaks.evaluation) / meter.total
-    run = local.execute(study, tmp_path / "run", where=dataclasses.replace(where, memory=share))
+    run = local.execute(experiment, tmp_path / "run", where=dataclasses.replace(where, memory=share))
     sizes = [len(numbers_in(part, 8)) for part in run.environment["split"]]
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
     most = whole.environment["memory"]["peak bytes"][0]

@@ -37,7 +37,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def study(people: Path) -> BrainTransfer:
+def experiment(people: Path) -> BrainTransfer:
     data: dict[str, Any] = {"people": str(people), "orientation": "time-region", "folds": 1, "against": ("linear",)}
     training: dict[str, Any] = {"sigmas": (0.1,), "seeds": (0, 1), "steps": 6, "evaluations": 2, "batch": 4}
     return BrainTransfer.at("quick", **data, **training, width=8, layers=2, heads=1)
@@ -45,7 +45,7 @@ def study(people: Path) -> BrainTransfer:
 
 @pytest.fixture(scope="module")
 def whole(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(study(people), tmp_path_factory.mktemp("run") / "whole", where=CPU)
+    return local.execute(experiment(people), tmp_path_factory.mktemp("run") / "whole", where=CPU)
 
 
 def pe(run: Run, when: str, number: int) -> np.ndarray:
@@ -73,14 +73,14 @@ def test_initial_pes_are_those_that_the_origins_learned(whole: Run) -> None:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_two_processes_give_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
-    assert_same(local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
+    assert_same(local.execute(experiment(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
 
 
 def test_chosen_members_must_include_their_origins(people: Path, whole: Run, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must include the origins of all members; 0:2 are missing"):
-        local.execute(study(people), tmp_path / "part", where=CPU, chosen="4:8")
+        local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="4:8")
     assert not (tmp_path / "part").exists()
-    part = local.execute(study(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
+    part = local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
     np.testing.assert_array_equal(pe(part, "start", 5), pe(whole, "start", 5))
 
 
@@ -90,8 +90,8 @@ FIRST, HEIR = Member(), Member(start="taken", origin=0)
 @pytest.mark.parametrize(
     ("members", "text"),
     [
-        ([FIRST, HEIR, Member(start="taken", origin=1)], "origin of member 2 must be .* no origin itself; got 1"),
-        ([FIRST, HEIR, Member(start="shuffled", origin=7)], "origin of member 2 must be .* no origin itself; got 7"),
+        ([FIRST, HEIR, Member(start="taken", origin=1)], "origin of member 2 must be .* without an origin; got 1"),
+        ([FIRST, HEIR, Member(start="shuffled", origin=7)], "origin of member 2 must be .* without an origin; got 7"),
         ([Member(encoding="rotary"), HEIR], "member 0 must have a learned PE to be the origin"),
         ([FIRST, Member(encoding="none", start="taken", origin=0)], "member 1 must have a learned PE to start from"),
     ],

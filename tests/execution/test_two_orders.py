@@ -106,14 +106,14 @@ def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
 
 def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, tmp_path: Path) -> None:
     events: list[Event] = []
-    study = TwoOrders.at("quick")
+    experiment = TwoOrders.at("quick")
 
     def stop() -> bool:
         return any(event.stack >= 4 and event.progress.step for event in events)  # the last two of six stacks
 
     with pytest.raises(Interrupted):
-        local.execute(study, tmp_path / "run", where=CPU, notify=events.append, stop=stop)
-    assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True).path, whole.path)
+        local.execute(experiment, tmp_path / "run", where=CPU, notify=events.append, stop=stop)
+    assert_same(local.execute(experiment, tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
 def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,11 @@ def zero(member: Member) -> float:
 
 def preprocessed(end: Callable[[Member], float], **given: Any) -> Any:
     """Return a run of brain-preprocessing with five splits of the people, or three without two of the people."""
-    study = BrainPreprocessing.at("paper", **given)
+    experiment = BrainPreprocessing.at("paper", **given)
     measures = dict.fromkeys(brain_networks.BY_VARIANT, (zero, end))
-    names = list(study.data_sets())
+    names = list(experiment.data_sets())
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
-    run = made_up(study, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
+    run = made_up(experiment, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
     run.config["task"] = {"task": "brain", "parts": dict.fromkeys(names, TASK)}
     run.config["shapes"] = {name: {"worlds": 3 if "left out" in name else 5, "positions": None} for name in names}
     run.baselines["data"] = names[0]
@@ -44,11 +44,11 @@ def higher_when_small(member: Member) -> float:
     return (0.5 if member.sigma == 0.01 else 0.1) + 0.02 * member.seed * (member.sigma == 0.01)
 
 
-def test_the_study_crosses_variants_sigmas_and_seeds() -> None:
-    study = BrainPreprocessing.at("paper")
-    assert len(study.members()) == 6 * 4 * 5 and study.variants == VARIANTS
-    assert len({member.data for member in study.members()}) == 6
-    data = study.data_sets()
+def test_the_experiment_crosses_variants_sigmas_and_seeds() -> None:
+    experiment = BrainPreprocessing.at("paper")
+    assert len(experiment.members()) == 6 * 4 * 5 and experiment.variants == VARIANTS
+    assert len({member.data for member in experiment.members()}) == 6
+    data = experiment.data_sets()
     assert data["all three"] == {"detrend": True, "low": 0.01, "high": 0.1, "global_signal": True}
     assert data["no preprocessing"] == {}
     assert data["NAP_001 and NAP_013 left out"] == {"exclude": ("NAP_001", "NAP_013")}

@@ -17,7 +17,7 @@ from placecode.reports.pages.causal import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of
 
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
-STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
+EXPERIMENT = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},
@@ -63,7 +63,7 @@ def run_of(sign: int = 1, diverged: Callable[[Member], bool] = lambda m: False, 
 
     names = dict.fromkeys((*EXCHANGES, "nothing"))
     return made_up(
-        STUDY,
+        EXPERIMENT,
         lambda m: noisy(accuracy(m, sign), m),
         early=lambda m: noisy(accuracy(m, sign), m, "early"),
         epoch=2,
@@ -112,13 +112,13 @@ def test_kinds_and_sizes_of_which_no_member_finished_are_named() -> None:
         assert by_id[id].direction == UNDECIDED and by_id[id].note.endswith(f"no finished members of the {note}")
     assert by_id["swapped-small-for-large"].direction == HOLDS  # it needs 0.2 alone
     undecided = [id for id, finding in by_id.items() if id.startswith("control-") and finding.direction == UNDECIDED]
-    assert all(id in page_of(STUDY, run).words()[0] for id in undecided)
+    assert all(id in page_of(EXPERIMENT, run).words()[0] for id in undecided)
 
 
 def test_a_run_without_exchanges_leaves_the_claims_on_them_undecided_and_their_panel_empty() -> None:
     run = run_of(exchanged=False)
     assert {id for id, finding in findings(run).items() if finding.direction == UNDECIDED} == set(EXCHANGED)
-    (causes,) = [shown.figure for shown in page_of(STUDY, run).figures() if shown.name == "causes"]
+    (causes,) = [shown.figure for shown in page_of(EXPERIMENT, run).figures() if shown.name == "causes"]
     _, effects, losses = causes.axes
     by_hand = causal_effects(run_of(), 2 * EPOCHS, 4)
     drawn = [container.lines[0].get_xdata()[0] for container in effects.containers]

@@ -13,7 +13,7 @@ from helpers.made_up import made_up, save
 from placecode import cli
 from placecode.analysis.stats import Interval
 from placecode.errors import BadInput
-from placecode.experiments import STUDIES, claims
+from placecode.experiments import EXPERIMENTS, claims
 from placecode.experiments.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim, NotInRun, judge
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
 
@@ -120,10 +120,10 @@ def test_verdicts_in_words_depend_on_the_source_and_the_data(
 
 
 def test_claims_of_the_paper_on_channels_are_on_our_data_and_questions_have_no_published_number() -> None:
-    for name, study in STUDIES.items():
+    for name, experiment in EXPERIMENTS.items():
         if name.startswith(("network", "brain", "synergy", "pixels")):
-            assert all(claim.own_data for claim in study.claims if claim.label == PAPER)
-        assert all(claim.published is None for claim in study.claims if claim.label == OURS)
+            assert all(claim.own_data for claim in experiment.claims if claim.label == PAPER)
+        assert all(claim.published is None for claim in experiment.claims if claim.label == OURS)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_other_errors_are_not_hidden() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Path]:
-    """Return a small run of each study."""
+    """Return a small run of each experiment."""
     fields = {"seeds": (0, 1, 2), "epochs": 2, "puzzles": "published"}
     sigma = LstSigma.at("paper", sigmas=(0.2, 2.0), **fields)
     encodings = LstEncodings.at("paper", encodings=("learned:sigma=0.2", "none"), **fields)
@@ -173,8 +173,8 @@ def test_the_command_prints_every_claim_as_a_table_or_as_json(
 ) -> None:
     expected = [
         (str(path), claim.id)
-        for path, study in zip(runs, (LstSigma, LstEncodings), strict=True)
-        for claim in study.claims
+        for path, experiment in zip(runs, (LstSigma, LstEncodings), strict=True)
+        for claim in experiment.claims
     ]
     assert cli.main(["claims", *map(str, runs), "--json"]) == 0
     records = json.loads(capsys.readouterr().out)

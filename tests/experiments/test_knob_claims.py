@@ -1,4 +1,4 @@
-"""Claims of the studies that sweep one more setting, on made-up runs with planted effects and with their opposites.
+"""Claims of the experiments that sweep one more setting, on made-up runs with planted effects and with their opposites.
 
 Every effect is also computed from the members and metrics of the run.
 """
@@ -109,13 +109,13 @@ TRUTH: dict[str, Callable[[Member, int], float]] = {
 """Accuracy of a member: all claims hold with a sign of 1, and all fail with -1."""
 EVERYWHERE = {"lst-heads": "heads", "lst-depth": "layers", "lst-width": "width", "lst-placement": "placement"}
 EVERYWHERE |= {"lst-data": "data"}
-"""Studies with a claim on every value of a setting, and the column of that setting."""
+"""Experiments with a claim on every value of a setting, and the column of that setting."""
 
 
-def study_of(name: str) -> Any:
+def experiment_of(name: str) -> Any:
     sigmas = (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0)
     usual = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": sigmas}
-    return experiments.STUDIES[name].at("paper", **{**usual, **FIELDS[name]})
+    return experiments.EXPERIMENTS[name].at("paper", **{**usual, **FIELDS[name]})
 
 
 def noisy(value: float, member: Member, salt: str = "") -> float:
@@ -129,7 +129,7 @@ def run_of(name: str, sign: int = 1, diverged: Callable[[Member], bool] = lambda
     early = (lambda m: noisy(truth(m, sign), m, "early")) if name == "lst-size" else None
     analyses = {("weights_moved", "start"): (lambda m: 9.0, lambda m: noisy(movement(m, sign), m, "moved"))}
     return made_up(
-        study_of(name),
+        experiment_of(name),
         lambda m: noisy(truth(m, sign), m),
         early=early,
         epoch=2,
@@ -139,7 +139,7 @@ def run_of(name: str, sign: int = 1, diverged: Callable[[Member], bool] = lambda
 
 
 def findings(run: Any, name: str) -> dict[str, Finding]:
-    return {claim.id: claim.check(run) for claim in experiments.STUDIES[name].claims}
+    return {claim.id: claim.check(run) for claim in experiments.EXPERIMENTS[name].claims}
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -180,7 +180,7 @@ def test_a_claim_on_every_value_is_judged_where_the_gain_is_least_sure(name: str
 
 def at_every_head(gain: Callable[[Member], float], train: Callable[[Member], float] = lambda m: 1.0) -> Any:
     """Return a run of lst-heads with this gain at sigma 0.2, and its finding on every number of heads."""
-    run = made_up(study_of("lst-heads"), lambda m: noisy(gain(m) * (m.sigma == 0.2), m), train=train)
+    run = made_up(experiment_of("lst-heads"), lambda m: noisy(gain(m) * (m.sigma == 0.2), m), train=train)
     return run, findings(run, "lst-heads")["small-sigma-at-every-heads"]
 
 
@@ -230,7 +230,7 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
     def accuracy(m: Member) -> float:
         return 0.5 if m.encoding != "sinusoid" else 0.6 if m.weight_decay == 0 else 0.5 + lead(m)
 
-    run = made_up(study_of("lst-decay"), lambda m: noisy(accuracy(m), m))
+    run = made_up(experiment_of("lst-decay"), lambda m: noisy(accuracy(m), m))
     finding = findings(run, "lst-decay")["decay-closes-the-gap"]
     assert finding.direction == verdict
     values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
@@ -240,7 +240,7 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
 def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(more: float, verdict: str) -> None:
-    run = made_up(study_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
+    run = made_up(experiment_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
@@ -266,7 +266,7 @@ def test_a_missing_setting_is_named(name: str, id: str, diverged: Callable[[Memb
     assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.found.mean)
 
 
-def test_a_part_of_a_study_decides_nothing() -> None:
+def test_a_part_of_a_experiment_decides_nothing() -> None:
     """One head has all sigmas and two heads only the first: their means are over different sigmas."""
     run = run_of("lst-heads")
     run.members = run.members.iloc[: 4 * SEEDS]
@@ -275,8 +275,8 @@ def test_a_part_of_a_study_decides_nothing() -> None:
 
 def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
     """The quick scale of lst-optimizer has one of the tiny sigmas."""
-    study = experiments.STUDIES["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
-    run = made_up(study, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
+    experiment = experiments.EXPERIMENTS["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
+    run = made_up(experiment, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = turned(learning_rate=2.3e-3)
     values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
     np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].found, student(values), atol=1e-9)
@@ -285,8 +285,8 @@ def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_paper_scale_has_all_that_claims_need(name: str) -> None:
     analyses = {("weights_moved", "start"): (None, lambda m: noisy(1.0, m))}
-    study = experiments.STUDIES[name].at("paper")
-    run = made_up(study, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
+    experiment = experiments.EXPERIMENTS[name].at("paper")
+    run = made_up(experiment, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
     for finding in findings(run, name).values():
         assert finding.note == "" and np.isfinite(finding.found).all()
 
@@ -296,6 +296,6 @@ OTHER_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "m
 
 @pytest.mark.parametrize("name", [*TRUTH, "lst-causal"])
 def test_margins_follow_the_rules(name: str) -> None:
-    for claim in experiments.STUDIES[name].claims:
+    for claim in experiments.EXPERIMENTS[name].claims:
         usual = {0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2}
         assert abs(claim.margin) in ({OTHER_MARGINS[claim.id]} if claim.id in OTHER_MARGINS else usual)

@@ -1,4 +1,4 @@
-"""Small runs of the studies beyond the paper: members, tables, figures and claims."""
+"""Small runs of the experiments beyond the paper: members, tables, figures and claims."""
 
 import itertools
 import json
@@ -11,18 +11,18 @@ from helpers.beyond import OWN, smallest
 
 from placecode import experiments
 from placecode.execution import local
-from placecode.experiments.latin.knobs import KnobStudy
+from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 Runs = Callable[[str], Run]
-Made = tuple[KnobStudy, Run]
+Made = tuple[KnobExperiment, Run]
 SIGMAS, SEEDS = (0.2, 2.0), (0, 1)
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def crossed(*values: Any) -> list[tuple[Any, ...]]:
-    """Return every combination of values with sigmas and seeds, in the order of the study."""
+    """Return every combination of values with sigmas and seeds, in the order of the experiment."""
     return list(itertools.product(*values, SIGMAS, SEEDS))
 
 
@@ -79,13 +79,16 @@ PLANNED: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
 
 @pytest.fixture(scope="module", params=OWN)
 def made(request: pytest.FixtureRequest, beyond: Runs) -> Made:
-    """Return a study and its run."""
+    """Return an experiment and its run."""
     return smallest(request.param), beyond(request.param)
 
 
-def test_every_study_of_this_kind_is_here() -> None:
+def test_every_experiment_of_this_kind_is_here() -> None:
     others = {"lst-frozen", "lst-slingshot"}  # test_latin_training.py
-    assert set(OWN) == {name for name, kind in experiments.STUDIES.items() if issubclass(kind, KnobStudy)} - others
+    assert (
+        set(OWN)
+        == {name for name, kind in experiments.EXPERIMENTS.items() if issubclass(kind, KnobExperiment)} - others
+    )
     assert set(PLANNED) == set(OWN) - {"lst-causal"}
 
 
@@ -98,10 +101,10 @@ def test_members_are_those_planned_in_their_order(name: str, beyond: Runs) -> No
     assert (beyond(name).members["state"] == "done").all()
 
 
-def test_a_run_has_all_members_and_evaluations_and_its_study_is_read_back(made: Made) -> None:
-    study, run = made
-    assert len(run.members) == len(study.members()) == run.config["total"]
-    assert experiments.study_of(run) == study
+def test_a_run_has_all_members_and_evaluations_and_its_experiment_is_read_back(made: Made) -> None:
+    experiment, run = made
+    assert len(run.members) == len(experiment.members()) == run.config["total"]
+    assert experiments.experiment_of(run) == experiment
     steps = run.metrics.groupby("member")["step"].agg(lambda values: tuple(sorted(set(values))))
     assert set(steps) == {(0, 4, 8)}  # 54 training puzzles, 16 at a time
     assert np.isfinite(run.metrics["value"]).all()
@@ -109,53 +112,55 @@ def test_a_run_has_all_members_and_evaluations_and_its_study_is_read_back(made: 
 
 
 def test_a_run_has_its_figures_and_sentences(made: Made) -> None:
-    study, run = made
-    page = page_of(study, run)
+    experiment, run = made
+    page = page_of(experiment, run)
     names = [shown.name for shown in page.figures()]
-    assert names == [*["causes"] * (study.name == "lst-causal"), "accuracy", "curves"]
+    assert names == [*["causes"] * (experiment.name == "lst-causal"), "accuracy", "curves"]
     assert page.words() and all(sentence.endswith(".") and "nan" not in sentence for sentence in page.words())
 
 
 COMPLETE = ("lst-gain", "lst-decay", "lst-size")
-"""Studies whose smallest runs have all that their claims need."""
+"""Experiments whose smallest runs have all that their claims need."""
 
 
 def test_every_claim_has_a_verdict(made: Made) -> None:
-    study, run = made
-    assert study.claims
-    for claim in study.claims:
+    experiment, run = made
+    assert experiment.claims
+    for claim in experiment.claims:
         finding = claim.check(run)
         assert finding.direction in ("holds", "fails", "undecided")
-        assert np.isfinite(finding.found).all() or (finding.note and study.name not in COMPLETE)
+        assert np.isfinite(finding.found).all() or (finding.note and experiment.name not in COMPLETE)
         json.dumps(finding.record(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_quick_scale_can_be_built(name: str) -> None:
-    study = experiments.STUDIES[name].at("quick", per_class=2000 if name == "lst-data" else 20, heldout=6, distance=0.5)
-    members = study.members()
-    local.check(study, study.task(), members)
+    experiment = experiments.EXPERIMENTS[name].at(
+        "quick", per_class=2000 if name == "lst-data" else 20, heldout=6, distance=0.5
+    )
+    members = experiment.members()
+    local.check(experiment, experiment.task(), members)
     assert len(set(members)) == len(members)
     assert {member.seed for member in members} >= {0, 1}
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str) -> None:
-    study = experiments.STUDIES[name].at("paper")
-    members = study.members()
+    experiment = experiments.EXPERIMENTS[name].at("paper")
+    members = experiment.members()
     assert len(members) == len(set(members))
-    assert study == experiments.STUDIES[name]()
-    fields = study.fields()
+    assert experiment == experiments.EXPERIMENTS[name]()
+    fields = experiment.fields()
     assert (fields["width"], fields["layers"], fields["batch"], fields["epochs"]) == (160, 4, 128, 200)
     assert {member.seed % 1000 for member in members} == set(range(5))
 
 
 def test_lines_of_lst_size_leave_out_donors_and_have_the_chance_of_their_grid(beyond: Runs) -> None:
     """Four symbols to guess from, or five."""
-    study, run = smallest("lst-size"), beyond("lst-size")
+    experiment, run = smallest("lst-size"), beyond("lst-size")
     donors = set(run.members.loc[run.members["role"] == "donor", "member"])
-    assert donors and not donors & set(study.lines(run)["member"])
-    for shown in page_of(study, run).figures():
+    assert donors and not donors & set(experiment.lines(run)["member"])
+    for shown in page_of(experiment, run).figures():
         chance = {
             axes.get_title()[:5]: line.get_ydata()[0]
             for axes in shown.figure.axes

@@ -37,15 +37,15 @@ def run(beyond: Callable[[str], Run]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def study() -> LstCausal:
-    smallest_study = smallest("lst-causal")
-    assert isinstance(smallest_study, LstCausal)
-    return smallest_study
+def experiment() -> LstCausal:
+    smallest_experiment = smallest("lst-causal")
+    assert isinstance(smallest_experiment, LstCausal)
+    return smallest_experiment
 
 
 @pytest.fixture(scope="module")
-def task(study: LstCausal) -> Task:
-    return study.task()
+def task(experiment: LstCausal) -> Task:
+    return experiment.task()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_roles_of_members(table: pd.DataFrame) -> None:
         assert role == {"donor" if kind in ("donor", "master") else "swept" if swept else "control"}
 
 
-def test_a_run_without_labels_gets_them_from_its_study(run: Run, tmp_path: Path) -> None:
+def test_a_run_without_labels_gets_them_from_its_experiment(run: Run, tmp_path: Path) -> None:
     older = Run(shutil.copytree(run.path, tmp_path / "older"))
     older.members.drop(columns=["role", "label"]).to_parquet(older.path / "members.parquet")
     pd.testing.assert_frame_equal(members_of(Run(older.path)), run.members, check_like=True)
@@ -196,9 +196,9 @@ def test_controls_change_nothing_and_only_learned_pes_are_swapped(run: Run, tabl
         assert set(accuracies) & swaps == (swaps if kind == "learned" else set())
 
 
-def test_all_exchanges_but_controls_change_a_model_that_uses_positions(study: LstCausal, task: Task) -> None:
+def test_all_exchanges_but_controls_change_a_model_that_uses_positions(experiment: LstCausal, task: Task) -> None:
     """A model of large random weights depends on positions; one after a few steps does not."""
-    stack = stack_for([study.spec(sigma=2.0, seed=seed) for seed in range(5)], task)
+    stack = stack_for([experiment.spec(sigma=2.0, seed=seed) for seed in range(5)], task)
     stack.flat *= 3
     vectors = stack.encoding.vectors()
     assert vectors is not None and task.positions is not None
@@ -256,8 +256,8 @@ def test_accuracies_with_another_pe_are_those_computed_by_hand(run: Run, table: 
             assert accuracies[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
 
 
-def test_exchanges_change_neither_the_stack_nor_the_puzzles(study: LstCausal, task: Task) -> None:
-    stack = stack_for([study.spec(sigma=sigma, seed=3) for sigma in SIGMAS], task)
+def test_exchanges_change_neither_the_stack_nor_the_puzzles(experiment: LstCausal, task: Task) -> None:
+    stack = stack_for([experiment.spec(sigma=sigma, seed=3) for sigma in SIGMAS], task)
     weights, inputs = stack.flat.detach().clone(), task.splits["ood"].inputs.clone()
     one, other = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
     order = interventions.order_of(16)
@@ -266,13 +266,13 @@ def test_exchanges_change_neither_the_stack_nor_the_puzzles(study: LstCausal, ta
     assert torch.equal(stack.flat, weights) and torch.equal(task.splits["ood"].inputs, inputs)
 
 
-def test_a_partner_that_is_missing_or_diverged_is_not_swapped(study: LstCausal, run: Run, task: Task) -> None:
-    """A piece of a study has only some of the members."""
+def test_a_partner_that_is_missing_or_diverged_is_not_swapped(experiment: LstCausal, run: Run, task: Task) -> None:
+    """A piece of an experiment has only some of the members."""
     (number,) = run.members.query("seed == 0 and sigma == 0.2 and start == 'normal' and learn")["member"][:1]
     arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
 
     def swapped(members: pd.DataFrame) -> list[str]:
-        rows = study.exchange(run.load(number), task, [number], members, arrays)
+        rows = experiment.exchange(run.load(number), task, [number], members, arrays)
         return [row["target"] for row in rows if row["target"].startswith(("that", "another"))]
 
     sigma = ["that of the other sigma", "that of the other sigma, own size"]

@@ -45,7 +45,7 @@ class World:
     """Members (sigma, seed) that diverged."""
 
     def run(self, **fields: Any) -> Any:
-        """Return the run, of a study with these fields."""
+        """Return the run, of an experiment with these fields."""
         usual = {"sigmas": SIGMAS, "seeds": tuple(range(SEEDS)), "noise": LEVELS, "epochs": self.epochs}
 
         def of(table: Table) -> Callable[[Member], float]:
@@ -288,8 +288,10 @@ def curve_run(shift: float = 0.0, **fields: Any) -> tuple[Table, Any]:
     sigmas, seeds = list(AUTHORS_MEANS), 15
     noise = np.random.default_rng(13).normal(size=(len(sigmas), seeds))
     table = column(list(AUTHORS_MEANS.values())) + shift + 0.03 * noise
-    study = LstSigma.at("paper", **{"sigmas": sigmas, "seeds": tuple(range(seeds)), "epochs": 2, **fields})
-    return table, made_up(study, lambda m: table[sigmas.index(m.sigma), m.seed] if m.encoding == "learned" else 0.7)
+    experiment = LstSigma.at("paper", **{"sigmas": sigmas, "seeds": tuple(range(seeds)), "epochs": 2, **fields})
+    return table, made_up(
+        experiment, lambda m: table[sigmas.index(m.sigma), m.seed] if m.encoding == "learned" else 0.7
+    )
 
 
 @pytest.mark.parametrize(("shift", "direction", "number"), [(0.0, HOLDS, "match"), (0.06, FAILS, "no match")])
@@ -319,12 +321,12 @@ def training_speed(early: dict[float, float], train: dict[float, float]) -> Any:
 
     At epoch 0 the accuracy is 0.123.
     """
-    study = LstSigma.at("paper", sigmas=tuple(train), seeds=tuple(range(SEEDS)), epochs=400)
+    experiment = LstSigma.at("paper", sigmas=tuple(train), seeds=tuple(range(SEEDS)), epochs=400)
 
     def of(levels: dict[float, float]) -> Callable[[Member], float]:
         return lambda m: levels[m.sigma] - RESIDUALS[m.seed] if m.encoding == "learned" else 0.7
 
-    return made_up(study, lambda m: 0.5, train=of(train), early=of(early))
+    return made_up(experiment, lambda m: 0.5, train=of(train), early=of(early))
 
 
 def test_the_first_epoch_at_99_percent_is_interpolated_and_at_most_the_last() -> None:

@@ -13,7 +13,7 @@ from helpers.made_up import made_up
 from placecode.encodings.tables import root_mean_square
 from placecode.errors import BadInput
 from placecode.execution import local
-from placecode.experiments import STUDIES, study_of
+from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot
 from placecode.models.member import Member
@@ -31,19 +31,19 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def slingshot(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    study = LstSlingshot.at("quick", **SMALL, every=1)
-    return local.execute(study, tmp_path_factory.mktemp("slingshot") / "run")
+    experiment = LstSlingshot.at("quick", **SMALL, every=1)
+    return local.execute(experiment, tmp_path_factory.mktemp("slingshot") / "run")
 
 
 def test_every_kind_has_every_sigma_and_seed() -> None:
-    study = LstFrozen.at("paper")
-    members = study.members()
+    experiment = LstFrozen.at("paper")
+    members = experiment.members()
     assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
-    assert (study.epochs, study.rest, study.log_softmax) == (1000, 100, 2)
+    assert (experiment.epochs, experiment.rest, experiment.log_softmax) == (1000, 100, 2)
     for place, kind in enumerate(KINDS):
         same = members[40 * place : 40 * (place + 1)]
         assert {member.label for member in same} == {kind}
-        assert [(member.sigma, member.seed) for member in same] == [(s, k) for s in study.sigmas for k in range(5)]
+        assert [(member.sigma, member.seed) for member in same] == [(s, k) for s in experiment.sigmas for k in range(5)]
     sized = members[80:120]
     assert [member.origin for member in sized] == list(range(40))
     assert all((members[m.origin].sigma, members[m.origin].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
@@ -62,10 +62,10 @@ def test_sized_vectors_are_the_start_at_the_size_of_the_end(frozen: Run) -> None
 
 
 def test_a_frozen_run_has_its_figures_and_sentences_on_every_kind(frozen: Run) -> None:
-    study = study_of(frozen)
-    assert isinstance(study, LstFrozen)
-    assert [shown.name for shown in page_of(study, frozen).figures()] == ["accuracy", "curves"]
-    words = page_of(study, frozen).words()
+    experiment = experiment_of(frozen)
+    assert isinstance(experiment, LstFrozen)
+    assert [shown.name for shown in page_of(experiment, frozen).figures()] == ["accuracy", "curves"]
+    words = page_of(experiment, frozen).words()
     assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in KINDS)
 
 
@@ -75,17 +75,17 @@ LEARNED, FROZEN, SIZED, INPUT = KINDS
 def planted(**levels: Any) -> Any:
     """Return a run of lst-frozen whose accuracies are these functions of sigma, by kind, plus noise."""
     noise = np.random.default_rng(0).normal(size=(4, 8, 5)) * 0.004
-    study = LstFrozen.at("paper")
+    experiment = LstFrozen.at("paper")
 
     def accuracy(member: Member) -> float:
-        place = list(KINDS).index(member.label), study.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
+        place = list(KINDS).index(member.label), experiment.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
         return float(levels[("learned", "frozen", "sized", "input")[place[0]]](member.sigma) + noise[place])
 
-    return made_up(study, accuracy, train=lambda member: 1.0 if (member.sigma or 0) > 0.02 else 0.7)
+    return made_up(experiment, accuracy, train=lambda member: 1.0 if (member.sigma or 0) > 0.02 else 0.7)
 
 
 def verdicts(run: Any) -> dict[str, str]:
-    return {claim.id: claim.check(run).direction for claim in STUDIES[run.study].claims}
+    return {claim.id: claim.check(run).direction for claim in EXPERIMENTS[run.experiment].claims}
 
 
 def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
@@ -104,8 +104,8 @@ def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
 
 
 def test_both_losses_and_frozen_pes(slingshot: Run) -> None:
-    study = LstSlingshot.at("paper")
-    members = study.members()
+    experiment = LstSlingshot.at("paper")
+    members = experiment.members()
     assert len(members) == len(set(members)) == 3 * 3 * 5
     one, two = "log_softmax=1", "log_softmax=2"
     assert [(m.data, m.learn) for m in members[::15]] == [(one, True), (two, True), (one, False)]
@@ -117,9 +117,9 @@ def test_both_losses_and_frozen_pes(slingshot: Run) -> None:
 def test_mean_logit_loss_and_accuracy_are_recorded_and_drawn(slingshot: Run) -> None:
     assert sorted(slingshot.metrics["step"].unique()) == [0, 4, 8]
     assert set(slingshot.metrics["metric"]) == {"accuracy", "loss", "mean_logit"}
-    study = study_of(slingshot)
-    assert [shown.name for shown in page_of(study, slingshot).figures()] == ["slingshots-0.2", "slingshots-2"]
-    words = page_of(study, slingshot).words()
+    experiment = experiment_of(slingshot)
+    assert [shown.name for shown in page_of(experiment, slingshot).figures()] == ["slingshots-0.2", "slingshots-2"]
+    words = page_of(experiment, slingshot).words()
     assert len(words) == 6 and all("in 0 of 2 models" in sentence for sentence in words)  # none has a spike
 
 
@@ -135,10 +135,10 @@ def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
 def rising(once: float, twice: float, still: float) -> Any:
     """Return a run whose accuracies rise by this much after epoch 200, by loss and for frozen PEs."""
     noise = np.random.default_rng(1).normal(size=100) * 0.002
-    study = LstSlingshot.at("paper")
+    experiment = LstSlingshot.at("paper")
     rise = {("log_softmax=1", True): once, ("log_softmax=2", True): twice, ("log_softmax=1", False): still}
-    numbers = {member: number for number, member in enumerate(study.members())}
-    return made_up(study, lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]], early=lambda m: 0.8)
+    numbers = {member: number for number, member in enumerate(experiment.members())}
+    return made_up(experiment, lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]], early=lambda m: 0.8)
 
 
 def test_verdicts_on_slingshots_follow_what_was_planted() -> None:

@@ -1,4 +1,4 @@
-"""All studies of masked prediction, run from the command line at quick scale with tiny settings.
+"""All experiments of masked prediction, run from the command line at quick scale with tiny settings.
 
 Resuming a run, or merging its pieces, must change nothing.
 """
@@ -21,7 +21,7 @@ import torch
 
 from placecode import cli, experiments
 from placecode.experiments.channels import baselines, structure
-from placecode.experiments.channels.masked import BASELINES, MaskedStudy
+from placecode.experiments.channels.masked import BASELINES, MaskedExperiment
 from placecode.models.member import AUXILIARY
 from placecode.runs import read as runs
 from placecode.runs.read import Run
@@ -38,7 +38,7 @@ RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", *runs.TENSO
 
 @dataclass(frozen=True)
 class Case:
-    """The options of a study and what its run must have; PLACES stands for files that describe the regions."""
+    """The options of an experiment and what its run must have; PLACES stands for files that describe the regions."""
 
     words: list[str]
     members: int
@@ -117,7 +117,8 @@ def _few_draws() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Return the options of each study on brains: files of simulated people, and of what is known of their regions."""
+    """Return the options of each experiment on brains: files of simulated people, and of what is known of their
+    regions."""
     folder = tmp_path_factory.mktemp("brains")
     labels = np.tile(np.repeat([0, 1], 3), 2)
     wiring, *driving = (np.random.default_rng(seed) for seed in np.random.SeedSequence(0).spawn(1 + PEOPLE))
@@ -136,14 +137,14 @@ def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 REPORTED = ("network-sigma", "network-encodings", "synergy-size", "pixels-sigma", "brain-sigma", "brain-preprocessing")
-"""Studies whose reports are made: all kinds of figures, since drawing takes longer than training here."""
+"""Experiments whose reports are made: all kinds of figures, since drawing takes longer than training here."""
 MERGED = ("network-sigma", "synergy-size", "brain-mask", "brain-transfer")
-"""Studies that are run in pieces: with one data set, with several, with several fractions, and with donors."""
+"""Experiments that are run in pieces: with one data set, with several, with several fractions, and with donors."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A study that was run from the command line."""
+    """An experiment that was run from the command line."""
 
     name: str
     case: Case
@@ -152,7 +153,7 @@ class Ran:
 
 
 def settable(name: str, words: list[str]) -> list[str]:
-    """Return the options without those of fields that the study sweeps."""
+    """Return the options without those of fields that the experiment sweeps."""
     pairs = zip(words[::2], words[1::2], strict=True)
     swept = experiments.lookup(name).swept_by
     return [word for pair in pairs if pair[0][2:].replace("-", "_") not in swept for word in pair]
@@ -167,7 +168,7 @@ def without_reports() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=CASES)
 def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run each study once; no test changes its folder."""
+    """Run each experiment once; no test changes its folder."""
     name, case = request.param, CASES[request.param]
     words = [option for word in case.words for option in (brains[name] if word == "PLACES" else [word])]
     command = ["run", name, "--scale", "quick", *settable(name, [*MODEL, *words]), "--against", case.against]
@@ -182,8 +183,10 @@ def by_world(run: Run) -> pd.DataFrame:
     return run.baselines.sort_values(keys, ignore_index=True)
 
 
-def test_every_study_of_masked_prediction_is_here() -> None:
-    assert set(CASES) == {name for name, study in experiments.STUDIES.items() if issubclass(study, MaskedStudy)}
+def test_every_experiment_of_masked_prediction_is_here() -> None:
+    assert set(CASES) == {
+        name for name, experiment in experiments.EXPERIMENTS.items() if issubclass(experiment, MaskedExperiment)
+    }
 
 
 def test_every_kind_of_figure_is_drawn_in_a_report() -> None:
@@ -197,7 +200,7 @@ def test_a_run_leaves_all_its_files(ran: Ran) -> None:
     drawn = {"report.html", "figures"}
     assert {path.name for path in ran.run.path.iterdir()} == (files | drawn if ran.name in REPORTED else files - drawn)
     summary = json.loads((ran.run.path / "summary.json").read_text())
-    assert (summary["study"], summary["step"]) == (ran.name, 3)
+    assert (summary["experiment"], summary["step"]) == (ran.name, 3)
     assert (ran.run.members["state"] == "done").all()
 
 
@@ -259,13 +262,13 @@ def test_recordings_and_what_is_known_of_regions_reach_the_run(ran: Ran, tmp_pat
     assert task["labels"] == [0, 0, 0, 1, 1, 1] * 2 and np.shape(ran.run.config["shape"]["positions"]) == (REGIONS, 3)
     measures = {"mirror_agreement partner", "coordinate_agreement positions", "modularity best", "ari_p labels"}
     assert measures <= set(rows["analysis"] + " " + rows["target"])
-    study = experiments.study_of(ran.run)
-    people = Path(shutil.copytree(study.fields()["people"], tmp_path / "people"))
+    experiment = experiments.experiment_of(ran.run)
+    people = Path(shutil.copytree(experiment.fields()["people"], tmp_path / "people"))
     values = np.load(people / "sub-0.npy")
     for change in (0.0, 1e-4):  # of a single value
         values[60, 3] += change
         np.save(people / "sub-0.npy", values)
-        record = dataclasses.replace(study, people=str(people)).task().describe()
+        record = dataclasses.replace(experiment, people=str(people)).task().describe()
         assert (record["sha256"] == task["sha256"]) == (change == 0)
 
 

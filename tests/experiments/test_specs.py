@@ -97,16 +97,16 @@ def test_labels_name_encoding_axes_and_options(text: str, name: str) -> None:
 
 
 def test_labels_of_lst_encodings_differ_and_select_their_members() -> None:
-    study = LstEncodings.at("paper", seeds=(0, 1))
-    members = study.members()
+    experiment = LstEncodings.at("paper", seeds=(0, 1))
+    members = experiment.members()
     table = member_table(range(len(members)), members)
     names = named(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]
-    assert len(set(names)) == len(names) == len(study.encodings) == 19
+    assert len(set(names)) == len(names) == len(experiment.encodings) == 19
     numbers = []
-    for text in study.encodings:
-        for rate in study.dropouts:
+    for text in experiment.encodings:
+        for rate in experiment.dropouts:
             same = (table["label"] == encoding_label(**encoding_spec(text))) & (table["dropout"] == rate)
             found = table.loc[same, "member"].tolist()
             assert len(found) == 2
             numbers += found
-    assert numbers == list(range(len(members)))  # in the order of the study
+    assert numbers == list(range(len(members)))  # in the order of the experiment

@@ -8,7 +8,7 @@ import pytest
 
 from placecode import cli, experiments
 from placecode.errors import BadInput
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.sweeps import axes_of, combinations
 from placecode.runs.read import Run
 from placecode.tasks.several import Several
@@ -18,13 +18,13 @@ TINY = {**DATA, "sigmas": (0.2, 2.0), "seeds": (0, 1), "epochs": 1, "evaluations
 TINY |= {"width": 8, "heads": 2, "layers": 1, "batch": 16}
 
 
-def tiny(**fields: Any) -> Study:
+def tiny(**fields: Any) -> Experiment:
     return experiments.lookup("lst-sigma").at("quick", **{**TINY, **fields})
 
 
-def test_axes_are_crossed_with_all_members_of_the_study() -> None:
-    plain, study = tiny().members(), tiny(sweep=("heads=1,2", "learning_rate=1e-3,1e-2"))
-    members = study.members()
+def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
+    plain, experiment = tiny().members(), tiny(sweep=("heads=1,2", "learning_rate=1e-3,1e-2"))
+    members = experiment.members()
     assert len(members) == 4 * len(plain) == 4 * 6
     pairs = list(itertools.product((1, 2), (1e-3, 1e-2)))
     assert [(member.heads, member.learning_rate) for member in members] == [pair for pair in pairs for _ in plain]
@@ -35,36 +35,36 @@ def test_axes_are_crossed_with_all_members_of_the_study() -> None:
 
 
 def test_origins_stay_within_their_combination() -> None:
-    study = experiments.lookup("lst-frozen").at("quick", seeds=(0,), sweep=("heads=1,2",))
-    members, half = study.members(), len(study.members()) // 2
+    experiment = experiments.lookup("lst-frozen").at("quick", seeds=(0,), sweep=("heads=1,2",))
+    members, half = experiment.members(), len(experiment.members()) // 2
     taken = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
     assert taken and all(origin // half == number // half for number, origin in taken)
     assert all(members[origin].heads == members[number].heads for number, origin in taken)
 
 
 def test_fields_of_the_data_give_data_sets() -> None:
-    study = tiny(sweep=("per_class=20,40", "heads=1,2"))
-    data = study.data()
+    experiment = tiny(sweep=("per_class=20,40", "heads=1,2"))
+    data = experiment.data()
     assert isinstance(data, Several) and list(data.parts) == ["per_class=20", "per_class=40"]
     sizes = [len(task.splits["train"]) for task in data.parts.values()]
     assert sizes[0] < sizes[1]
-    assert [member.data for member in study.members()] == 12 * ["per_class=20"] + 12 * ["per_class=40"]
-    assert len({study.training_steps(part) for part in data.parts.values()}) == 1  # all train for as many steps
+    assert [member.data for member in experiment.members()] == 12 * ["per_class=20"] + 12 * ["per_class=40"]
+    assert len({experiment.training_steps(part) for part in data.parts.values()}) == 1  # all train for as many steps
     with pytest.raises(BadInput, match="which has several data sets"):
         experiments.lookup("lst-data").at("quick", **DATA, samples=(18, 54), sweep=("heldout=6,9",)).data()
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
-    study = experiments.lookup("network-sigma").at(
+    experiment = experiments.lookup("network-sigma").at(
         "quick", sigmas=(0.1,), seeds=(0,), train=50, nodes=15, sweep=("gain=0.5,1.0", "output_gain=1.0,3.0")
     )
-    assert [(member.data, member.gain) for member in study.members()] == [
+    assert [(member.data, member.gain) for member in experiment.members()] == [
         ("gain=0.5", 1.0),
         ("gain=0.5", 3.0),
         ("gain=1", 1.0),
         ("gain=1", 3.0),
     ]
-    data = study.data()
+    data = experiment.data()
     assert isinstance(data, Several) and [task.describe()["gain"] for task in data.parts.values()] == [0.5, 1.0]
 
 
@@ -103,9 +103,9 @@ def test_the_command_trains_and_draws_all_axes(tmp_path: Path) -> None:
     assert cli.main(words) == 0
     run = Run(tmp_path / "run")
     assert run.config["fields"]["sweep"] == ["heads=1,2", "layers=1,2"] and len(run.members) == 8
-    study = experiments.study_of(run)
-    assert study.findings(run) == []  # claims know nothing of the other axes
-    assert set(study.lines(run)["line"]) == {label for label, _ in combinations(study.axes)}
+    experiment = experiments.experiment_of(run)
+    assert experiment.findings(run) == []  # claims know nothing of the other axes
+    assert set(experiment.lines(run)["line"]) == {label for label, _ in combinations(experiment.axes)}
     assert {path.stem for path in (run.path / "figures").glob("*.png")} == {"accuracy", "curves"}
     assert "--sweep heads=1,2 --sweep layers=1,2" in (run.path / "report.html").read_text()
     assert cli.main(["claims", str(run.path)]) == 0

@@ -93,15 +93,15 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
 
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
-    study, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
+    experiment, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
-        fit(study, folder, tell=messages.append, stop=lambda: len(messages) == 2)
+        fit(experiment, folder, tell=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
     with pytest.raises(BadInput, match="it holds a fit that was stopped after training"):
-        fit(study, folder)
+        fit(experiment, folder)
     trained = (folder / "weights.safetensors").stat().st_mtime_ns
-    result = fit(study, folder, resume=True)
+    result = fit(experiment, folder, resume=True)
     assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
-    straight = fit(study, tmp_path / "straight")
+    straight = fit(experiment, tmp_path / "straight")
     assert (result.p_value, result.heldout_mse) == (straight.p_value, straight.heldout_mse)

@@ -1,14 +1,14 @@
-"""The studies beyond the paper on Latin squares, small enough to run in less than a second."""
+"""The experiments beyond the paper on Latin squares, small enough to run in less than a second."""
 
 from typing import Any
 
 from placecode import experiments
-from placecode.experiments.latin.knobs import KnobStudy
+from placecode.experiments.latin.knobs import KnobExperiment
 
 SMALLEST: dict[str, Any] = {"per_class": 20, "heldout": 6, "distance": 0.5, "batch": 16, "learning_rate": 1e-2}
 SMALLEST |= {"epochs": 2, "evaluations": 2, "seeds": (0, 1), "sigmas": (0.2, 2.0)}
 SMALLEST |= {"width": 8, "layers": 1, "heads": 2, "expansion": 1}
-"""Settings with which a study trains in less than a second."""
+"""Settings with which an experiment trains in less than a second."""
 OWN: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},
     "lst-optimizer": {"sigmas": (0.01, 0.2), "rates": (1e-3, 1e-2), "sgd_rates": (0.1,), "pe_rates": (0.1, 10.0)},
@@ -21,12 +21,12 @@ OWN: dict[str, dict[str, Any]] = {
     "lst-data": {"samples": (18, 54)},
     "lst-size": {},
 }
-"""The values that each study sweeps, with as few members as possible."""
+"""The values that each experiment sweeps, with as few members as possible."""
 
 
-def smallest(name: str, **changes: Any) -> KnobStudy:
-    """Return the study of this name at the smallest size."""
-    kind = experiments.STUDIES[name]
-    assert issubclass(kind, KnobStudy)
+def smallest(name: str, **changes: Any) -> KnobExperiment:
+    """Return the experiment of this name at the smallest size."""
+    kind = experiments.EXPERIMENTS[name]
+    assert issubclass(kind, KnobExperiment)
     settings = {**SMALLEST, **OWN[name], **changes}
     return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.swept_by})

@@ -139,7 +139,7 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
         "epsilon-mends-adam": less(TINY, turned(epsilon=1e-4), turned()),
     },
 }
-"""The terms of each claim, by study."""
+"""The terms of each claim, by experiment."""
 
 
 def accuracies(run: Any, step: int) -> dict[int, float]:
@@ -196,7 +196,7 @@ def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
 
 
 def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.ndarray]:
-    """Return the effects of the claims of a study, except those on every value of a setting.
+    """Return the effects of the claims of an experiment, except those on every value of a setting.
 
     `early` is the step after a quarter of the training.
     """

@@ -17,15 +17,15 @@ from placecode import experiments
 
 ROOT = Path(__file__).parents[2] / "results"
 CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
-PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith("pixels")]
+PIXELS = [name for name, config in CONFIGS.items() if config["experiment"].startswith("pixels")]
 MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
-JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["study"]).claims]
-"""Runs of studies that have claims."""
+JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["experiment"]).claims]
+"""Runs of experiments that have claims."""
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]  # runs with stored arrays
 SWEEPS = {
     name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
     for name in MASKED
-    if CONFIGS[name]["study"].endswith("-sigma")
+    if CONFIGS[name]["experiment"].endswith("-sigma")
 }
 """Runs of sweeps over sigma, with their test conditions."""
 SYNERGY = [name for name in MASKED if name.startswith("synergy")]

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.models.member import Member
 from placecode.runs.tables import End, member_table
 
@@ -25,7 +25,7 @@ Value = Callable[[Member], float]
 
 
 def made_up(
-    study: Study,
+    experiment: Experiment,
     accuracy: Value,
     *,
     train: Value = lambda member: 1.0,
@@ -34,12 +34,12 @@ def made_up(
     analyses: Mapping[tuple[str, str], tuple[Value | None, Value]] | None = None,
     diverged: Callable[[Member], bool] = lambda member: False,
 ) -> Any:
-    """Return a run with the members of a study and the values that these functions give for each member.
+    """Return a run with the members of an experiment and the values that these functions give for each member.
 
     `early` is the accuracy at an `epoch` before the last. `analyses` have a function for the start (or None) and for
     the end.
     """
-    members, epochs = study.members(), int(study.fields()["epochs"])
+    members, epochs = experiment.members(), int(experiment.fields()["epochs"])
     last = epochs * STEPS_PER_EPOCH
     metrics, rows = [], []
     for number, member in enumerate(members):
@@ -56,13 +56,19 @@ def made_up(
                 if of is not None:
                     rows.append((number, step, -1, analysis, target, of(member)))
                     rows.append((number, step, 0, analysis, target, STRANGE))
-    config = {"format": 1, "study": study.name, "scale": "paper", "fields": study.fields(), "precision": "high"}
+    config = {
+        "format": 1,
+        "experiment": experiment.name,
+        "scale": "paper",
+        "fields": experiment.fields(),
+        "precision": "high",
+    }
     config |= {"device": "cpu", "stack": 8, "members": f"0:{len(members)}", "total": len(members), "task": {}}
     cells = [[float(row), float(column)] for row in range(4) for column in range(4)]
     config |= {"shape": {"tokens": 16, "features": 5, "outputs": 4, "readout": "last", "positions": cells}}
     return SimpleNamespace(
         path=Path("made-up"),
-        study=study.name,
+        experiment=experiment.name,
         config=json.loads(json.dumps(config)),
         members=member_table(range(len(members)), members, [End(5 if diverged(m) else -1) for m in members]),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
@@ -77,7 +83,7 @@ def save(run: Any, path: Path) -> Path:
     (path / "environment.json").write_text("{}")
     for name in ("members", "metrics", "analysis"):
         getattr(run, name).to_parquet(path / f"{name}.parquet")
-    (path / "summary.json").write_text(json.dumps({"study": run.study, "step": 0, "rows": []}))
+    (path / "summary.json").write_text(json.dumps({"experiment": run.experiment, "step": 0, "rows": []}))
     return path
 
 

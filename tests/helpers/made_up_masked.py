@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.models.member import Member
 from placecode.runs.tables import End, member_table, no_baselines
 
@@ -19,19 +19,19 @@ Value = Callable[[Member], float]
 
 
 def made_up(
-    study: Study,
+    experiment: Experiment,
     errors: Mapping[str, Value],
     analyses: Mapping[tuple[str, str], tuple[Value, Value]],
     baselines: Mapping[tuple[str, str, str, str], Mapping[int, float]] | None = None,
     diverged: Callable[[Member], bool] = lambda member: False,
     **task: Any,
 ) -> Any:
-    """Return a run with the members of a study and the values that these functions give for each member.
+    """Return a run with the members of an experiment and the values that these functions give for each member.
 
     These are test errors by condition, and analyses before and after training. `baselines` are values by world for each
     (name, split, condition, metric); `task` are further entries of the record of the data.
     """
-    members = study.members()
+    members = experiment.members()
     metrics, rows, others = [], [], []
     for number, member in enumerate(members):
         for condition, of in errors.items():
@@ -44,13 +44,13 @@ def made_up(
             rows.append((number, LAST, 0, analysis, target, STRANGE))
     for (name, split, condition, metric), values in (baselines or {}).items():
         others += [("", world, name, split, condition, metric, value) for world, value in values.items()]
-    config = {"study": study.name, "scale": "paper", "fields": study.fields()}
-    config["task"] = {"task": "made up", "labels": LABELS, "tokens": len(LABELS), **task}
+    config = {"experiment": experiment.name, "scale": "paper", "fields": experiment.fields()}
+    config["task"] = {"task": experiment.task_class.name, "labels": LABELS, "tokens": len(LABELS), **task}
     worlds = task.get("worlds", 1 + max(member.seed for member in members))  # one for each seed
     config["shape"] = {"worlds": worlds, "positions": None}
     return SimpleNamespace(
         path=Path("made-up"),
-        study=study.name,
+        experiment=experiment.name,
         config=config,
         members=member_table(range(len(members)), members, [End(3 if diverged(member) else -1) for member in members]),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),

@@ -100,7 +100,7 @@ def make(
             analysis.append((number, step, -1, name, "2d-fixed", value))
             analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block; a page must not show it
     fields = {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True}
-    config = {"format": 1, "study": "lst-sigma", "scale": "quick", "fields": fields, "precision": "high"}
+    config = {"format": 1, "experiment": "lst-sigma", "scale": "quick", "fields": fields, "precision": "high"}
     config |= {"device": "cpu", "members": f"0:{len(members)}", "total": len(members)}
     config |= {"task": {"counts": {"train": 8100, "ood": 108}, "source": "drawn", "sha256": "ab" * 32}}
     versions = {"torch": "2.13.0", "numpy": "2.4.6"}

@@ -9,7 +9,7 @@ import pytest
 from helpers.beyond import smallest
 
 from placecode.execution import local
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.channels import structure
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer
@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {
     **{"train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 4, "evaluations": 2},
     "against": ("linear", "fc", "partial correlation"),
 }
-"""Settings with which studies of channels train in a moment."""
+"""Settings with which experiments of channels train in a moment."""
 
 
 TINY_DATA = ["--per-class", "20", "--heldout", "9", "--distance", "0.5"]
@@ -29,31 +29,31 @@ TINY_RUN += ["--device", "cpu", "--stack", "2"]
 """The arguments of a command that trains four members in two stacks, in less than a second."""
 
 
-def made(study: Study, folder: Path) -> Run:
-    """Execute a study and return the run, with few permutations, since no test here depends on the p-values."""
+def made(experiment: Experiment, folder: Path) -> Run:
+    """Execute an experiment and return the run, with few permutations, since no test here depends on the p-values."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DRAWS", "SLOW_DRAWS"):
             patch.setattr(structure, name, 9, raising=False)
-        return local.execute(study, folder)
+        return local.execute(experiment, folder)
 
 
 @pytest.fixture(scope="session")
 def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with three learning rates and two seeds each; with the largest rate all members diverge."""
     settings = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
-    study = SynergyOptimizer.at("quick", **SMALL, **settings)
-    return made(study, tmp_path_factory.mktemp("rates") / "run")
+    experiment = SynergyOptimizer.at("quick", **SMALL, **settings)
+    return made(experiment, tmp_path_factory.mktemp("rates") / "run")
 
 
 @pytest.fixture(scope="session")
 def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with all sigmas that the claims on networks use, and two seeds each."""
     settings = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
-    study = NetworkSigma.at("quick", **SMALL, **settings)
-    return made(study, tmp_path_factory.mktemp("sigmas") / "run")
+    experiment = NetworkSigma.at("quick", **SMALL, **settings)
+    return made(experiment, tmp_path_factory.mktemp("sigmas") / "run")
 
 
 @pytest.fixture(scope="session")
 def beyond(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """Return a function that trains the smallest run of a study beyond the paper, by its name, and caches it."""
+    """Return a function that trains the smallest run of an experiment beyond the paper, by its name, and caches it."""
     return functools.cache(lambda name: local.execute(smallest(name), tmp_path_factory.mktemp("beyond") / name))

@@ -9,7 +9,7 @@ import pytest
 from helpers.made_up import direction
 
 from placecode import cli
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.runs.read import Run
 
 Claims = dict[str, dict[str, Any]]
@@ -27,7 +27,7 @@ def claims_of(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Claims]:
         if folder not in CHECKED:
             assert cli.main(["claims", str(folder), "--json"]) == 0, capsys.readouterr().err
             records = json.loads(capsys.readouterr().out)
-            for record, claim in zip(records, study_of(Run(folder)).claims, strict=True):
+            for record, claim in zip(records, experiment_of(Run(folder)).claims, strict=True):
                 low, high = record["low"], record["high"]
                 fields = (record["id"], record["margin"], record["way"], record["run"])
                 assert fields == (claim.id, claim.margin, claim.way, str(folder))

@@ -194,8 +194,8 @@ OF_ERRORS = {
 
 def by_hand(folder: Path) -> dict[str, Effect | None]:
     """Every claim's effect with its interval; None where the tables do not have what it is about."""
-    study, trained = config(folder)["study"], config(folder)["fields"]["hidden"]
-    mute = OF_ERRORS[study] if trained != (0.3 if study == "synergy-sigma" else 0.5) else set()
+    experiment, trained = config(folder)["experiment"], config(folder)["fields"]["hidden"]
+    mute = OF_ERRORS[experiment] if trained != (0.3 if experiment == "synergy-sigma" else 0.5) else set()
 
     def if_any(effect: Callable[[], Effect]) -> Effect | None:
         try:
@@ -203,12 +203,12 @@ def by_hand(folder: Path) -> dict[str, Effect | None]:
         except KeyError:
             return None
 
-    return {id: None if id in mute else if_any(effect) for id, effect in BY_HAND[study](folder).items()}
+    return {id: None if id in mute else if_any(effect) for id, effect in BY_HAND[experiment](folder).items()}
 
 
 def test_runs_with_claims_are_all_checked() -> None:
     assert {*SWEEPS, "brain-transfer", "brain-preprocessing"} == set(JUDGED)
-    assert {CONFIGS[run]["study"] for run in JUDGED} == set(BY_HAND) == set(OF_ERRORS)
+    assert {CONFIGS[run]["experiment"] for run in JUDGED} == set(BY_HAND) == set(OF_ERRORS)
     assert len(SWEEPS) >= 8 and {*MASKED} - {*PICTURED} == {"brain-transfer"}
 
 

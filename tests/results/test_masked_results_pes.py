@@ -86,7 +86,7 @@ def test_measures_follow_from_the_stored_pes(run: str) -> None:
 
 
 def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
-    """The correlation matrix of a world; where a study has several sets of data, of one of them."""
+    """The correlation matrix of a world; where an experiment has several sets of data, of one of them."""
     return np.asarray(arrays[f"{data}:fc/{world}" if data else f"fc/{world}"].astype(np.float64))
 
 

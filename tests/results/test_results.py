@@ -75,7 +75,7 @@ def test_every_finished_member_has_all_its_rows_once(run: str) -> None:
 def test_summary_is_that_of_the_tables(run: str) -> None:
     """Its rows may be in another order. The values of a summary are recomputed in tests/runs/test_tables.py."""
     folder = Run(ROOT / run)
-    again = summarize(folder.study, folder.members, folder.metrics, folder.analysis, folder.baselines)["rows"]
+    again = summarize(folder.experiment, folder.members, folder.metrics, folder.analysis, folder.baselines)["rows"]
     if {row["condition"] for row in folder.summary if row["split"] == "analysis"} == {"all"}:  # written without targets
         again = [{**row, "condition": "all"} if row["split"] == "analysis" else row for row in again]
     keys = [name for name in again[0] if name not in STATISTICS]
@@ -262,7 +262,7 @@ def test_claims_on_correlations(run: str, claims: Claims) -> None:
 @pytest.mark.parametrize("run", sorted(KNOBS.keys() & CONFIGS.keys()))
 def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
     folder, steps = Run(ROOT / run), tables(run)[1]["step"].max()
-    effects = knob_effects(folder, CONFIGS[run]["study"], steps, steps // 4)
+    effects = knob_effects(folder, CONFIGS[run]["experiment"], steps, steps // 4)
     for id, values in effects.items():
         assert_effect(claims[id], values)
     for id in claims.keys() - effects.keys():

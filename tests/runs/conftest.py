@@ -7,25 +7,25 @@ import pytest
 from helpers.training.tiny_runs import tiny
 
 from placecode.execution import local
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 
 @pytest.fixture(scope="session")
-def study() -> Study:
+def experiment() -> Experiment:
     return tiny(epochs=2, evaluations=2)
 
 
 @pytest.fixture(scope="session")
-def task(study: Study) -> Task:
-    return study.task()
+def task(experiment: Experiment) -> Task:
+    return experiment.task()
 
 
 @pytest.fixture(scope="session")
-def run(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of two stacks of two members, 8 steps. No test changes it."""
-    return local.execute(study, tmp_path_factory.mktemp("runs") / "whole", where=local.Where("cpu", stack=2))
+    return local.execute(experiment, tmp_path_factory.mktemp("runs") / "whole", where=local.Where("cpu", stack=2))
 
 
 @pytest.fixture

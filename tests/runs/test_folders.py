@@ -12,7 +12,7 @@ from placecode.errors import BadInput
 from placecode.runs.read import Run
 from placecode.runs.write import Folder
 
-CONFIG: dict[str, Any] = {"format": 1, "study": "s", "scale": "quick", "fields": {"epochs": 1, "sigmas": [0.1]}}
+CONFIG: dict[str, Any] = {"format": 1, "experiment": "s", "scale": "quick", "fields": {"epochs": 1, "sigmas": [0.1]}}
 CONFIG |= {"precision": "high", "device": "cpu", "stack": 2, "members": "0:1", "total": 1, "shape": {"tokens": 2}}
 CONFIG |= {"task": {"sha256": "a"}}
 MODES: list[dict[str, bool]] = [{}, {"resume": True}, {"force": True}]
@@ -49,13 +49,13 @@ def test_new_empty_and_nested_folders_are_created(tmp_path: Path) -> None:
 def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) -> None:
     message = "it holds an unfinished run of s (--resume continues it, --force starts again)"
     assert message in rejected(unfinished, CONFIG)
-    assert "it holds s, and this is t" in rejected(unfinished, {**CONFIG, "study": "t"}, resume=True)
+    assert "it holds s, and this is t" in rejected(unfinished, {**CONFIG, "experiment": "t"}, resume=True)
     with Folder.open(unfinished, CONFIG, resume=True) as folder:
         assert (folder.checkpoints / "stack-000.json").exists()
     (unfinished / "notes.txt").write_text("the user's")
-    with Folder.open(unfinished, {**CONFIG, "study": "t"}, force=True) as folder:
+    with Folder.open(unfinished, {**CONFIG, "experiment": "t"}, force=True) as folder:
         assert not (folder.checkpoints / "stack-000.json").exists()
-    assert json.loads((unfinished / "config.json").read_text())["study"] == "t"
+    assert json.loads((unfinished / "config.json").read_text())["experiment"] == "t"
     assert (unfinished / "notes.txt").read_text() == "the user's"
 
 
@@ -80,9 +80,9 @@ def test_folders_of_other_programs_are_not_changed(tmp_path: Path, mode: dict[st
     assert "must be new, empty or a run folder; it holds other files" in rejected(tmp_path, CONFIG, **mode)
     assert "must be a folder; it is a file" in rejected(tmp_path / "a.txt", CONFIG, **mode)
     assert "must be writable; it is not (Not a directory)" in rejected(tmp_path / "a.txt" / "b", CONFIG, **mode)
-    for text in ('{"model_type": "bert"}', "[1, 2]", "null", '{"format": 4}'):
+    for text in ('{"model_type": "bert"}', "[1, 2]", "null", '{"format": 5}'):
         (tmp_path / "config.json").write_text(text)
-        assert "must be a run folder of format 1 to 3" in rejected(tmp_path, CONFIG, **mode)
+        assert "must be a run folder of format 1 to 4" in rejected(tmp_path, CONFIG, **mode)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs that are merged from pieces of a study, and small copies of runs."""
+"""Runs that are merged from pieces of an experiment, and small copies of runs."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from placecode import cli
 from placecode.errors import BadInput
 from placecode.execution import local
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.files import write_table, write_tensors
 from placecode.runs import write as folders
 from placecode.runs.merge import FIT_FILES, MOVEMENT, merge, slim
@@ -26,10 +26,10 @@ KEYS = ["member", "step", "block", "analysis", "target"]
 
 
 @pytest.fixture(scope="module")
-def pieces(study: Study, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def pieces(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The members of the whole run in two runs."""
     folder = tmp_path_factory.mktemp("pieces")
-    return [local.execute(study, folder / cut[0], where=TWO_STACKS, chosen=cut).path for cut in ("0:2", "2:4")]
+    return [local.execute(experiment, folder / cut[0], where=TWO_STACKS, chosen=cut).path for cut in ("0:2", "2:4")]
 
 
 def analyses(run: Run, names: tuple[str, ...] | None = None) -> pd.Series:
@@ -69,14 +69,14 @@ def test_rows_that_differ_in_a_key_are_added(other: dict[str, Any]) -> None:
 
 def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -> None:
     """Attention is compared with references that are in one of the pieces only, and answers with other seeds."""
-    study = tiny(references=(0.0,), epochs=1, evaluations=1)
-    whole = local.execute(study, tmp_path / "whole", where=TWO_STACKS)
+    experiment = tiny(references=(0.0,), epochs=1, evaluations=1)
+    whole = local.execute(experiment, tmp_path / "whole", where=TWO_STACKS)
     cuts = ("4:6", "1:4", "0:1")
-    pieces = [local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
+    pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
     targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
     assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
     assert analyses(Run(pieces[2]), ("agreement",)).isna().all()
-    merged = merge(pieces, tmp_path / "merged", compare=study.compare)
+    merged = merge(pieces, tmp_path / "merged", compare=experiment.compare)
     expected, result = analyses(whole), analyses(merged)
     # maps of single puzzles are not kept, so analyses that need those of two pieces are missing
     missing = expected.index.difference(result.index)
@@ -88,7 +88,7 @@ def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -
     assert set(cosines.index.get_level_values("member")) == set(range(6))
     summary = {(row["sigma"], row["metric"], row["condition"]): row["mean"] for row in merged.summary}
     assert summary[0.1, "attention_cosine", "2d-fixed"] == pytest.approx(cosines.loc[[0, 1], 4, -1].mean(), abs=1e-12)
-    alone = merge(pieces, tmp_path / "alone")  # without a study to compare them
+    alone = merge(pieces, tmp_path / "alone")  # without an experiment to compare them
     assert "2d-fixed" not in set(alone.analysis.query("analysis == 'attention_cosine' and member < 4")["target"])
 
 
@@ -278,18 +278,18 @@ def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "small").exists()
 
 
-def test_small_copies_merge_to_the_same_analyses(study: Study, tmp_path: Path) -> None:
+def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_path: Path) -> None:
     """How far PEs moved is kept. What needs other members is computed from the rounded arrays of all pieces."""
     cuts = ("0:1,2:3", "1:2,3:4")
-    pieces = [local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
-    full = merge(pieces, tmp_path / "full", compare=study.compare)
+    pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
+    full = merge(pieces, tmp_path / "full", compare=experiment.compare)
     small = [slim(path, tmp_path / f"small-{path.name}").path for path in pieces]
-    merged = merge(small, tmp_path / "merged", compare=study.compare)
+    merged = merge(small, tmp_path / "merged", compare=experiment.compare)
     assert analyses(merged, MOVEMENT).equals(analyses(full, MOVEMENT))
     assert analyses(merged).index.equals(analyses(full).index)
     np.testing.assert_allclose(analyses(merged), analyses(full), atol=2e-3)
     assert analyses(merged, ("agreement",)).notna().all()  # with the seeds of the other piece
     assert analyses(Run(small[1]), ("agreement",)).isna().all()
-    mixed = merge([pieces[0], small[1]], tmp_path / "mixed", compare=study.compare)
+    mixed = merge([pieces[0], small[1]], tmp_path / "mixed", compare=experiment.compare)
     for run in (merged, mixed):
         assert "slimmed" in run.environment and not (run.path / "weights.safetensors").exists()

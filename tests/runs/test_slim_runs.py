@@ -9,7 +9,7 @@ from helpers.scripts import load
 from safetensors.numpy import load_file
 
 from placecode.errors import BadInput
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.runs.read import Run
 
 script = load(Path(__file__).parents[2] / "benchmarks" / "slim_runs.py")
@@ -20,7 +20,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def of_claims(run: Run) -> str:
-    return repr([finding.record() for finding in study_of(run).findings(run)])
+    return repr([finding.record() for finding in experiment_of(run).findings(run)])
 
 
 def test_a_run_is_replaced_by_its_small_copy(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

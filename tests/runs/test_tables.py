@@ -16,7 +16,7 @@ from helpers.training.tiny_runs import RESULTS
 import placecode
 from placecode import cli, experiments
 from placecode.errors import BadInput
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.models.member import Member
 from placecode.runs import read as runs
 from placecode.runs.read import Run, numbers_in, ranges
@@ -30,13 +30,20 @@ def test_the_folder_has_all_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == names and names <= set(runs.FILES)
 
 
-def test_config_has_every_field_and_the_shape_of_the_task(run: Run, study: Study, task: Task) -> None:
+def test_config_has_every_field_and_the_shape_of_the_task(run: Run, experiment: Experiment, task: Task) -> None:
     config = json.loads((run.path / "config.json").read_text())
-    assert config["format"] == 3
-    assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
+    assert config["format"] == 4
+    assert (config["experiment"], config["scale"]) == ("lst-sigma", "quick")
+    assert (config["members"], config["total"]) == ("0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
-    assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
-    assert config["fields"].keys() == study.fields().keys() and config["shape"]["positions"] == task.positions.tolist()
+    assert (
+        type(experiment)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()})
+        == experiment
+    )
+    assert (
+        config["fields"].keys() == experiment.fields().keys()
+        and config["shape"]["positions"] == task.positions.tolist()
+    )
     assert config["task"]["sha256"] == task.describe()["sha256"]
 
 
@@ -49,19 +56,19 @@ def test_environment_has_versions_device_threads_precision_and_stacks(run: Run) 
     assert {"python", "system", "git", "cores"} <= set(environment)
 
 
-def test_members_table_has_every_member_and_its_state(run: Run, study: Study) -> None:
+def test_members_table_has_every_member_and_its_state(run: Run, experiment: Experiment) -> None:
     assert run.members["member"].tolist() == [0, 1, 2, 3] and run.members["state"].tolist() == ["done"] * 4
-    assert run.members["diverged_at"].tolist() == [-1] * 4 and [run.member(i) for i in range(4)] == study.members()
-    assert run.members["pe_weight_decay"].dtype == np.float64  # pieces of a study have the same columns
+    assert run.members["diverged_at"].tolist() == [-1] * 4 and [run.member(i) for i in range(4)] == experiment.members()
+    assert run.members["pe_weight_decay"].dtype == np.float64  # pieces of an experiment have the same columns
     for number in (-1, 4):
         with pytest.raises(BadInput, match=f"0 to 3; got {number}"):
             run.load(number)
 
 
-def test_metrics_table_has_every_split_condition_and_evaluation(run: Run, study: Study, task: Task) -> None:
+def test_metrics_table_has_every_split_condition_and_evaluation(run: Run, experiment: Experiment, task: Task) -> None:
     table = run.metrics
     keys = ["member", "step", "split", "condition", "metric"]
-    assert list(table.columns) == [*keys, "value"] and set(table["step"]) == {0, *study.evaluate_at(task), 8}
+    assert list(table.columns) == [*keys, "value"] and set(table["step"]) == {0, *experiment.evaluate_at(task), 8}
     assert set(table["split"]) == {"train", "test", "ood"}
     assert set(table["condition"]) == {"all", "Binary", "Ternary", "Quaternary"}
     assert set(table["metric"]) == {"accuracy", "loss"}
@@ -113,9 +120,9 @@ def test_summary_has_the_final_analyses_of_all_blocks(run: Run) -> None:
         assert rows[0.1, name, target or "all"]["mean"] == pytest.approx(chosen["value"].mean(), abs=1e-12)
 
 
-def test_arrays_are_those_of_the_models(run: Run, study: Study, task: Task) -> None:
+def test_arrays_are_those_of_the_models(run: Run, experiment: Experiment, task: Task) -> None:
     model = run.load(2)
-    fresh = placecode.training.trainer.stack_for([study.members()[2]], task)
+    fresh = placecode.training.trainer.stack_for([experiment.members()[2]], task)
     assert run.array("pe_start/2").shape == (1, 16, 8) and abs(run.array("pe_start/2").std() - 2.0) < 0.3
     inputs = task.splits["ood"].inputs
     for moment, stack in (("start", fresh), ("end", model)):
@@ -222,13 +229,15 @@ def test_members_are_read_from_their_table(tmp_path: Path) -> None:
     assert [runs.spec_of(row) for _, row in table.iterrows()] == members
 
 
-def test_settings_that_an_older_run_does_not_have_get_their_defaults(copy: Path, run: Run, study: Study) -> None:
+def test_settings_that_an_older_run_does_not_have_get_their_defaults(
+    copy: Path, run: Run, experiment: Experiment
+) -> None:
     config = json.loads((copy / "config.json").read_text())
     del config["fields"]["output_gain"], config["fields"]["pe_weight_decay"]
     (copy / "config.json").write_text(json.dumps(config))
     run.members.drop(columns=["gain", "pe_weight_decay"]).to_parquet(copy / "members.parquet")
     older = Run(copy)
-    assert experiments.study_of(older) == study and older.member(3) == run.member(3)
+    assert experiments.experiment_of(older) == experiment and older.member(3) == run.member(3)
     assert torch.equal(older.load(3).flat, run.load(3).flat)
 
 
@@ -238,8 +247,8 @@ def test_settings_that_an_older_run_does_not_have_get_their_defaults(copy: Path,
         (None, "must be a run folder"),
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
-        (b'{"format": 1}', "it has no study"),
-        (b'{"format": 1, "study": "s", "scale": 3}', "it has no scale"),
+        (b'{"format": 1}', "it has no experiment"),
+        (b'{"format": 1, "experiment": "s", "scale": 3}', "it has no scale"),
     ],
 )
 def test_a_missing_or_damaged_config(tmp_path: Path, content: bytes | None, text: str) -> None:

@@ -16,9 +16,21 @@ ROOT = Path(__file__).parents[2]
 script = load(ROOT / "benchmarks" / "upgrade_runs.py")
 
 
-def older(tmp_path: Path) -> Path:
-    """A committed run as it was written in format 1: without roles and labels, and with "ood" named "validation"."""
+def of_format_3(tmp_path: Path) -> Path:
+    """A committed run as it was written in format 3: with "experiment" named "study"."""
     path = shutil.copytree(ROOT / "results" / "lst-heads", tmp_path / "older")
+    environment = {name: value for name, value in Run(path).environment.items() if name != "upgraded"}
+    (path / "environment.json").write_text(json.dumps(environment))
+    for file in ("summary.json", "config.json"):
+        content = json.loads((path / file).read_text())
+        renamed = {"study" if name == "experiment" else name: value for name, value in content.items()}
+        (path / file).write_text(json.dumps(renamed | ({"format": 3} if "format" in renamed else {})))
+    return path
+
+
+def of_format_1(tmp_path: Path) -> Path:
+    """The same as it was written in format 1: also without roles and labels, and with "ood" named "validation"."""
+    path = of_format_3(tmp_path)
     run = Run(path)
     run.members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
     for name, column in (("metrics", "split"), ("analysis", "target")):
@@ -29,8 +41,6 @@ def older(tmp_path: Path) -> Path:
         (path / file).write_text((path / file).read_text().replace('"ood', '"validation'))
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "format": 1}))
-    environment = {name: value for name, value in run.environment.items() if name != "upgraded"}
-    (path / "environment.json").write_text(json.dumps(environment))
     return path
 
 
@@ -44,7 +54,7 @@ def assert_same(run: Run, committed: Run) -> None:
 
 
 def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path) -> None:
-    path, committed = older(tmp_path), Run(ROOT / "results" / "lst-heads")
+    path, committed = of_format_1(tmp_path), Run(ROOT / "results" / "lst-heads")
     assert "validation" in set(pd.read_parquet(path / "metrics.parquet")["split"])
     assert_same(Run(path), committed)
     assert script.upgrade(path) and not script.upgrade(path)
@@ -55,10 +65,21 @@ def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path)
     assert set(upgraded.members["label"]) == {"1 head", "2 heads", "4 heads"}
 
 
-def test_a_run_whose_members_are_not_those_of_its_study_is_refused(tmp_path: Path) -> None:
-    path = older(tmp_path)
+def test_an_upgrade_from_format_3_changes_no_table(tmp_path: Path) -> None:
+    path, committed = of_format_3(tmp_path), Run(ROOT / "results" / "lst-heads")
+    assert_same(Run(path), committed)
+    assert Run(path).experiment == "lst-heads"
+    before = {file.name: file.read_bytes() for file in path.glob("*.parquet")}
+    assert script.upgrade(path)
+    assert {file.name: file.read_bytes() for file in path.glob("*.parquet")} == before
+    assert Run(path).config == committed.config
+    assert json.loads((path / "summary.json").read_text())["experiment"] == "lst-heads"
+
+
+def test_a_run_whose_members_are_not_those_of_its_experiment_is_refused(tmp_path: Path) -> None:
+    path = of_format_1(tmp_path)
     members = Run(path).members
     members.assign(seed=members["seed"] + 1).to_parquet(path / "members.parquet")
-    with pytest.raises(BadInput, match="must be that of the study"):
+    with pytest.raises(BadInput, match="must be that of the experiment"):
         script.upgrade(path)
     assert Run(path).config["format"] == 1

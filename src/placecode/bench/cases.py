@@ -3,8 +3,8 @@
 >>> flops(CASES["lst-paper"]) / 1e9  # for one step of one model
 12.35...
 
-The sizes of the cases "lst-paper" and "lst-quick" are read from the study lst-sigma, so that a benchmark trains the
-same models as `placecode run lst-sigma`.
+The sizes of the cases "lst-paper" and "lst-quick" are read from the experiment lst-sigma, so that a benchmark trains
+the same models as `placecode run lst-sigma`.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ class Case:
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
-    """Return a case with the sizes of the study lst-sigma; one model is trained for `epochs`, or as in the study."""
-    study = LstSigma.at(scale)
-    sizes = {name: getattr(study, name) for name in ("width", "layers", "heads", "expansion", "batch")}
+    """Return a case with the sizes of the experiment lst-sigma; one model is trained for `epochs`, or as in the
+    experiment."""
+    experiment = LstSigma.at(scale)
+    sizes = {name: getattr(experiment, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
-    steps = steps_per_epoch(3 * round(0.9 * study.per_class), study.batch) * (epochs or study.epochs)
-    order = study.order
+    steps = steps_per_epoch(3 * round(0.9 * experiment.per_class), experiment.batch) * (epochs or experiment.epochs)
+    order = experiment.order
     return Case(
         name, **sizes, tokens=order**2, features=order + 1, outputs=order, readout="last", steps_per_model=steps
     )

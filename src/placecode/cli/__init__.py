@@ -28,7 +28,7 @@ from placecode.cli.reporting import compared, publish
 from placecode.errors import BadInput, one_of, value_of
 from placecode.execution import local
 from placecode.execution.estimate import estimate
-from placecode.experiments import SCALES, study_of
+from placecode.experiments import SCALES, experiment_of
 from placecode.files import is_full_disk
 from placecode.reports import html
 from placecode.reports.html import together
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands. The settings of `run` depend on the study, which is found in `words`."""
+    """Build the parser of all commands. The settings of `run` depend on the experiment, which is found in `words`."""
     about = (
         "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn."
     )
@@ -99,19 +99,23 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
-    def add(name: str, help: str, command: Callable[..., int | None]) -> argparse.ArgumentParser:
+    def add(
+        name: str, help: str, command: Callable[..., int | None], aliases: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
         # abbreviations are off: --seed 3 would be read as --seeds 3, which means the seeds 0, 1 and 2
-        added = commands.add_parser(name, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False)
+        added = commands.add_parser(
+            name, aliases=aliases, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False
+        )
         added.set_defaults(command=command)
         return added
 
-    add("studies", "list the available studies", _studies)
-    _run_arguments(add("run", "run a study and write a report", _run), words)
+    add("experiments", "list the available experiments", _experiments, aliases=["studies"])  # its earlier name
+    _run_arguments(add("run", "run an experiment and write a report", _run), words)
 
     fit.add_arguments(add("fit", "learn a map of the channels (columns) of your own table", fit.run))
     recommend.add_arguments(add("recommend", "recommend an initialization scale sigma for a learned PE", recommend.run))
 
-    command = add("merge", "merge runs of different members of a study (run with --members)", _merge)
+    command = add("merge", "merge runs of different members of an experiment (run with --members)", _merge)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     command.add_argument("--out", type=Path, required=True, help="folder of the merged run")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
@@ -154,64 +158,70 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Add the arguments of `run`: those that all studies share, and the settings of the study named in `words`."""
-    parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(experiments.STUDIES)}")
+    """Add the arguments of `run`: those that all experiments share, and the settings of the experiment named in
+    `words`."""
+    parser.add_argument(
+        "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
+    )
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
-    execution.add_arguments(parser, "runs/STUDY-SCALE")
+    execution.add_arguments(parser, "runs/EXPERIMENT-SCALE")
     parser.add_argument("--workers", metavar="N", help="number of training processes (default: one per visible GPU)")
     parser.add_argument("--plain", action="store_true", help="use the slow reference implementation, without kernels")
     parser.add_argument("--members", default=":", metavar="I:J", help="train only members I to J - 1; ':' trains all")
-    if (name := _named_study(words)) is not None:
+    if (name := _named_experiment(words)) is not None:
         group = parser.add_argument_group(f"settings of {name}", "The defaults depend on the scale.")
         flags.add_settings(group, experiments.lookup(name))
 
 
-class _StudyName(argparse.Action):
-    """Argparse action that reports an unknown study at once; otherwise its settings would be reported as unknown."""
+class _ExperimentName(argparse.Action):
+    """Argparse action that reports an unknown experiment at once; otherwise its settings would be reported as
+    unknown."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         experiments.lookup(values)
-        namespace.study = values
+        namespace.experiment = values
 
 
-def _named_study(words: Sequence[str]) -> str | None:
-    """Return the study in the arguments of a `run` command: the first name of a study that is not an option's value.
+def _named_experiment(words: Sequence[str]) -> str | None:
+    """Return the experiment in the arguments of a `run` command: the first name of an experiment that is not an
+    option's value.
 
-    Returns None for other commands, and if no study is named.
+    Returns None for other commands, and if no experiment is named.
     """
     if words[:1] != ["run"]:
         return None
     options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
     pairs = itertools.pairwise(words)
-    return next((word for previous, word in pairs if word in experiments.STUDIES and previous not in options), None)
+    return next((word for previous, word in pairs if word in experiments.EXPERIMENTS and previous not in options), None)
 
 
 # ------------------------------------------------------------------------------------------------------- commands
 
 
-def _studies(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the table of all studies."""
-    console.print(display.study_table(experiments.STUDIES.values()))
+def _experiments(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of all experiments."""
+    console.print(display.experiment_table(experiments.EXPERIMENTS.values()))
     print_line(
         console,
-        "To run a study: placecode run STUDY [--scale quick|paper]. For its settings: placecode run STUDY --help",
+        "To run one: placecode run EXPERIMENT [--scale quick|paper]. For its settings: placecode run EXPERIMENT --help",
     )
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> None:
-    """Run a study, write its report and print the results. With --dry-run, only print its estimated time and memory."""
+    """Run an experiment, write its report and print the results. With --dry-run, only print its estimated time and
+    memory."""
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
-    kind = experiments.lookup(arguments.study)
-    study = kind.at(arguments.scale, **flags.settings(arguments, kind))
+    kind = experiments.lookup(arguments.experiment)
+    experiment = kind.at(arguments.scale, **flags.settings(arguments, kind))
     where = execution.where_of(arguments)
-    out = arguments.out or Path("runs") / f"{study.name}-{arguments.scale}"
+    out = arguments.out or Path("runs") / f"{experiment.name}-{arguments.scale}"
     if arguments.dry_run:
-        print_line(console, display.estimate_text(study, estimate(study, where, arguments.members), where))
+        print_line(console, display.estimate_text(experiment, estimate(experiment, where, arguments.members), where))
         return
     with stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(
-            study,
+            experiment,
             out,
             scale=arguments.scale,
             where=where,
@@ -221,9 +231,9 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
             notify=progress,
             stop=stopped,
         )
-    page = page_of(study, run)
+    page = page_of(experiment, run)
     report = publish(page)
-    console.print(display.results_table(run, study.metric))
+    console.print(display.results_table(run, experiment.metric))
     for line in page.words():
         print_line(console, line)
     if memory := display.memory_text(run):
@@ -232,14 +242,14 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
-    """Merge runs of different members of a study, write the report, and print how many members are missing."""
-    study = study_of(Run(arguments.runs[0]))
-    run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
+    """Merge runs of different members of an experiment, write the report, and print how many members are missing."""
+    experiment = experiment_of(Run(arguments.runs[0]))
+    run = merge.merge(arguments.runs, arguments.out, arguments.force, experiment.compare, experiment.members())
     missing = run.config["total"] - len(run.members)
-    print_line(console, f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.")
+    print_line(console, f"{len(run.members)} of {run.config['total']} members of {run.experiment} are in {run.path}.")
     if missing:
         print_line(console, f"Still missing: {missing}; merge again when all are available.")
-    print_line(console, f"Report: {publish(page_of(study, run))}")
+    print_line(console, f"Report: {publish(page_of(experiment, run))}")
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
@@ -255,11 +265,11 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     """Write the report of each run or, with --together, one page that compares all runs."""
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
-        pages = [page_of(study_of(run), run) for run in _finished(arguments.runs)]
+        pages = [page_of(experiment_of(run), run) for run in _finished(arguments.runs)]
         print_line(console, f"Report: {together.write([compared(page) for page in pages], arguments.together)}")
         return
     for run in _finished(arguments.runs):
-        print_line(console, f"Report: {publish(page_of(study_of(run), run))}")
+        print_line(console, f"Report: {publish(page_of(experiment_of(run), run))}")
 
 
 def _finished(paths: Sequence[Path]) -> list[Run]:
@@ -273,16 +283,16 @@ def _finished(paths: Sequence[Path]) -> list[Run]:
 
 def _claims(arguments: argparse.Namespace, console: Console) -> None:
     """Test the claims about each run and print the verdicts, as tables or JSON."""
-    checked = [(run, study_of(run).findings(run)) for run in _finished(arguments.runs)]
+    checked = [(run, experiment_of(run).findings(run)) for run in _finished(arguments.runs)]
     if arguments.json:
         records = [finding.record() for _, findings in checked for finding in findings]
         console.out(json.dumps(records, indent=2, allow_nan=False), highlight=False)
         return
     for run, findings in checked:
         if not findings:
-            print_line(console, f"{run.path}: there are no claims about {run.study}.")
+            print_line(console, f"{run.path}: there are no claims about {run.experiment}.")
             continue
-        print_line(console, f"{run.path}: {run.study}, {run.config['scale']} scale")
+        print_line(console, f"{run.path}: {run.experiment}, {run.config['scale']} scale")
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":
             print_line(console, html.tables.NO_TEST)

@@ -21,7 +21,7 @@ from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate
 from placecode.execution.local import Event, Where
 from placecode.execution.memory import describe_peak, format_bytes
-from placecode.experiments import OwnData, Study, claims
+from placecode.experiments import Experiment, OwnData, claims
 from placecode.experiments.claims import Finding
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import tables
@@ -111,14 +111,14 @@ def _loss(event: Event) -> str:
 def results_table(run: Run, metric: str = "accuracy") -> Table:
     """Return a table of a metric at the end of training, with one row per setting and baseline.
 
-    It has a column per split, or per held-out split and condition if the study does not average over conditions.
+    It has a column per split, or per held-out split and condition if the experiment does not average over conditions.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
     rows = pooled or [row for row in rows if row["split"] != "train"]
     keys = [name for name in tables.keys_of(rows) if any(row.get(name) is not None for row in rows)]
     table = Table(
-        title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})"
+        title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.experiment}, {run.config['scale']})"
     )
     by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
     pairs = (
@@ -183,26 +183,26 @@ def claims_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def study_table(studies: Iterable[type[Study]]) -> Table:
-    """Return a table of studies: what each shows, and its number of members at both scales."""
-    table = Table("study", "what it shows", "members, quick", "members, paper")
-    for study in studies:
-        counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
-        table.add_row(study.name, study.about, *counts)
+def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
+    """Return a table of experiments: what each shows, and its number of members at both scales."""
+    table = Table("experiment", "what it shows", "members, quick", "members, paper")
+    for experiment in experiments:
+        counts = [str(len(experiment.at(scale).members())) for scale in ("quick", "paper")]
+        table.add_row(experiment.name, experiment.about, *counts)
     return table
 
 
 def run_table(runs: Sequence[Run]) -> Table:
     """Return a table of runs with their state and their held-out accuracy or error at up to five values of sigma."""
-    columns = ("run", "study", "scale", "members", "state", "device", "source", "held-out accuracy or error, by sigma")
-    table = Table(*columns)
+    columns = ("run", "experiment", "scale", "members", "state", "device", "source")
+    table = Table(*columns, "held-out accuracy or error, by sigma")
     for run in runs:
         size = f"{run.config['members']} of {run.config['total']}"
         try:
             state, numbers = _outcome(run) if run.finished else ("unfinished", "")
         except BadInput as error:
             state, numbers = "damaged", str(error)
-        about = (run.study, run.config["scale"], size, state, run.config["device"], _source(run))
+        about = (run.experiment, run.config["scale"], size, state, run.config["device"], _source(run))
         table.add_row(escape(str(run.path)), *about, escape(numbers))
     return table
 
@@ -225,7 +225,7 @@ def _outcome(run: Run) -> tuple[str, str]:
     shown = (("ood", "accuracy"), ("test", "mse"))
     rows = [row for row in run.summary if (row["split"], row["metric"]) in shown and row["mean"] is not None]
     rows = [row for row in rows if not row["encoding"].startswith("baseline")]
-    if run.study == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
+    if run.experiment == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
         rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
     shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
     trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
@@ -241,18 +241,18 @@ def _outcome(run: Run) -> tuple[str, str]:
     return ("done" if not diverged else f"done, {diverged} diverged"), numbers
 
 
-def estimate_text(study: Study, expected: Estimate, where: Where) -> str:
+def estimate_text(experiment: Experiment, expected: Estimate, where: Where) -> str:
     """Return a few lines of text on the estimated time and memory of a run."""
     processes = f", {expected.processes} worker processes" if expected.processes > 1 else ""
     lines = [
-        f"{study.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
+        f"{experiment.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
         f"{expected.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
         f"Estimated time for training: {duration(expected.seconds)}; memory: {expected.bytes / 2**30:.1f} GiB.",
     ]
-    if study.rest_epochs:
+    if experiment.rest_epochs:
         lines.append(
             f"The time is an upper limit: a member stops once its training loss has been exactly 0 for "
-            f"{study.rest_epochs} epochs."
+            f"{experiment.rest_epochs} epochs."
         )
     if expected.bytes_per_member is not None:
         per_member, largest = format_bytes(expected.bytes_per_member), _counted(expected.largest, "member")

@@ -96,7 +96,7 @@ def _extras() -> Iterator[Finding]:
 def _device() -> Finding:
     """Return the GPUs that torch can use. A machine without a GPU is fine too."""
     if not torch.cuda.is_available():
-        return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
+        return Finding("GPU", "none that torch can use; experiments run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in devices))
 

@@ -20,15 +20,15 @@ from placecode.errors import BadInput, must_be, value_of
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
 from placecode.files import is_full_disk
-from placecode.fit.fitting import count_predictions, fit, study_of_sheet
+from placecode.fit.fitting import count_predictions, experiment_of_sheet, fit
 from placecode.reports.pages import own_words
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Settings of the study that name something to read: a file, a column, or an array in a file."""
+"""Settings of the experiment that name something to read: a file, a column, or an array in a file."""
 SPECIAL_FIELDS = ("file", *FILES, "sigmas")
-"""Fields of the study whose options are added by `add_arguments`, not by `flags.add_settings`."""
+"""Fields of the experiment whose options are added by `add_arguments`, not by `flags.add_settings`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,18 +67,18 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     effort = OwnData.effort_on(where.device, arguments.effort)
     out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"
     with _temporary_folder(out) as spool:
-        study, label_names = _study(arguments, effort, spool)
+        experiment, label_names = _experiment(arguments, effort, spool)
         if arguments.dry_run:
-            expected = estimate(study, where, ":")
-            print_line(console, display.estimate_text(study, expected, where))
-            test_time = display.duration(expected.answer * count_predictions(study))
+            expected = estimate(experiment, where, ":")
+            print_line(console, display.estimate_text(experiment, expected, where))
+            test_time = display.duration(expected.answer * count_predictions(experiment))
             print_line(
                 console, f"The comparison with chance takes about {test_time} more, plus the time of other methods."
             )
             return
         with stop_on_signals() as stopped, display.progress(console) as progress:
             result = fit(
-                study,
+                experiment,
                 out,
                 effort=effort,
                 where=where,
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 tell=lambda text: print_line(console, f"{text[0].upper()}{text[1:]} ..."),
                 label_names=label_names,
             )
-    report = publish(page_of(study, Run(out)))
+    report = publish(page_of(experiment, Run(out)))
     for line in own_words.sentences(result):
         print_line(console, line)
     print_line(console, f"Map: {out / 'map.csv'}")
@@ -117,8 +117,9 @@ def _temporary_folder(out: Path) -> Iterator[Path]:
         yield Path(spool)
 
 
-def _study(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
-    """Read the table and the known groups and positions of its channels; return the study and the names of the groups.
+def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
+    """Read the table and the known groups and positions of its channels; return the experiment and the names of the
+    groups.
 
     The names are empty if no groups are known. `spool` is a folder for data that do not fit into memory.
     """
@@ -133,4 +134,4 @@ def _study(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[Own
     if arguments.sigma != ["auto"]:
         words = [part for word in arguments.sigma for part in word.split(",") if part]
         settings["sigmas"] = tuple(value_of("sigma", word, float) for word in words)
-    return study_of_sheet(sheet, effort, settings, CHANNELS, labels, positions), label_names
+    return experiment_of_sheet(sheet, effort, settings, CHANNELS, labels, positions), label_names

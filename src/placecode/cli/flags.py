@@ -1,4 +1,4 @@
-"""Command line options for the settings of a study: one option per field of its dataclass, with its help text."""
+"""Command line options for the settings of an experiment: one option per field of its dataclass, with its help text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from placecode.errors import must_be, value_of
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.settings import help_of
 
 SWEEP = "sweep"
 """Field whose option can be repeated, once for every axis of the sweep."""
 
 
-def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of a study, except the fields in `without`, to a group of a parser."""
-    hints = typing.get_type_hints(study)
-    for field in dataclasses.fields(study):
-        if field.name not in study.recorded() or field.name in without:
+def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str] = ()) -> None:
+    """Add an option for every setting of an experiment, except the fields in `without`, to a group of a parser."""
+    hints = typing.get_type_hints(experiment)
+    for field in dataclasses.fields(experiment):
+        if field.name not in experiment.recorded() or field.name in without:
             continue
-        flag, help = f"--{field.name.replace('_', '-')}", help_of(study, field.name)
+        flag, help = f"--{field.name.replace('_', '-')}", help_of(experiment, field.name)
         kind, several = _kind(hints[field.name])
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
@@ -35,14 +35,16 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
         group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **options)
 
 
-def settings(arguments: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
+def settings(
+    arguments: argparse.Namespace, experiment: type[Experiment], without: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the values of the settings that are present on the command line, by field name.
 
     Fields in `without` are left out. A single number for --seeds is a number of seeds: 3 gives the seeds 0, 1 and 2.
     """
     values: dict[str, Any] = {}
-    hints = typing.get_type_hints(study)
-    for name in study.recorded():
+    hints = typing.get_type_hints(experiment)
+    for name in experiment.recorded():
         if name in without or not hasattr(arguments, name):
             continue
         text = getattr(arguments, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from placecode.cli import flags
 from placecode.execution import local
-from placecode.experiments import OwnData, Study
+from placecode.experiments import Experiment, OwnData
 from placecode.reports import html
 from placecode.reports.html import together
 from placecode.reports.pages.base import Page
@@ -39,39 +39,47 @@ def compared(page: Page) -> together.Part:
 
 def _shared(page: Page) -> dict[str, Any]:
     """Return what both kinds of report show about a run."""
-    study, run = page.study, page.run
+    experiment, run = page.experiment, page.run
     return {
         "run": run,
-        "title": study.about[0].upper() + study.about[1:],
+        "title": experiment.about[0].upper() + experiment.about[1:],
         "lead": page.summary(),
-        "command": command_of(run, study),
-        "metric": study.metric,
+        "command": command_of(run, experiment),
+        "metric": experiment.metric,
         "claims": [finding.record() for finding in page.findings],
         "verdicts": page.verdicts(),
         "dial": page.dial(),
     }
 
 
-def command_of(run: Run, study: Study) -> str:
+def command_of(run: Run, experiment: Experiment) -> str:
     """Return the shell command that repeats a run: `placecode run` with --scale, or `placecode fit` with --effort.
 
-    Of the settings of the study, the command contains those that differ from the defaults at this scale or effort. No
-    command can repeat the fit of an array that was passed in Python. For such a run, return the command that writes the
-    report of the run again.
+    Of the settings of the experiment, the command contains those that differ from the defaults at this scale or effort.
+    No command can repeat the fit of an array that was passed in Python. For such a run, return the command that writes
+    the report of the run again.
     """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]
-    if isinstance(study, OwnData):
-        if not Path(study.file).suffix:  # fitted with LearnedPositions on an array, not on a file
+    if isinstance(experiment, OwnData):
+        if not Path(experiment.file).suffix:  # fitted with LearnedPositions on an array, not on a file
             return shlex.join(["placecode", "report", str(run.path)])
         channels = int(config["shape"]["tokens"])
         defaults = OwnData(**OwnData.sized(config["scale"], channels)).fields()
-        with_rate = OwnData.sized(config["scale"], channels, learning_rate=study.learning_rate)
-        defaults |= {"pe_learning_rate": with_rate["pe_learning_rate"], "file": study.file}
-        words = ["placecode", "fit", study.file, *_changed(study, defaults), "--effort", config["scale"], *device]
+        with_rate = OwnData.sized(config["scale"], channels, learning_rate=experiment.learning_rate)
+        defaults |= {"pe_learning_rate": with_rate["pe_learning_rate"], "file": experiment.file}
+        words = [
+            "placecode",
+            "fit",
+            experiment.file,
+            *_changed(experiment, defaults),
+            "--effort",
+            config["scale"],
+            *device,
+        ]
         return shlex.join(words)
-    defaults = type(study).at(config["scale"]).fields()
-    words = ["placecode", "run", run.study, "--scale", config["scale"], *_changed(study, defaults)]
+    defaults = type(experiment).at(config["scale"]).fields()
+    words = ["placecode", "run", run.experiment, "--scale", config["scale"], *_changed(experiment, defaults)]
     if config["members"] != f"0:{config['total']}":
         words += ["--members", config["members"]]
     words += device
@@ -82,15 +90,15 @@ def command_of(run: Run, study: Study) -> str:
     return shlex.join(words)
 
 
-def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
-    """Return the words of the command line that set the fields of a study that differ from these defaults."""
+def _changed(experiment: Experiment, defaults: dict[str, Any]) -> list[str]:
+    """Return the words of the command line that set the fields of an experiment that differ from these defaults."""
     words = []
-    for name, value in study.fields().items():
+    for name, value in experiment.fields().items():
         if value == defaults[name]:
             continue
-        if isinstance(study, OwnData) and name == "sigmas":
+        if isinstance(experiment, OwnData) and name == "sigmas":
             words += ["--sigma", *map(str, value)]
-        elif isinstance(study, OwnData) and name == "seeds" and value == list(range(len(value))):
+        elif isinstance(experiment, OwnData) and name == "seeds" and value == list(range(len(value))):
             words += ["--seeds", str(len(value))]
         else:
             words += flags.words_of(name, value)

@@ -1,9 +1,10 @@
-"""The interface of a study that `execution` relies on: which members to train, on which task, and what to analyse.
+"""The interface of an experiment that `execution` relies on: which members to train, on which task, and what to
+analyse.
 
-The implementation is `placecode.experiments.base.Study`, the base class of all studies, which documents every method.
-Imports go from experiments to execution and not back, so execution cannot import `Study`. This protocol lists the
-attributes and methods of `Study` that execution uses. Studies need not inherit from it: any object that has them can be
-executed. What `Study` has in addition (scales, claims, figures) is not needed to execute it.
+The implementation is `placecode.experiments.base.Experiment`, the base class of all experiments, which documents every
+method. Imports go from experiments to execution and not back, so execution cannot import `Experiment`. This protocol
+lists the attributes and methods of `Experiment` that execution uses. Experiments need not inherit from it: any object
+that has them can be executed. What `Experiment` has in addition (scales, claims, figures) is not needed to execute it.
 
 Execution writes the rows of `analyse`, `exchange` and `compare` to analysis.parquet, those of `baselines` to
 baselines.parquet, and the arrays of `arrays` and `data_arrays` to arrays.safetensors.
@@ -23,7 +24,8 @@ from placecode.tasks.base import Task
 
 
 class Experiment(Protocol):
-    """Interface of an object that can be executed. `placecode.experiments.base.Study` implements and documents it."""
+    """Interface of an object that can be executed. `placecode.experiments.base.Experiment` implements and documents
+    it."""
 
     name: ClassVar[str]
     passing: ClassVar[tuple[str, ...]]

@@ -41,16 +41,16 @@ class Estimate:
     """Memory that each member adds to a stack. None on a CPU, where it is not measured."""
 
 
-def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
+def estimate(experiment: Experiment, where: Where, chosen: str = ":") -> Estimate:
     """Train the largest stack of a run for a few steps and return the estimated time and memory of the whole run.
 
     `chosen` selects the members of the run, in the syntax of `--members` (":" for all).
     """
     where = where.resolved()
-    members, numbers, task = prepare(study, chosen)
+    members, numbers, task = prepare(experiment, chosen)
     with where.arithmetic():
-        split = memory.split(study, task, members, numbers, where)
-        steps, largest = study.training_steps(task), max(split.parts, key=len)
+        split = memory.split(experiment, task, members, numbers, where)
+        steps, largest = experiment.training_steps(task), max(split.parts, key=len)
         values = values_of([members[i] for i in numbers], task)
         crew = where.crew(len(split.parts), values)
         base, threads_before = memory.peak_resident() or 0, torch.get_num_threads()
@@ -75,7 +75,7 @@ def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
     else:  # libraries are loaded once per process, arrays once per concurrent stack
         stack_bytes = (memory.peak_resident() or 0) - base
         total_bytes, bytes_per_member = crew.processes * base + crew.concurrent_stacks * stack_bytes, None
-    evaluations = len(study.evaluate_at(task)) + 2  # also before and after training
+    evaluations = len(experiment.evaluate_at(task)) + 2  # also before and after training
     answers = sum(task.rows(name) for name in task.splits) * evaluations
     seconds = (seconds_per_step * steps + seconds_per_answer * answers) * len(numbers) / crew.concurrent_stacks
     return Estimate(

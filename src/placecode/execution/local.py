@@ -1,4 +1,4 @@
-"""Execute a study on this machine and write a run folder.
+"""Execute an experiment on this machine and write a run folder.
 
 Members (models) that train together form a stack. Stacks train in this process or in worker processes, and save
 checkpoints. Nothing is printed here: progress is reported through the `notify` callback and the file log.txt. Start
@@ -44,21 +44,21 @@ __all__ = [
 ]
 
 
-def prepare(study: Experiment, chosen: str) -> tuple[list[Member], list[int], Task]:
-    """Return all members of a study, the numbers of the chosen members, and the task.
+def prepare(experiment: Experiment, chosen: str) -> tuple[list[Member], list[int], Task]:
+    """Return all members of an experiment, the numbers of the chosen members, and the task.
 
     `chosen` has the syntax of `--members`. Raise BadInput if one of the chosen members cannot be trained.
     """
-    members = study.members()
+    members = experiment.members()
     numbers = numbers_in(chosen, len(members))
-    task = study.data()
+    task = experiment.data()
     origins.check(members, numbers, task)
-    check(study, task, [members[i] for i in numbers])
+    check(experiment, task, [members[i] for i in numbers])
     return members, numbers, task
 
 
 def execute(
-    study: Experiment,
+    experiment: Experiment,
     out: Path,
     *,
     scale: str = "quick",
@@ -69,16 +69,16 @@ def execute(
     notify: Notify = lambda event: None,
     stop: Stop = lambda: False,
 ) -> Run:
-    """Train and analyse the members of a study and write the results to a run folder.
+    """Train and analyse the members of an experiment and write the results to a run folder.
 
     Parameters
     ----------
-    study : Experiment
-        The study to run.
+    experiment : Experiment
+        The experiment to run.
     out : Path
         Run folder to write.
     scale : str, default="quick"
-        Name of the study's scale, recorded in config.json.
+        Name of the experiment's scale, recorded in config.json.
     where : Where, optional
         Device, precision, stack size and number of worker processes.
     chosen : str, default=":"
@@ -107,16 +107,16 @@ def execute(
         If the disk is full. Finished members and the last complete checkpoint are kept, so the run can be resumed.
     """
     where = (where or Where()).resolved()
-    members, numbers, task = prepare(study, chosen)
-    config = _config(study, scale, where, task, members, numbers)
+    members, numbers, task = prepare(experiment, chosen)
+    config = _config(experiment, scale, where, task, members, numbers)
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
         if folder.finished:
             return Run(out)
         # verify checkpoints first: a damaged one must raise before any file is changed
         steps_done = stacks.steps_done(folder.checkpoints)
         previous = Run(out).environment if steps_done else None
-        split = _split(study, task, members, numbers, where, folder, previous)
-        sizes, steps = [len(part) for part in split.parts], study.training_steps(task)
+        split = _split(experiment, task, members, numbers, where, folder, previous)
+        sizes, steps = [len(part) for part in split.parts], experiment.training_steps(task)
         unfinished = [index for index in range(len(sizes)) if steps_done.get(index) != steps]
         crew = where.crew(len(unfinished), values_of([members[i] for i in numbers], task))
         if previous is not None:  # rounding depends on the number of threads, so a resumed run keeps it
@@ -130,7 +130,7 @@ def execute(
             write_json(out / "environment.json", recorded)
         log = Log(out / "log.txt")
         action = "resumed" if steps_done else "started"
-        log(f"{action}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")
+        log(f"{action}: {experiment.name}, {len(numbers)} members; {json.dumps(environment)}")
         report = Reporter(sizes, steps, notify, log)
         for index in sorted(set(range(len(sizes))) - set(unfinished)):
             report(index, Progress(steps, float("nan")))
@@ -145,7 +145,9 @@ def execute(
 
         def train(index: int, stop: Stop) -> None:
             report_stack = partial(report, index)
-            peak = stacks.train(study, task, stack_members[index], where, folder.checkpoints, index, report_stack, stop)
+            peak = stacks.train(
+                experiment, task, stack_members[index], where, folder.checkpoints, index, report_stack, stop
+            )
             record_peak(index, peak)
 
         weights = partial(stacks.weights_of, folder.checkpoints)
@@ -157,18 +159,18 @@ def execute(
                 if not queue:
                     continue
                 if crew.processes > 1:
-                    processes.train_all(study, queue, where, folder, crew, report, record_peak, log, stop)
+                    processes.train_all(experiment, queue, where, folder, crew, report, record_peak, log, stop)
                 else:
                     _train_all([partial(train, index) for index in queue], where, crew, stop)
         except (Interrupted, WorkerFailed) as error:
             log("stopped and saved" if isinstance(error, Interrupted) else str(error))
             raise
-        run = stacks.assemble(study, task, members, numbers, split.parts, stack_members, where, folder)
+        run = stacks.assemble(experiment, task, members, numbers, split.parts, stack_members, where, folder)
         log("finished")
         return run
 
 
-def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
+def check(experiment: Experiment, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
 
     Members are of one kind if they have the same shape, encoding and initial PE.
@@ -177,22 +179,23 @@ def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
     kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
     for member in kinds.values():
         member_task = two_examples.part(member.data).bind([member])
-        study.rehearse(stack_for([member.alone()], member_task), member_task)
+        experiment.rehearse(stack_for([member.alone()], member_task), member_task)
 
 
 def _config(
-    study: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
+    experiment: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
 ) -> dict[str, Any]:
     """Return the content of config.json: everything that determines the results.
 
-    `members` are all members of the study, and `numbers` those to train. A run is resumed only with an equal config.
+    `members` are all members of the experiment, and `numbers` those to train. A run is resumed only with an equal
+    config.
     """
     shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
         "format": FORMAT,
-        "study": study.name,
+        "experiment": experiment.name,
         "scale": scale,
-        "fields": study.fields(),
+        "fields": experiment.fields(),
         "precision": where.precision,
         "device": where.device,
         "plain": where.plain,
@@ -215,7 +218,7 @@ def _shape(task: Task) -> dict[str, Any]:
 
 
 def _split(
-    study: Experiment,
+    experiment: Experiment,
     task: Task,
     members: Sequence[Member],
     numbers: Sequence[int],
@@ -231,7 +234,7 @@ def _split(
     if previous is not None and "split" in previous:  # earlier versions did not record it
         return memory.Split([numbers_in(part, len(members)) for part in previous["split"]])
     try:
-        return memory.split(study, task, members, numbers, where)
+        return memory.split(experiment, task, members, numbers, where)
     except BadInput:
         folder.abandon()
         raise

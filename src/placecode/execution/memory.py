@@ -121,12 +121,12 @@ class PeakMemory:
 
 
 def probe(
-    study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Gpus, updates: int = PROBE_STEPS
+    experiment: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Gpus, updates: int = PROBE_STEPS
 ) -> PeakMemory:
     """Train a stack for `updates` steps, evaluate and analyse it, and return its peak memory in each phase."""
     meter.reset()
     task = task.part(members[0].data).bind(members)
-    steps, moments = study.training_steps(task), study.evaluate_at(task)
+    steps, moments = experiment.training_steps(task), experiment.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     persistent = meter.peak()
     checkpoint = trainer.state()  # included because a checkpoint may be waiting to be written at any time
@@ -141,8 +141,8 @@ def probe(
     stack = trainer.stack
     del trainer
     meter.reset()
-    study.rehearse(stack, task)
-    study.arrays(stack, task)
+    experiment.rehearse(stack, task)
+    experiment.arrays(stack, task)
     return PeakMemory(training, evaluation, meter.peak())
 
 
@@ -192,7 +192,7 @@ class Split:
         return {**record, "memory": {"share": where.memory, "bytes needed": needed, "bytes per member": per_member}}
 
 
-def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
+def split(experiment: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
     """Split the members with these `numbers` into stacks of equal shape, as large as memory allows.
 
     Raise BadInput if a GPU has no room for a single member.
@@ -206,7 +206,7 @@ def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Seq
     for group in groups.values():
         size = most = where.most_of(len(numbers), values_of([members[group[0]]], task))
         if meter is not None:
-            size, cost = _measured_size(study, task, [members[number] for number in group], where, meter, most)
+            size, cost = _measured_size(experiment, task, [members[number] for number in group], where, meter, most)
         stacks = plan_stacks([members[number] for number in group], size)
         parts += [[group[i] for i in stack] for stack in stacks]
         if meter is not None:
@@ -215,7 +215,7 @@ def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Seq
 
 
 def _measured_size(
-    study: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, most: int
+    experiment: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, most: int
 ) -> tuple[int, Cost]:
     """Measure and return how many members of one shape fit into a stack, at most `most`, and the `Cost` of stacks.
 
@@ -226,15 +226,15 @@ def _measured_size(
 
     def measure(count: int, updates: int = PROBE_STEPS) -> PeakMemory:
         members = [group[i % len(group)].alone() for i in range(count)]  # a group may be smaller than a probe
-        return probe(study, task, members, where, meter, updates)
+        return probe(experiment, task, members, where, meter, updates)
 
     size, cost = largest_stack(measure, min(most, len(group)), budget)
     meter.reset()
     if size < 1:
         raise BadInput(
-            f"the GPU must have memory for at least one member of this study; it may use {format_bytes(max(0, budget))}"
-            f" ({where.memory:g} of {format_bytes(total)}, of which {format_bytes(available)} are free), which is too "
-            "little."
+            "the GPU must have memory for at least one member of this experiment; it may use "
+            f"{format_bytes(max(0, budget))} ({where.memory:g} of {format_bytes(total)}, of which "
+            f"{format_bytes(available)} are free), which is too little."
         )
     return size, cost
 

@@ -1,4 +1,4 @@
-"""Initialize the PE of a member from the PE of another member of the study (transfer of a learned PE).
+"""Initialize the PE of a member from the PE of another member of the experiment (transfer of a learned PE).
 
 `Member.origin` is the number of the other member, the origin, and `Member.start` says how its PE is changed. Members
 train in two generations: first those without an origin, then those that start from a member of the first generation.
@@ -39,7 +39,7 @@ def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None
             continue
         if origin >= len(members) or members[origin].origin is not None:
             raise BadInput(
-                f"the origin of member {number} must be a member of the study that has no origin itself; got {origin}."
+                f"the origin of member {number} must be a member of the experiment without an origin; got {origin}."
             )
         for checked in (number, origin):
             encoding = members[checked].encoding

@@ -1,10 +1,10 @@
 """Train stacks in worker processes, one per GPU. The parent process distributes the stacks.
 
 Each worker has its own pipe to the parent, so that a worker that crashes cannot corrupt the messages of another. The
-parent sends the study, then one stack after the other, and finally None, which tells the worker to save a checkpoint
-and exit. A worker sends progress, the peak memory of a finished stack, or an error. If the parent has exited, the pipe
-breaks, and the worker also saves a checkpoint and exits. The study is sent as a Python object, so a new process must
-be able to import its class.
+parent sends the experiment, then one stack after the other, and finally None, which tells the worker to save a
+checkpoint and exit. A worker sends progress, the peak memory of a finished stack, or an error. If the parent has
+exited, the pipe breaks, and the worker also saves a checkpoint and exits. The experiment is sent as a Python object, so
+a new process must be able to import its class.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Worker:
 
 
 def train_all(
-    study: Experiment,
+    experiment: Experiment,
     queue: Mapping[int, Sequence[Member]],
     where: Where,
     folder: Folder,
@@ -143,7 +143,7 @@ def train_all(
         elif worker.process.exitcode or (worker.stack is not None and not stopping):
             raise worker.failure(worker.describe_exit())
 
-    with _started(study, where, folder, crew) as workers:
+    with _started(experiment, where, folder, crew) as workers:
         while workers and unfinished:  # once all stacks are trained, do not wait for idle workers
             pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
             for worker in [worker for worker in workers if worker.pipe in pipes]:
@@ -165,8 +165,8 @@ def train_all(
 
 
 @contextlib.contextmanager
-def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Iterator[list[Worker]]:
-    """Return a context manager that starts the workers, sends them the study and returns them.
+def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -> Iterator[list[Worker]]:
+    """Return a context manager that starts the workers, sends them the experiment and returns them.
 
     At the end of the `with` block, workers that are still running are killed.
     """
@@ -184,11 +184,11 @@ def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Ite
             with contextlib.suppress(ConnectionError):
                 if folder.lock is not None:  # the folder stays locked until the last worker has exited
                     reduction.send_handle(worker.pipe, folder.lock, worker.process.pid)
-            worker.send((study.name, where, folder.checkpoints, crew.threads))
+            worker.send((experiment.name, where, folder.checkpoints, crew.threads))
             try:
-                worker.send(study)
+                worker.send(experiment)
             except Exception as error:
-                raise _not_importable(study.name, error) from error
+                raise _not_importable(experiment.name, error) from error
         yield list(workers)
     finally:
         for worker in workers:
@@ -210,11 +210,12 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _not_importable(study: str, error: Exception) -> BadInput:
-    """Return the error for a study or encoding that a worker process cannot import."""
+def _not_importable(experiment: str, error: Exception) -> BadInput:
+    """Return the error for an experiment or encoding that a worker process cannot import."""
     return BadInput(
-        f"the study {study} must be one that a new process can import, with what it registers, from a module; this "
-        f"one is not ({str(error).rstrip('.')}): move it to a module, or train it in this process with 1 worker."
+        f"the experiment {experiment} must be one that a new process can import, with what it registers, from a "
+        f"module; this one is not ({str(error).rstrip('.')}): move it to a module, or train it in this process "
+        "with 1 worker."
     )
 
 
@@ -243,18 +244,18 @@ def work(pipe: Connection, number: int, locked: bool) -> None:
 
 
 def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], None]) -> None:
-    """Receive the study, then train the stacks that the parent sends, and report to it with `send`."""
+    """Receive the experiment, then train the stacks that the parent sends, and report to it with `send`."""
     if locked:
         reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
     name, where, folder, threads = pipe.recv()
     try:
-        study = pipe.recv()
+        experiment = pipe.recv()
     except (ImportError, AttributeError) as error:
         raise _not_importable(name, error) from error
     torch.set_num_threads(threads)
     if where.device == "cuda":
         torch.cuda.set_device(number)
-    task = study.data()
+    task = experiment.data()
     send(Ready())
     with where.arithmetic():
         while (job := pipe.recv()) is not None:
@@ -264,5 +265,5 @@ def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], Non
                     encodings.lookup(member.encoding)
             except BadInput as error:
                 raise _not_importable(name, error) from error
-            peak = stacks.train(study, task, members, where, folder, index, send, pipe.poll)
+            peak = stacks.train(experiment, task, members, where, folder, index, send, pipe.poll)
             send(Ready(peak))

@@ -5,7 +5,7 @@ Results go to these files of the run folder, through `placecode.runs.write.Folde
 - Whether, when and why members diverged goes to the columns state, diverged_at and diverged_by of members.parquet.
 - Metrics of all evaluations go to metrics.parquet (member, step, split, condition, metric, value).
 - Analyses go to analysis.parquet (member, step, block, analysis, target, value), where step 0 is before training.
-- PEs and the other arrays of a study go to arrays.safetensors, and parameters to weights.safetensors.
+- PEs and the other arrays of an experiment go to arrays.safetensors, and parameters to weights.safetensors.
 - Results of other methods on the same data go to baselines.parquet.
 """
 
@@ -72,7 +72,7 @@ def weights_of(folder: Path, index: int) -> Tensor:
 
 
 def train(
-    study: Experiment,
+    experiment: Experiment,
     task: Task,
     members: Sequence[Member],
     where: Where,
@@ -93,7 +93,9 @@ def train(
     with memory.explain_out_of_memory(len(members)), Saver(folder, name) as saver:
         saved = checkpoints.load(folder, name)
         stack = stack_for(members, task, where.device, fast=where.fast)
-        trainer = Trainer(stack, task, study.training_steps(task), study.evaluate_at(task), study.rest_epochs)
+        trainer = Trainer(
+            stack, task, experiment.training_steps(task), experiment.evaluate_at(task), experiment.rest_epochs
+        )
         metrics, saved_step = pd.DataFrame(), -1
         if saved is not None:
             saved_step, state, metrics = saved
@@ -194,7 +196,7 @@ def _copy_stream(device: int) -> torch.cuda.Stream:
 
 
 def assemble(
-    study: Experiment,
+    experiment: Experiment,
     task: Task,
     members: Sequence[Member],
     numbers: Sequence[int],
@@ -205,9 +207,9 @@ def assemble(
 ) -> Run:
     """Analyse all trained stacks before and after training, and write the results as one run.
 
-    `members` are all members of the study, and `numbers` those that were trained. `parts` has the member numbers of
-    each stack. `stack_members` maps the index of each stack to its members as they were trained, with the initial PEs
-    that come from other members. The module's docstring says which result goes to which file.
+    `members` are all members of the experiment, and `numbers` those that were trained. `parts` has the member numbers
+    of each stack. `stack_members` maps the index of each stack to its members as they were trained, with the initial
+    PEs that come from other members. The module's docstring says which result goes to which file.
     """
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
@@ -229,8 +231,8 @@ def assemble(
             for moment, moment_step in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
-                analyses.append(_numbered(study.analyse(stack, stack_task), moment_step, part))
-                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, stack_task)}.items():
+                analyses.append(_numbered(experiment.analyse(stack, stack_task), moment_step, part))
+                for name, array in {"pe": stack.encoding.vectors(), **experiment.arrays(stack, stack_task)}.items():
                     if array is not None:
                         dtype = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
                         copied = array.detach().to("cpu", dtype, copy=True)
@@ -245,23 +247,25 @@ def assemble(
         if origin is not None and ends[origin].diverged and members[number].start != "before":
             ends[number] = End(diverged_at=0, diverged_by="origin")
     table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
-    steps = study.training_steps(task)
-    if study.exchanges:  # needs arrays of all stacks; stacks may not fit into memory together, so each is built again
+    steps = experiment.training_steps(task)
+    if (
+        experiment.exchanges
+    ):  # needs arrays of all stacks; stacks may not fit into memory together, so each is built again
         for index, part in enumerate(parts):
             with memory.explain_out_of_memory(len(part)):
                 stack, stack_task = built(index)
                 stack.flat.copy_(torch.cat([weights[str(number)] for number in part]))
-                analyses.append(_numbered(study.exchange(stack, stack_task, part, table, arrays), steps, part))
+                analyses.append(_numbered(experiment.exchange(stack, stack_task, part, table, arrays), steps, part))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
-    compared = study.compare(table, arrays, shapes_of(folder.config, table), steps)
+    compared = experiment.compare(table, arrays, shapes_of(folder.config, table), steps)
     # do not write arrays that were needed only for comparisons
-    temporary = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
+    temporary = tuple(f"{name}_{moment}/" for name in experiment.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(temporary)}
     baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in numbers):
         data_task, data_members = task.part(data), [members[i] for i in numbers if members[i].data == data]
-        baseline_rows += [{"data": data, **row} for row in study.baselines(data_task, data_members)]
-        for name, array in study.data_arrays(data_task, data_members).items():
+        baseline_rows += [{"data": data, **row} for row in experiment.baselines(data_task, data_members)]
+        for name, array in experiment.data_arrays(data_task, data_members).items():
             arrays[f"{data}:{name}" if data else name] = array
     baselines = pd.DataFrame(baseline_rows, columns=list(no_baselines().columns))
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
@@ -274,7 +278,7 @@ def _end_of(state: Mapping[str, Tensor], place: int) -> End:
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:
-    """Return rows of `Study.analyse` as a table with the columns of analysis.parquet.
+    """Return rows of `Experiment.analyse` as a table with the columns of analysis.parquet.
 
     In `rows`, "member" is the position in the stack. It is replaced by the member number from `part`.
     """

@@ -1,10 +1,10 @@
-"""Base class of studies. A study is an experiment with a name: a task, members (models to train), measurements and
-claims.
+"""Base class of experiments. An experiment is a question with a name: a task, members (models to train),
+measurements and claims.
 
-A study is a frozen dataclass. Its fields are all settings that affect a result: its own, those of its task and those of
-its models, which it inherits from their classes (`placecode.settings`). Every field has a help text, is a flag of the
-command line and is recorded in the run. The quick settings and the paper-size settings of a study are in its
-`scales`; `--scale` chooses between them. Values from the user override both.
+An experiment is a frozen dataclass. Its fields are all settings that affect a result: its own, those of its task and
+those of its models, which it inherits from their classes (`placecode.settings`). Every field has a help text, is a flag
+of the command line and is recorded in the run. The quick settings and the paper-size settings of an experiment are in
+its `scales`; `--scale` chooses between them. Values from the user override both.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 
 SCALES = ("quick", "paper")
-"""Names of the two sizes of every study: "quick" is a demonstration on a CPU, "paper" is the full size."""
+"""Names of the two sizes of every experiment: "quick" is a demonstration on a CPU, "paper" is the full size."""
 
 
 @dataclass(frozen=True)
-class Study(Settings):
-    """Base class of studies. Subclasses define `task`, `plan` and `training_steps`, and what they measure."""
+class Experiment(Settings):
+    """Base class of experiments. Subclasses define `task`, `plan` and `training_steps`, and what they measure."""
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """One line that describes the study, for `placecode studies`."""
+    """One line that describes the experiment, for `placecode experiments`."""
     scales: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """The settings of the study at each size in `SCALES`, as values by field. Fields that are not listed keep their
-    defaults."""
+    """The settings of the experiment at each size in `SCALES`, as values by field. Fields that are not listed keep
+    their defaults."""
 
     swept_by: ClassVar[Mapping[str, str]] = {}
-    """Fields that this study sweeps, mapped to the field that lists their values. The user cannot set them."""
+    """Fields that this experiment sweeps, mapped to the field that lists their values. The user cannot set them."""
 
     older: ClassVar[Mapping[str, Any]] = {}
     """Values for runs that are older than a setting and did not record it, where its default would be wrong for
@@ -52,7 +52,7 @@ class Study(Settings):
 
     @classmethod
     def at(cls, scale: str, **given: Any) -> Self:
-        """Return the study at a scale, one of `SCALES`. Fields in `given` override those of the scale."""
+        """Return the experiment at a scale, one of `SCALES`. Fields in `given` override those of the scale."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
         for name in given:
@@ -81,7 +81,7 @@ class Study(Settings):
 
     @property
     def axes(self) -> list[Axis]:
-        """The fields and values that the setting `sweep` adds to the study; empty without it."""
+        """The fields and values that the setting `sweep` adds to the experiment; empty without it."""
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:
@@ -95,8 +95,8 @@ class Study(Settings):
         return Several(tasks)
 
     def plan(self) -> list[Member]:
-        """Return the members of the study in a fixed order. `members` then repeats them for the values in `sweep`, and
-        gives those without a label the name of their encoding."""
+        """Return the members of the experiment in a fixed order. `members` then repeats them for the values in `sweep`,
+        and gives those without a label the name of their encoding."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
@@ -155,13 +155,13 @@ class Study(Settings):
         """Return rows of the analysis table that need several members, or both the start and the end of training.
 
         `members` is the table of all members of the run. `arrays` has the arrays NAME_start/i and NAME_end/i of member
-        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. When parts of a study are
-        merged into one run, this is called again.
+        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. When parts of an
+        experiment are merged into one run, this is called again.
         """
         return []
 
     exchanges: ClassVar[bool] = False
-    """Whether the study has an `exchange`. If so, the stacks are built a second time after training."""
+    """Whether the experiment has an `exchange`. If so, the stacks are built a second time after training."""
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
@@ -169,7 +169,7 @@ class Study(Settings):
         """Measure a trained stack with PEs of other members, and return rows like those of `analyse`.
 
         `numbers` are the members of the stack. `members` and `arrays` are those of the whole run, as in `compare`. If
-        only some members of the study are run (`--members`), only these are available.
+        only some members of the experiment are run (`--members`), only these are available.
         """
         return []
 
@@ -187,9 +187,9 @@ class Study(Settings):
     """Name of the metric that tables show."""
 
     claims: ClassVar[Sequence[Claim]] = ()
-    """Statements that a run of the study is checked against."""
+    """Statements that a run of the experiment is checked against."""
 
     def findings(self, run: Run) -> list[Finding]:
-        """Return the verdicts of a run on all claims. The list is empty if the study has a `sweep`, since claims are
-        about the study without it."""
+        """Return the verdicts of a run on all claims. The list is empty if the experiment has a `sweep`, since claims
+        are about the experiment without it."""
         return [] if self.sweep else [claim.check(run) for claim in self.claims]

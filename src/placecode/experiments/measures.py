@@ -76,8 +76,8 @@ def arrangement(stack: Stack, task: Task) -> Rows:
 
 
 def outline(stack: Stack, task: Task) -> Rows:
-    """Compute the main measures of `arrangement` for all blocks side by side. This is fast enough for studies with many
-    members. The rows are empty if the encoding has no vectors."""
+    """Compute the main measures of `arrangement` for all blocks side by side. This is fast enough for experiments with
+    many members. The rows are empty if the encoding has no vectors."""
     pe = vectors_of(stack)
     if pe is None:
         return []

@@ -1,4 +1,4 @@
-"""The base class of studies with a transformer: members and tasks are made from the settings of the study."""
+"""The base class of experiments with a transformer: members and tasks are made from the settings of the experiment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from placecode.errors import must_be
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.models.member import Member, ModelSettings, grid
 from placecode.settings import declaration, setting, settings_of, sweep_over
 from placecode.tasks.base import Task
@@ -17,8 +17,8 @@ from placecode.validation import real_number, whole_number
 
 
 @dataclass(frozen=True)
-class ModelStudy(Study, ModelSettings):
-    """A study with the settings of the model, its training, and the seeds."""
+class ModelExperiment(Experiment, ModelSettings):
+    """An experiment with the settings of the model, its training, and the seeds."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
     evaluations: int = setting(40, "number of times all splits are evaluated during training")
@@ -26,7 +26,7 @@ class ModelStudy(Study, ModelSettings):
     output_gain: float = setting(1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning")
 
     task_class: ClassVar[type[Task]]
-    """Class of the task. Its arguments and settings are taken from the fields of the study with the same names."""
+    """Class of the task. Its arguments and settings are taken from the fields of the experiment with the same names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,8 +47,8 @@ class ModelStudy(Study, ModelSettings):
             raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the data sets of the study: by name, the arguments of the task in which they differ. It is empty for a
-        single data set."""
+        """Return the data sets of the experiment: by name, the arguments of the task in which they differ. It is empty
+        for a single data set."""
         return {}
 
     def task(self) -> Task:
@@ -56,19 +56,19 @@ class ModelStudy(Study, ModelSettings):
         return Several(tasks) if tasks else self.make_task()
 
     def make_task(self, **changes: Any) -> Task:
-        """Return the task with the settings of the study and these changes."""
+        """Return the task with the settings of the experiment and these changes."""
         arguments = (*inspect.signature(self.task_class).parameters, *settings_of(self.task_class.settings_class))
         values = {name: getattr(self, name) for name in arguments if hasattr(self, name)}
         return self.task_class(**{**values, "seed": self.data_seed, **changes})
 
     def spec(self, **changes: Any) -> Member:
-        """Return a member with the settings of the study and these changes."""
+        """Return a member with the settings of the experiment and these changes."""
         of_member = {each.name for each in fields(Member)}
         shared = {each.name: getattr(self, each.name) for each in fields(self) if each.name in of_member}
-        # some studies have a field `gain` with another meaning: the gain at the nodes of a simulated network
+        # some experiments have a field `gain` with another meaning: the gain at the nodes of a simulated network
         return Member(**{**shared, "gain": self.output_gain, **changes})
 
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
-        """Return members with these sigmas and all seeds of the study: sigma by sigma, and seed by seed within each
-        sigma."""
+        """Return members with these sigmas and all seeds of the experiment: sigma by sigma, and seed by seed within
+        each sigma."""
         return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

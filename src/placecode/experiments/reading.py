@@ -22,11 +22,11 @@ STILL = 0.02
 
 def members_of(run: Run) -> pd.DataFrame:
     """Return the table of the members of a run, with roles and labels. Runs that are older than these columns get them
-    from their study, which lists the members in the same order."""
+    from their experiment, which lists the members in the same order."""
     if "label" not in run.members:
-        from placecode.experiments import study_of
+        from placecode.experiments import experiment_of
 
-        add_names(run.members, study_of(run).members())
+        add_names(run.members, experiment_of(run).members())
     return run.members
 
 
@@ -221,7 +221,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
-    """Keep each member of a table of `Study.lines` once, in its first line. Members with one line in several panels get
-    an empty panel."""
+    """Keep each member of a table of `Experiment.lines` once, in its first line. Members with one line in several
+    panels get an empty panel."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

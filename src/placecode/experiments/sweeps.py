@@ -1,12 +1,12 @@
-"""Add axes to a sweep (`--sweep heads=1,2,4`). They are crossed with each other and with all members of a study.
+"""Add axes to a sweep (`--sweep heads=1,2,4`). They are crossed with each other and with all members of an experiment.
 
->>> axes = axes_of(study, ["heads=1,2", "layers=2,4"])
+>>> axes = axes_of(experiment, ["heads=1,2", "layers=2,4"])
 >>> [label for label, _ in combinations(axes)]
 ['heads 1, layers 2', 'heads 1, layers 4', 'heads 2, layers 2', 'heads 2, layers 4']
 
-An axis is a setting of the study with the values to try. All members of the study are repeated for every combination of
-these values. A setting of the model or of the optimizer changes only the members. Any other setting changes the data:
-there is one data set for each combination of the values of such settings.
+An axis is a setting of the experiment with the values to try. All members of the experiment are repeated for every
+combination of these values. A setting of the model or of the optimizer changes only the members. Any other setting
+changes the data: there is one data set for each combination of the values of such settings.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from placecode.errors import must_be, one_of, value_of
 from placecode.models.member import Member
 
 if TYPE_CHECKING:
-    from placecode.experiments.base import Study
+    from placecode.experiments.base import Experiment
 
 NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
 """Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
 RENAMED = {"output_gain": "gain"}
-"""Fields of a study that have another name in members: name in the study to name in a member."""
+"""Fields of an experiment that have another name in members: name in the experiment to name in a member."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of a study, by `name`, and the values it takes in a sweep."""
+    """A field of an experiment, by `name`, and the values it takes in a sweep."""
 
     name: str
     values: tuple[Any, ...]
@@ -48,9 +48,9 @@ class Axis:
         return self.field in Member.__dataclass_fields__ and self.name not in RENAMED.values()
 
 
-def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
-    """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the study with a single value."""
-    kinds = _kinds(type(study))
+def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
+    """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the experiment with a single value."""
+    kinds = _kinds(type(experiment))
     axes: list[Axis] = []
     for text in texts:
         name, sign, rest = text.partition("=")
@@ -58,8 +58,8 @@ def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
         words = [word.strip() for word in rest.split(",") if word.strip()]
         if not sign or not words:
             raise must_be("sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4", text)
-        if name in study.swept_by:
-            rule = f"of other fields than {name}, which {study.name} sweeps by {study.swept_by[name]}"
+        if name in experiment.swept_by:
+            rule = f"of other fields than {name}, which {experiment.name} sweeps by {experiment.swept_by[name]}"
             raise must_be("sweep", rule, text)
         if name not in kinds:
             raise one_of("a field to sweep", sorted(kinds), name)
@@ -72,11 +72,11 @@ def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
     return axes
 
 
-def _kinds(study: type[Study]) -> dict[str, tuple[type, bool]]:
-    """Return the fields of a study that can be swept: the type of each, and whether None is allowed."""
+def _kinds(experiment: type[Experiment]) -> dict[str, tuple[type, bool]]:
+    """Return the fields of an experiment that can be swept: the type of each, and whether None is allowed."""
     kinds = {}
-    for name, hint in typing.get_type_hints(study).items():
-        if name not in study.recorded() or name in NOT_SWEPT:
+    for name, hint in typing.get_type_hints(experiment).items():
+        if name not in experiment.recorded() or name in NOT_SWEPT:
             continue
         options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         kind = next(option for option in options if option is not type(None))
@@ -118,7 +118,7 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Return the data sets of the axes that change the data: by name, the values of the fields of the study."""
+    """Return the data sets of the axes that change the data: by name, the values of the fields of the experiment."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 

@@ -32,7 +32,7 @@ from placecode.data.tables.questions import coded, filled
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
 from placecode.experiments.channels.own import OwnData
-from placecode.fit.fitting import fit, study_of_sheet, trained_models
+from placecode.fit.fitting import experiment_of_sheet, fit, trained_models
 from placecode.models.encoder import Stack
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
@@ -167,9 +167,9 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             settings["file"] = str(X) if isinstance(X, (str, Path)) else sheet.source
             if groups is not None and (isinstance(groups, Path) or is_single(groups)):
                 settings["groups"] = str(groups)
-            study = study_of_sheet(sheet, effort, settings, MIN_CHANNELS)
-            result = fit(study, out, effort=effort, where=where, force=_is_fit(out))
-            self._members, weights = trained_models(study, Run(out))[result.sigma]
+            experiment = experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS)
+            result = fit(experiment, out, effort=effort, where=where, force=_is_fit(out))
+            self._members, weights = trained_models(experiment, Run(out))[result.sigma]
         self.embedding_, self.similarity_ = result.embedding, result.ours.similarity
         self.map_, self.map_3d_ = result.ours.maps[2], result.ours.maps.get(3)
         self.modules_, self.module_stability_ = result.ours.labels, dict(result.stability)
@@ -179,7 +179,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma_, self.sigma_reason_, self.sigmas_ = result.sigma, result.why, list(result.sigmas)
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}
-        self._columns, self._hidden = study.tables[PARTS[0]].columns, study.hidden
+        self._columns, self._hidden = experiment.tables[PARTS[0]].columns, experiment.hidden
         self.channels_, self.names_ = self._columns.kept, result.names
         self._weights = weights.numpy()
         self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
@@ -377,4 +377,4 @@ def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
 
 def _is_fit(folder: Path) -> bool:
     """Return whether a folder holds an earlier fit, finished or not."""
-    return (folder / "config.json").is_file() and Run(folder).study == OwnData.name
+    return (folder / "config.json").is_file() and Run(folder).experiment == OwnData.name

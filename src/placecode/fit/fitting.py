@@ -1,7 +1,7 @@
 """Learn a map of the channels of a table: train models, choose sigma, test against chance, compare with other methods.
 
->>> study = study_of_sheet(read_sheet("table.csv"), "quick", {"file": "table.csv"}, min_channels=5)
->>> result = fit(study, Path("runs/mine"))
+>>> experiment = experiment_of_sheet(read_sheet("table.csv"), "quick", {"file": "table.csv"}, min_channels=5)
+>>> result = fit(experiment, Path("runs/mine"))
 
 Both `placecode fit` and `LearnedPositions` call these two functions. Results are written to fit.json, map.csv and
 summary.json in the run folder.
@@ -47,7 +47,7 @@ from placecode.runs.read import Run
 from placecode.tasks.table import PARTS, Table, tables
 from placecode.training.trainer import stack_for
 
-__all__ = ["Found", "conclude", "count_predictions", "fit", "study_of_sheet", "trained_models"]
+__all__ = ["Found", "conclude", "count_predictions", "experiment_of_sheet", "fit", "trained_models"]
 
 Tell = Callable[[str], object]
 """Function that is called with a short description of each step, such as "choosing sigma"."""
@@ -56,7 +56,7 @@ PERMUTATIONS = 199
 """Number of random orders of the channels in the permutation tests of `_with_p_value`."""
 
 
-def study_of_sheet(
+def experiment_of_sheet(
     sheet: Sheet,
     effort: str,
     settings: Mapping[str, Any],
@@ -64,7 +64,7 @@ def study_of_sheet(
     labels: npt.ArrayLike | None = None,
     positions: npt.ArrayLike | None = None,
 ) -> OwnData:
-    """Split the samples of a table into training, validation and test samples, and return the study that fits it.
+    """Split the samples of a table into training, validation and test samples, and return the experiment that fits it.
 
     `settings` are fields of `OwnData`, including "file"; the effort ("quick" or "thorough") sets the others. `labels`
     and `positions` are known groups and positions of the channels, if any. Raises BadInput if fewer than `min_channels`
@@ -87,7 +87,7 @@ def study_of_sheet(
 
 
 def fit(
-    study: OwnData,
+    experiment: OwnData,
     out: Path,
     *,
     effort: str = "quick",
@@ -103,8 +103,8 @@ def fit(
 
     Parameters
     ----------
-    study : OwnData
-        The study, with its tables.
+    experiment : OwnData
+        The experiment, with its tables.
     out : Path
         Run folder.
     effort : str, default="quick"
@@ -133,7 +133,9 @@ def fit(
             f"the output folder {out} must be new; it holds a fit that was stopped after training (--resume continues "
             "it, --force starts again)."
         )
-    run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
+    run = local.execute(
+        experiment, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop
+    )
     summary = json.loads((out / "summary.json").read_text())
     if "verdict" in summary and (out / "fit.json").is_file() and (out / "map.csv").is_file():
         return own_results.read(out)
@@ -145,32 +147,32 @@ def fit(
         tell(step)
 
     with where.arithmetic():
-        result = conclude(study, run, where, tell_or_stop, label_names)
+        result = conclude(experiment, run, where, tell_or_stop, label_names)
     own_results.write(result, out)
     write_json(out / "summary.json", {**summary, **result.summary()})
     return result
 
 
-def count_predictions(study: OwnData) -> int:
+def count_predictions(experiment: OwnData) -> int:
     """Estimate how many samples all models together must predict to choose sigma and to test against chance."""
-    task = study.tables[PARTS[0]]
-    per_seed = len(study.sigmas) * task.rows("validation") + task.rows("test")
-    return len(study.seeds) * (per_seed + chance.count_predictions(task, study.draws))
+    task = experiment.tables[PARTS[0]]
+    per_seed = len(experiment.sigmas) * task.rows("validation") + task.rows("test")
+    return len(experiment.seeds) * (per_seed + chance.count_predictions(task, experiment.draws))
 
 
 def _lacks_results(out: Path) -> bool:
     """Return whether a folder holds a fit whose training is finished but whose results are missing."""
     trained = (out / "summary.json").is_file() and (out / "config.json").is_file()
-    return trained and Run(out).study == OwnData.name and not (out / "fit.json").is_file()
+    return trained and Run(out).experiment == OwnData.name and not (out / "fit.json").is_file()
 
 
-def trained_models(study: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
+def trained_models(experiment: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
     """Return the members trained on all training samples (not on half) and their weights (e, P), by sigma.
 
     Members that diverged are left out, so a sigma at which all diverged is missing.
     """
     done = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
-    members, weights = study.members(), run.tensors("weights.safetensors")
+    members, weights = experiment.members(), run.tensors("weights.safetensors")
     return {
         sigma: ([members[i] for i in numbers], torch.cat([weights[str(i)] for i in numbers]))
         for sigma, numbers in _numbers_by_sigma(done).items()
@@ -183,13 +185,13 @@ def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
 
 
 def conclude(
-    study: OwnData, run: Run, where: local.Where, tell: Tell = lambda step: None, label_names: tuple[str, ...] = ()
+    experiment: OwnData, run: Run, where: local.Where, tell: Tell = lambda step: None, label_names: tuple[str, ...] = ()
 ) -> Found:
     """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
 
     Raises BadInput if every model diverged.
     """
-    task, models = study.tables[PARTS[0]], trained_models(study, run)
+    task, models = experiment.tables[PARTS[0]], trained_models(experiment, run)
     if not models:
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
     tell("choosing sigma")
@@ -210,10 +212,10 @@ def conclude(
     stack, fits = stacks[choice.sigma], learned[choice.sigma]
 
     tell("testing against chance")
-    p_value = against_chance(stack, task, study.draws).p
-    dependent = _dependent_channels(stack, task, study.draws)
+    p_value = against_chance(stack, task, experiment.draws).p
+    dependent = _dependent_channels(stack, task, experiment.draws)
     error = float(question_errors(stack, task, "test").mean())
-    mean_error = others.MaskedSamples(task, "test", study.hidden).error_of_means()
+    mean_error = others.MaskedSamples(task, "test", experiment.hidden).error_of_means()
     has_structure = p_value <= LEVEL and error < mean_error and dependent.sum() > 1
     placed = dependent if has_structure else np.zeros_like(dependent)
 
@@ -232,8 +234,8 @@ def conclude(
         labels[placed] = groups.labels
         maps = {axes: places.arrange(similarity, axes) for axes in (2, 3) if axes <= task.tokens}
         ours = Method(similarity, maps, labels, {"heldout_mse": error})
-        # with few channels, `study.neighbors` would include nearly all of them
-        neighbors = max(1, min(study.neighbors, (task.tokens - 1) // 4))
+        # with few channels, `experiment.neighbors` would include nearly all of them
+        neighbors = max(1, min(experiment.neighbors, (task.tokens - 1) // 4))
         pairs = pair_confidence(similarities, (halves[0], halves[1]), neighbors)
         confidence = channel_confidence(fits)
         embedding = common_embedding(fits[seeds])
@@ -242,7 +244,7 @@ def conclude(
         return replace(method, scores={**method.scores, **_scores(method, task)})
 
     tell("comparing with other methods")
-    compared = dict(others.compare(study.tables, study.hidden))
+    compared = dict(others.compare(experiment.tables, experiment.hidden))
     methods = {name: with_scores(other) for name, other in compared.items() if isinstance(other, Method)}
     return Found(
         names=task.token_names,
@@ -255,7 +257,7 @@ def conclude(
         mean_mse=mean_error,
         ours=with_scores(ours),
         embedding=embedding,
-        neighbors=nearest_channels(similarity, study.neighbors),
+        neighbors=nearest_channels(similarity, experiment.neighbors),
         confidence=_zero_elsewhere(placed, confidence),
         pairs=_zero_elsewhere(placed[:, None] & placed, pairs),
         stability=groups.stability,

@@ -37,7 +37,7 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
 TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
-"""Further values of `Member.start`: initial values copied from the PE of another member of the study, the donor.
+"""Further values of `Member.start`: initial values copied from the PE of another member of the experiment, the donor.
 
 - taken: the donor's PE after training.
 - shuffled: as "taken", with the tokens in random order.
@@ -142,7 +142,8 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(Settings):
-    """Architecture, optimizer and batch size of a model: the settings that all members of a study usually share."""
+    """Architecture, optimizer and batch size of a model: the settings that all members of an experiment usually
+    share."""
 
     placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
     width: int = setting(160, "features per token")
@@ -204,7 +205,7 @@ class Member(ModelSettings):
     """Initial values of a learned PE: a name in `STARTS`, a name in `TAKEN` (copied from the member `origin`), or an
     array. Numpy arrays are wrapped in a `Table`."""
     origin: int | None = None
-    """Index in the study of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`, otherwise
+    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`, otherwise
     None. A donor cannot have a donor itself."""
     learn: bool = True
     """Whether a learned PE is trained. If False, it stays at its initial values."""
@@ -220,14 +221,15 @@ class Member(ModelSettings):
     learning."""
 
     last_epoch: int | None = None
-    """Number of epochs after which this member stops, if other members of the study train longer. None: no limit."""
+    """Number of epochs after which this member stops, if other members of the experiment train longer. None: no
+    limit."""
     hidden: float = 0.5
     """Fraction of the channels that are hidden during training. Used only in masked prediction."""
     ramp: int = 0
     """Number of training steps in which the number of hidden channels grows from one to the fraction `hidden`, as a
     curriculum. With 0 there is no growth: the full fraction is hidden from the first step."""
     data: str = ""
-    """Name of the data set to train on, if the study has several, otherwise empty."""
+    """Name of the data set to train on, if the experiment has several, otherwise empty."""
     role: str = field(default="swept", compare=False)
     """What the member is for, one of `ROLES`. It does not affect training."""
     label: str = field(default="", compare=False)

@@ -1,4 +1,5 @@
-"""Merge several runs of one study into one (`placecode merge`), or make a small copy of a run (`placecode slim`)."""
+"""Merge several runs of one experiment into one (`placecode merge`), or make a small copy of a run (`placecode
+slim`)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FIT_FILES = ("fit.json", "fit.safetensors", "map.csv")
 Shapes = Mapping[str, Mapping[str, Any]]
 """Shape of each data set of a run, by its name; see `shapes_of`."""
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
-"""Type of `Study.compare`."""
+"""Type of `Experiment.compare`."""
 
 
 def merge(
@@ -41,12 +42,13 @@ def merge(
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
 ) -> Run:
-    """Merge finished runs of different members of the same study into a new run in the folder `out`, and return it.
+    """Merge finished runs of different members of the same experiment into a new run in the folder `out`, and return
+    it.
 
-    With `force`, an existing run in `out` is deleted first. `compare` is `Study.compare`. It repeats the analyses that
-    need several members, now with the members of all runs. If a run has arrays in half precision, analyses of how far
-    a PE moved are not replaced, since the existing ones were computed in full precision. `specs` are all members of
-    the study. Roles and labels are taken from them, since earlier versions recorded other labels or none.
+    With `force`, an existing run in `out` is deleted first. `compare` is `Experiment.compare`. It repeats the analyses
+    that need several members, now with the members of all runs. If a run has arrays in half precision, analyses of how
+    far a PE moved are not replaced, since the existing ones were computed in full precision. `specs` are all members of
+    the experiment. Roles and labels are taken from them, since earlier versions recorded other labels or none.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -59,7 +61,9 @@ def merge(
             raise BadInput(f"the output folder {out} must be none of the merged runs; it is one of them.")
         shared = [{name: value for name, value in run.config.items() if name != "members"} for run in (first, piece)]
         if changed := differences(*shared):
-            raise BadInput(f"merged runs must be pieces of one study; {first.path} and {piece.path} differ: {changed}.")
+            raise BadInput(
+                f"merged runs must be pieces of one experiment; {first.path} and {piece.path} differ: {changed}."
+            )
     numbers = [int(number) for piece in pieces for number in piece.members["member"]]
     if twice := [number for number in numbers if numbers.count(number) > 1]:
         raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")

@@ -1,4 +1,5 @@
-"""Read run folders, the results of a study: tables, arrays and trained models. `placecode.runs.write` writes them.
+"""Read run folders, the results of an experiment: tables, arrays and trained models. `placecode.runs.write` writes
+them.
 
 >>> run = Run("runs/demo")
 >>> model = run.load(0)                     # a trained model, called on inputs of shape (b, n, f)
@@ -27,12 +28,12 @@ from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.tables import no_baselines, spec_of
 
-FORMAT = 3
+FORMAT = 4
 """Version of the format of run folders. It increases when older versions of placecode cannot read newer folders."""
-READABLE_FORMATS = (1, 2, 3)
+READABLE_FORMATS = (1, 2, 3, 4)
 """Formats that can be read. In format 1, members have neither role nor label. Before format 3, the split "ood" was
 named "validation"; it is renamed when a folder is read, but not in fits of users' tables, where "validation" is right.
-"""
+Before format 4, the entry "experiment" of config.json was named "study"."""
 FILES = (
     "config.json",
     "environment.json",
@@ -58,7 +59,7 @@ MEASURE = ("split", "condition", "metric")
 STATISTICS = ("mean", "std", "n", "diverged")
 """Entries of a row of summary.json with its numbers. The other entries, except MEASURE, are the setting."""
 CONFIG_KEYS = {
-    "study": str,
+    "experiment": str,
     "scale": str,
     "fields": dict,
     "precision": str,
@@ -69,8 +70,8 @@ CONFIG_KEYS = {
     "shape": dict,
     "task": dict,
 }
-"""Required entries of config.json besides the format, and their types. `fields` has the settings of the study, from
-which `shape`, `task` and `total` follow."""
+"""Required entries of config.json besides the format, and their types. `fields` has the settings of the experiment,
+from which `shape`, `task` and `total` follow."""
 
 
 class Run:
@@ -92,10 +93,11 @@ class Run:
             raise BadInput(
                 f"{self.path} must be a run folder of format 1 to {FORMAT}; its config.json has the format {version!r}."
             )
+        self.config = {"experiment" if name == "study" else name: value for name, value in self.config.items()}
         for name, kind in CONFIG_KEYS.items():
             if not isinstance(self.config.get(name), kind):
                 raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
-        self._renames = self.config["format"] < 3 and self.study != "own"
+        self._renames = self.config["format"] < 3 and self.experiment != "own"
         if self._renames:
             self.config["task"] = _renamed_keys(self.config["task"])
 
@@ -105,9 +107,9 @@ class Run:
         return (self.path / "summary.json").is_file()
 
     @property
-    def study(self) -> str:
-        """Name of the study."""
-        return str(self.config["study"])
+    def experiment(self) -> str:
+        """Name of the experiment."""
+        return str(self.config["experiment"])
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -116,7 +118,8 @@ class Run:
 
     @cached_property
     def members(self) -> pd.DataFrame:
-        """Table with one row per member: its number in the study, its fields and how its training ended (`End`)."""
+        """Table with one row per member: its number in the experiment, its fields and how its training ended
+        (`End`)."""
         return self._table("members.parquet")
 
     @cached_property
@@ -138,7 +141,7 @@ class Run:
     def baselines(self) -> pd.DataFrame:
         """Table of other methods on the same data, with columns data, world, baseline, split, condition, metric, value.
 
-        It is empty if the study has no baselines.
+        It is empty if the experiment has no baselines.
         """
         if self.finished and not (self.path / "baselines.parquet").is_file():
             return no_baselines()
@@ -316,7 +319,7 @@ def ranges(numbers: Sequence[int]) -> str:
 def numbers_in(text: str, total: int) -> list[int]:
     """Return the member numbers in a text such as "0:3,5:6", sorted. It is the inverse of `ranges`.
 
-    `total` is the number of members of the study. Raise BadInput if the text is not valid.
+    `total` is the number of members of the experiment. Raise BadInput if the text is not valid.
 
     >>> numbers_in("0:3,5:6", 8), numbers_in("6:", 8)
     ([0, 1, 2, 5], [6, 7])

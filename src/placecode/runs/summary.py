@@ -15,7 +15,7 @@ from placecode.runs.tables import spec_of
 
 
 def summarize(
-    study: str,
+    experiment: str,
     members: pd.DataFrame,
     metrics: pd.DataFrame,
     analysis: pd.DataFrame,
@@ -23,11 +23,11 @@ def summarize(
 ) -> dict[str, Any]:
     """Average metrics and analyses at the last step over members that differ only in their seed.
 
-    Returns the content of summary.json: the name of the study, the last step and `rows`. A row has the encoding, sigma
-    and other fields in which members of the run differ, then split, condition, metric, mean, std (ddof=1), n (number of
-    averaged values) and diverged (number of diverged members, which are excluded from the mean). In rows of analyses,
-    split is "analysis", condition the target, and metric the name of the analysis; only block -1 (all blocks) is
-    included. In rows of baselines, the encoding is "baseline:NAME", and the mean is over worlds.
+    Returns the content of summary.json: the name of the experiment, the last step and `rows`. A row has the encoding,
+    sigma and other fields in which members of the run differ, then split, condition, metric, mean, std (ddof=1), n
+    (number of averaged values) and diverged (number of diverged members, which are excluded from the mean). In rows of
+    analyses, split is "analysis", condition the target, and metric the name of the analysis; only block -1 (all blocks)
+    is included. In rows of baselines, the encoding is "baseline:NAME", and the mean is over worlds.
     """
     specs = [spec_of(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
@@ -59,7 +59,7 @@ def summarize(
         rows.append({**row, **statistics, "diverged": int(diverged_counts.get(kind, 0))})
     if baselines is not None:
         rows += _baseline_rows(baselines, names)
-    return {"study": study, "step": int(metrics["step"].max()), "rows": rows}
+    return {"experiment": experiment, "step": int(metrics["step"].max()), "rows": rows}
 
 
 def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def no_baselines() -> pd.DataFrame:
 def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
     """Set the columns role and label of a table of members in place. Runs of format 1 do not record them.
 
-    `members` are all members of the study.
+    `members` are all members of the experiment.
     """
     for name in ("role", "label"):
         table[name] = [getattr(members[number], name) for number in table["member"]]

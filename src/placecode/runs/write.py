@@ -1,4 +1,4 @@
-"""Write run folders, the results of a study. Running, merging and copying studies all write through `Folder`.
+"""Write run folders, the results of an experiment. Running, merging and copying experiments all write through `Folder`.
 
 `Folder.open` creates the folder, writes config.json and locks the folder, so that only one process writes to it.
 Anything that would lose or mix results raises an error before a file is written. `Folder.finish` writes the results:
@@ -104,17 +104,17 @@ class Folder:
         earlier = Run(self.path)
         if force:
             return
-        if earlier.study != self.config["study"]:
+        if earlier.experiment != self.config["experiment"]:
             raise BadInput(
-                f"the output folder {self.path} must hold no other study; it holds {earlier.study}, "
-                f"and this is {self.config['study']}."
+                f"the output folder {self.path} must hold no other experiment; it holds {earlier.experiment}, "
+                f"and this is {self.config['experiment']}."
             )
         if not resume:
             state, remedy = "a finished", "--force overwrites it"
             if not earlier.finished:
                 state, remedy = "an unfinished", "--resume continues it, --force starts again"
             raise BadInput(
-                f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy})."
+                f"the output folder {self.path} must be new; it holds {state} run of {earlier.experiment} ({remedy})."
             )
         if changed := differences(earlier.config, self.config):
             raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts again).")
@@ -203,7 +203,7 @@ class Folder:
         if baselines is not None and len(baselines):
             write_table(self.path / "baselines.parquet", baselines)
         if summary is None:
-            summary = summarize(self.config["study"], members, metrics, analysis, baselines)
+            summary = summarize(self.config["experiment"], members, metrics, analysis, baselines)
         write_json(self.path / "summary.json", summary)
         self._delete_checkpoints()
         return Run(self.path)

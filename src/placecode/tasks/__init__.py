@@ -4,11 +4,11 @@
 |---|---|
 | `latin_squares` | predict a cell of a Latin square puzzle |
 | `network`, `synergy`, `brain`, `pixels`, `table` | predict hidden channels from visible ones; `masked` is their base |
-| `several` | several data sets in one study |
+| `several` | several data sets in one experiment |
 
 To make a new task, write a subclass of `Task` (in `base`) in a module of this folder. It sets `name`, `readout`,
 `outputs` and `splits`, and implements `loss`, `metrics` and `describe`. `examples/extend.py` does this in 30 lines, and
-runs a study with the task. A task must not import models.
+runs an experiment with the task. A task must not import models.
 
 The modules `splits` and `columns` belong to `table`, and `people` belongs to `brain`.
 """

@@ -227,7 +227,7 @@ class Brain(Masked):
         if labels:
             self.labels = codes
         self.token_names = tuple(names) or tuple(f"region {i + 1}" for i in range(regions))
-        self.partner = atlases.partners(self.token_names)
+        self.partner: np.ndarray = atlases.partners(self.token_names)
 
     def _known_networks(self, partitions: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
         """Return the known networks with which PEs are compared, by the name of the partition, empty if there are none.

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from placecode import random
+from placecode.data.atlases import Partition
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 from placecode.validation import whole_number
@@ -86,6 +87,10 @@ class Masked(Task):
     drawn_anew = True
     options: Mapping[str, Any] = {}
     """Settings of the data, which `describe` returns in addition."""
+    partner: np.ndarray | None = None
+    """Index of the mirror region of each brain region, (n,), -1 if it has none; None if channels are not regions."""
+    partitions: Mapping[str, Partition] = {}
+    """Known networks of the channels, by the name of the partition."""
 
     def __init__(
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0

@@ -12,7 +12,7 @@ from placecode.validation import choice
 
 
 class Several(Task):
-    """A collection of tasks for one study. Every member of the study is trained on one of them.
+    """A collection of tasks for one experiment. Every member of the experiment is trained on one of them.
 
     The attributes `name`, `readout`, `outputs`, `splits`, `pooled` and `conditions` are those of the first task.
     `tokens` is the largest number of tokens of all tasks.
@@ -25,7 +25,7 @@ class Several(Task):
 
     def __init__(self, parts: Mapping[str, Task]) -> None:
         if not parts:
-            raise BadInput("a study must have at least one data set; got none.")
+            raise BadInput("an experiment must have at least one data set; got none.")
         self.parts = dict(parts)
         first = next(iter(self.parts.values()))
         self.name, self.readout, self.outputs, self.splits = first.name, first.readout, first.outputs, first.splits

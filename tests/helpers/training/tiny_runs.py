@@ -1,4 +1,4 @@
-"""A study of Latin squares that trains in a second, interrupted runs of it, and comparison of run folders."""
+"""An experiment of Latin squares that trains in a second, interrupted runs of it, and comparison of run folders."""
 
 from pathlib import Path
 from typing import Any
@@ -8,25 +8,25 @@ import pytest
 from placecode import experiments
 from placecode.execution import local
 from placecode.execution.local import Event, Interrupted
-from placecode.experiments import Study
+from placecode.experiments import Experiment
 from placecode.runs.read import TENSORS
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
-"""Files with numbers, which are equal byte for byte if a study is run again."""
+"""Files with numbers, which are equal byte for byte if an experiment is run again."""
 SETTINGS: dict[str, Any] = {"sigmas": (0.1, 2.0), "seeds": (0, 1), "epochs": 3, "evaluations": 3, "references": ()}
 SETTINGS |= {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
 
 
-def tiny(**settings: Any) -> Study:
+def tiny(**settings: Any) -> Experiment:
     """Return lst-sigma with 4 members of 1 small block on 54 puzzles, 4 steps per epoch."""
     return experiments.lookup("lst-sigma").at("quick", **{**SETTINGS, **settings})
 
 
-def stop_run(study: Study, out: Path, where: local.Where, events: int) -> list[Event]:
-    """Execute a study, stop it after so many events, and return the events."""
+def stop_run(experiment: Experiment, out: Path, where: local.Where, events: int) -> list[Event]:
+    """Execute an experiment, stop it after so many events, and return the events."""
     log: list[Event] = []
     with pytest.raises(Interrupted):
-        local.execute(study, out, where=where, resume=True, notify=log.append, stop=lambda: len(log) >= events)
+        local.execute(experiment, out, where=where, resume=True, notify=log.append, stop=lambda: len(log) >= events)
     return log
 
 

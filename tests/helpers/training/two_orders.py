@@ -1,9 +1,10 @@
-"""A tiny study with puzzles of order 4 and 5, and members with every kind of initial PE taken from another member."""
+"""A tiny experiment with puzzles of order 4 and 5, and members with every kind of initial PE taken from another
+member."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.experiments.latin.squares import LatinStudy
+from placecode.experiments.latin.squares import LatinExperiment
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
@@ -24,9 +25,9 @@ SMALL |= {"width": 8, "heads": 2, "layers": 2, "expansion": 1}
 
 
 @dataclass(frozen=True)
-class TwoOrders(LatinStudy):
-    """A study with learned PEs on order 4, true initial positions on order 5, HEIRS of the learned PEs, and 2d-fixed
-    PEs."""
+class TwoOrders(LatinExperiment):
+    """An experiment with learned PEs on order 4, true initial positions on order 5, HEIRS of the learned PEs, and
+    2d-fixed PEs."""
 
     name = "two-orders"
     about = "for tests"

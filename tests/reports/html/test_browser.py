@@ -14,7 +14,7 @@ import pytest
 from helpers import report_parts as made_up
 
 from placecode.cli.reporting import command_of, compared
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.reports import html as report
 from placecode.reports.figures import base
 from placecode.reports.html import together
@@ -49,16 +49,16 @@ def run() -> Run:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]:
     """Pages of a committed run, of made-up channels of which one has an evil name, of a thousand, and of two runs."""
-    folder, study = tmp_path_factory.mktemp("pages"), study_of(run)
-    claims = [claim.check(run).record() for claim in study.claims]
-    shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, study)}
+    folder, experiment = tmp_path_factory.mktemp("pages"), experiment_of(run)
+    claims = [claim.check(run).record() for claim in experiment.claims]
+    shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, experiment)}
     texts = {
-        "demo": report.render(run, **shared, claims=claims, dial=page_of(study, run).dial()),
+        "demo": report.render(run, **shared, claims=claims, dial=page_of(experiment, run).dial()),
         "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
         "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
         "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
         "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
-        "both": together.render([compared(page_of(study_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
+        "both": together.render([compared(page_of(experiment_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
@@ -208,7 +208,7 @@ def test_the_policy_stops_other_scripts(browser: Any, pages: dict[str, Path], tm
 
 
 def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable[[str], Opened], run: Run) -> None:
-    dial = page_of(study_of(run), run).dial()
+    dial = page_of(experiment_of(run), run).dial()
     assert dial is not None
     summary = {
         (row["sigma"], row["split"]): row["mean"]
@@ -280,12 +280,12 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     whole = json.loads(Path(download.value.path()).read_text())
     assert len(whole["tables"]) == opened.page.locator("table").count() > 4
     assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
-    records = [claim.check(run).record() for claim in study_of(run).claims]
+    records = [claim.check(run).record() for claim in experiment_of(run).claims]
     (claims,) = [table for table in whole["tables"] if table["title"] == "Claims"]
     low, high = (claims["columns"].index(f"95% interval, {end}") for end in ("low", "high"))
     kept_ends = {(row[low], row[high]) for row in claims["rows"]}
     assert kept_ends >= {(record["low"], record["high"]) for record in records if record["effect"]}  # all digits
-    assert whole["commands"] == [command_of(run, study_of(run))]
+    assert whole["commands"] == [command_of(run, experiment_of(run))]
 
 
 @pytest.mark.parametrize(("name", "count"), [("fit", 60), ("many", 1000)])
@@ -436,7 +436,7 @@ def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> No
 
 def test_dials_of_several_runs_move_together(at: Callable[[str], Opened], run: Run) -> None:
     other = Run(RESULTS / "demo-fresh")
-    first, second = page_of(study_of(run), run).dial(), page_of(study_of(other), other).dial()
+    first, second = page_of(experiment_of(run), run).dial(), page_of(experiment_of(other), other).dial()
     assert first is not None and second is not None
     opened = at("both")
     follower = opened.page.locator("[data-dial='1']")

@@ -90,11 +90,11 @@ def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
     fields = {"sigmas": "0.2, 2", "epochs": "120", "puzzles": DASH, "learning_rate": "0.0001", "resume": "yes"}
     assert dict(page.table("Every field")[1:]) == fields
     whole = dict(page.table("The run as a whole")[1:])
-    assert whole["study"] == "lst-sigma" and whole["task / counts / ood"] == "108"
+    assert whole["experiment"] == "lst-sigma" and whole["task / counts / ood"] == "108"
     assert whole["task / sha256"] == "ab" * 32
     assert ["versions / torch", "2.13.0"] in page.table("Versions")
     files = {row[0]: row[1:] for row in page.table("In the folder")[1:]}
-    assert files["config.json"] == ["1.23 kB", "every field of the study"]
+    assert files["config.json"] == ["1.23 kB", "every field of the experiment"]
     assert files["report.html"] == [DASH, "this page"]
     assert set(files) == {"config.json", "figures/", "report.html"}
     assert "arXiv:2406.08272" in page.text
@@ -174,7 +174,9 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
     run.summary += [{**row, "condition": evil} for row in run.summary]
     run.analysis["target"] = evil
     run.analysis["analysis"] = evil
-    run.config = json.loads(json.dumps({**run.config, "study": evil, "fields": {evil: [evil]}, "task": {evil: evil}}))
+    run.config = json.loads(
+        json.dumps({**run.config, "experiment": evil, "fields": {evil: [evil]}, "task": {evil: evil}})
+    )
     run.environment = {evil: {evil: evil}}
     figure = shown(run, "f", evil, evil)
     section = Section(evil, tables=[Table(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
@@ -272,7 +274,7 @@ def test_values_read_well(value: object, text: str) -> None:
     assert tables.value(value).text == text
 
 
-def test_a_table_of_a_study_is_shown_rounded_and_sorted_in_full() -> None:
+def test_a_table_of_a_experiment_is_shown_rounded_and_sorted_in_full() -> None:
     table = tables.listed("About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]])
     assert (tables.number(-0.5), tables.number(-0.0001)) == ("\N{MINUS SIGN}0.500", "0.000")
     assert (table.caption, list(table.columns)) == ("About <it>.", ["name", "value"])

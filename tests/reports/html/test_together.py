@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 
 def part(run: Any, metric: str = "accuracy", **more: Any) -> Part:
-    return Part(run, "A study", ["One.", "Two."], f"placecode run {run.path.name}", metric, **more)
+    return Part(run, "An experiment", ["One.", "Two."], f"placecode run {run.path.name}", metric, **more)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What studies hand to a dial and a map: held against the runs behind them, and against made-up runs."""
+"""What experiments hand to a dial and a map: held against the runs behind them, and against made-up runs."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from placecode.analysis import modules
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.reports.pages import dials
 from placecode.reports.pages.dials import Dial
 from placecode.reports.pages.registry import page_of
@@ -24,7 +24,7 @@ def demo() -> Run:
 
 
 def dial_of(run: Run) -> Dial:
-    dial = page_of(study_of(run), run).dial()
+    dial = page_of(experiment_of(run), run).dial()
     assert dial is not None
     return dial
 
@@ -65,12 +65,12 @@ def test_a_dial_has_mean_similarity_and_attention_of_the_seeds(demo: Run) -> Non
     np.testing.assert_allclose(stop.attention.sum(1), 1.0, atol=1e-4)  # attention sums to 1, in half precision
     assert list(dial.names[:5]) == ["1, 1", "1, 2", "1, 3", "1, 4", "2, 1"]
     assert dial.groups is not None and dial.groups[:5].tolist() == [0, 0, 0, 0, 1]
-    assert page_of(study_of(demo), demo).channels() is None  # cells have places, not names
+    assert page_of(experiment_of(demo), demo).channels() is None  # cells have places, not names
 
 
 def test_channels_of_a_network() -> None:
     run = Run(RESULTS / "network-sigma")
-    dial, channels = dial_of(run), page_of(study_of(run), run).channels()
+    dial, channels = dial_of(run), page_of(experiment_of(run), run).channels()
     assert channels is not None and dial.groups is not None and channels.modules is not None
     labels = run.config["task"]["labels"]
     assert dial.groups.tolist() == channels.modules.tolist() == labels
@@ -99,7 +99,7 @@ def test_shuffled_pixels_turn_with_the_share_that_finds_its_neighbour() -> None:
 @pytest.mark.parametrize(("name", "stops"), [("synergy-size", 0), ("brain-transfer", 4), ("lst-encodings", 2)])
 def test_a_dial_has_a_stop_for_each_sigma_and_one_sigma_is_no_dial(name: str, stops: int) -> None:
     run = Run(RESULTS / name)
-    dial = page_of(study_of(run), run).dial()
+    dial = page_of(experiment_of(run), run).dial()
     assert (0 if dial is None else len(dial.stops)) == stops
     if name == "brain-transfer":  # of several settings the first is shown, and PEs may not be there
         assert dial is not None and dial.stops[0].similarity is None and "first half" in dial.note
@@ -111,7 +111,7 @@ def test_a_dial_has_a_stop_for_each_sigma_and_one_sigma_is_no_dial(name: str, st
 
 def test_without_known_groups_those_that_were_found_sort_the_channels() -> None:
     run = Run(RESULTS / "brain-sigma")
-    dial, channels = dial_of(run), page_of(study_of(run), run).channels()
+    dial, channels = dial_of(run), page_of(experiment_of(run), run).channels()
     assert dial.groups is not None and dial.group_names[0] == "found group 1"
     assert "found at the smallest sigma" in dial.note
     assert channels is not None and channels.modules is not None and not channels.module_names

@@ -1,4 +1,4 @@
-"""Sentences on studies of Latin squares: their members and numbers, and which settings have settled."""
+"""Sentences on experiments of Latin squares: their members and numbers, and which settings have settled."""
 
 import math
 from collections.abc import Collection
@@ -28,8 +28,8 @@ def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, in
             return 0.777
         return 99.0 if (member.sigma, member.seed) in lost else values[float(member.sigma or 0)][member.seed]
 
-    study = LstSigma.at("paper", sigmas=tuple(values), seeds=seeds, epochs=3)
-    return made_up(study, accuracy, diverged=lambda m: (m.sigma, m.seed) in lost)
+    experiment = LstSigma.at("paper", sigmas=tuple(values), seeds=seeds, epochs=3)
+    return made_up(experiment, accuracy, diverged=lambda m: (m.sigma, m.seed) in lost)
 
 
 def test_lost_members_are_left_out_and_counted_among_all() -> None:
@@ -84,30 +84,32 @@ SIGMAS = (0.2, 2.0)
 
 def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
     """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
-    study = experiments.STUDIES["lst-heads"].at("paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    experiment = experiments.EXPERIMENTS["lst-heads"].at("paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
 
     def change(m: Member) -> float:
         return changes.get((m.heads, m.sigma or 0), 0.0) + (0.3 if m.seed else -0.3)
 
-    return made_up(study, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
+    return made_up(experiment, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
 
 
 def words(run: Any) -> list[str]:
-    return page_of(experiments.study_of(run), run).words()
+    return page_of(experiments.experiment_of(run), run).words()
 
 
 def test_settings_that_change_by_more_than_the_threshold_have_not_settled() -> None:
     run = heads({(1, 0.2): 0.02, (2, 0.2): 0.021, (4, 2.0): -0.05})
-    unsettled = settling(run, experiments.study_of(run).lines(run))["unsettled"]
+    unsettled = settling(run, experiments.experiment_of(run).lines(run))["unsettled"]
     assert [(setting["name"], setting["sigma"]) for setting in unsettled] == [("4 heads", 2.0), ("2 heads", 0.2)]
     assert [setting["value"] for setting in unsettled] == pytest.approx([-0.05, 0.021])
     assert words(run)[-1].startswith("Not settled: 2 of 6 settings")
 
 
 def test_models_without_a_sigma_may_not_have_settled_either() -> None:
-    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+        "paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8
+    )
     early = lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0)  # noqa: E731
-    run = made_up(study, lambda m: 0.5, early=early, epoch=6)
+    run = made_up(experiment, lambda m: 0.5, early=early, epoch=6)
     assert words(run)[-1].startswith("Not settled: 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
     assert words(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
 
@@ -154,7 +156,7 @@ def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_throu
 
 def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
     run = heads({}, diverged=lambda m: m.heads == 2 and m.sigma == 2.0 and m.seed == 1)
-    lines = experiments.study_of(run).lines(run)
+    lines = experiments.experiment_of(run).lines(run)
     final = lines.assign(value=lines["seed"] + lines["heads"] * (lines["sigma"] == 0.2))
     gains = worth(final)
     assert list(zip(gains["line"], gains["seed"], gains["value"], strict=True)) == [
@@ -165,13 +167,15 @@ def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
 
 
 def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
-    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+        "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
+    )
     run = made_up(
-        study,
+        experiment,
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
-    by_panel = levels_of(run, study.reference_lines(run))
+    by_panel = levels_of(run, experiment.reference_lines(run))
     none, same = "2d-fixed, no decay", "2d-fixed, with the same decay"
     means = {panel: {name: level.mean for name, level in levels.items()} for panel, levels in by_panel.items()}
     assert means["decay 0.1"] == pytest.approx({none: 0.41, same: 0.42})
@@ -181,8 +185,10 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
 
 
 def test_members_in_several_panels_are_kept_once() -> None:
-    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
-    lines = study.lines(made_up(study, lambda m: 0.5))
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+        "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
+    )
+    lines = experiment.lines(made_up(experiment, lambda m: 0.5))
     single = once(lines)
     assert lines["member"].duplicated().any() and not single["member"].duplicated().any()
     assert set(single["member"]) == set(lines["member"])

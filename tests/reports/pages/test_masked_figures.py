@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.channels.brain import BrainEncodings, BrainMask, BrainSigma
 from placecode.experiments.channels.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.experiments.channels.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
@@ -35,12 +35,12 @@ BASELINES = {
 SWEEP, BESIDE, MAPS = ["structure", "error", "curves", "similarity"], ["encodings"], ["errors", "structure"]
 
 
-def shown(study: Study, **changes: Any) -> list[Shown]:
-    return of_run(made_up(study, **{"errors": ERRORS, "analyses": FEW, "baselines": BASELINES, **changes}))
+def shown(experiment: Experiment, **changes: Any) -> list[Shown]:
+    return of_run(made_up(experiment, **{"errors": ERRORS, "analyses": FEW, "baselines": BASELINES, **changes}))
 
 
-def figure(study: Study, name: str, **changes: Any) -> Figure:
-    return next(item.figure for item in shown(study, **changes) if item.name == name)
+def figure(experiment: Experiment, name: str, **changes: Any) -> Figure:
+    return next(item.figure for item in shown(experiment, **changes) if item.name == name)
 
 
 def draw(figure: Figure) -> None:
@@ -110,21 +110,21 @@ def test_an_encoding_without_a_pe_says_so_beside_others() -> None:
 
 
 def test_sweeps_without_measures_or_arrays_leave_out_what_needs_them() -> None:
-    study = NetworkSigma.at("quick")
-    assert [item.name for item in shown(study, analyses={})] == SWEEP[1:]
-    run = made_up(study, ERRORS, FEW)
+    experiment = NetworkSigma.at("quick")
+    assert [item.name for item in shown(experiment, analyses={})] == SWEEP[1:]
+    run = made_up(experiment, ERRORS, FEW)
     run.has_array = lambda name: False
     assert [item.name for item in of_run(run)] == SWEEP[:3]
     assert [item.name for item in shown(NetworkSize.at("quick"), analyses={})] == ["errors"]
 
 
 def test_the_first_measures_that_a_run_has_are_shown() -> None:
-    study = BrainSigma.at("quick")
-    assert measures_in(made_up(study, ERRORS, ALL)) == list(SHOWN)[:MOST]
+    experiment = BrainSigma.at("quick")
+    assert measures_in(made_up(experiment, ERRORS, ALL)) == list(SHOWN)[:MOST]
     unlabelled = {measure: of for measure, of in reversed(ALL.items()) if measure[1] not in ("labels", "positions")}
-    first = measures_in(made_up(study, ERRORS, unlabelled, labels=None))
+    first = measures_in(made_up(experiment, ERRORS, unlabelled, labels=None))
     assert first == [MIRROR, ("modularity", "best"), ("fc_correlation", "fc")]
-    assert measures_in(made_up(study, ERRORS, {("norm", ""): ALL[GROUPS]})) == []
+    assert measures_in(made_up(experiment, ERRORS, {("norm", ""): ALL[GROUPS]})) == []
 
 
 def nearest(n: int, seed: int) -> np.ndarray:
@@ -154,11 +154,11 @@ def test_chance_of_mirrors_is_the_mean_over_all_ways_to_name_the_regions() -> No
 
 
 def test_chance_is_drawn_where_it_is_a_number() -> None:
-    study = NetworkSigma.at("quick")
+    experiment = NetworkSigma.at("quick")
     three = {measure: ALL[measure] for measure in (GROUPS, ("modularity", "labels"), ("ari", "labels"))}
-    chances = [drawn_chance(axes) for axes in figure(study, "structure", analyses=three).axes]
+    chances = [drawn_chance(axes) for axes in figure(experiment, "structure", analyses=three).axes]
     assert chances == [[pytest.approx(2 / 5)], [], [0.0]]
-    assert drawn_chance(figure(study, "structure", labels=None).axes[0]) == []
+    assert drawn_chance(figure(experiment, "structure", labels=None).axes[0]) == []
 
 
 def test_baselines_and_the_best_possible_error_are_lines() -> None:
@@ -192,9 +192,9 @@ def test_one_lost_seed_is_left_out_of_a_mean() -> None:
     assert "over 2 to 3 seeds" in words(drawing) and "1 of 12 members diverged" in words(drawing)
 
 
-@pytest.mark.parametrize("study", [SynergyOptimizer.at("quick"), NetworkSigma.at("quick")])
-def test_a_run_of_which_every_member_diverged_is_drawn(study: Study) -> None:
-    figures = {item.name: item.figure for item in shown(study, diverged=lambda m: True)}
+@pytest.mark.parametrize("experiment", [SynergyOptimizer.at("quick"), NetworkSigma.at("quick")])
+def test_a_run_of_which_every_member_diverged_is_drawn(experiment: Experiment) -> None:
+    figures = {item.name: item.figure for item in shown(experiment, diverged=lambda m: True)}
     assert "similarity" not in figures
     for drawing in figures.values():
         draw(drawing)
@@ -224,10 +224,10 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
 
 @pytest.mark.parametrize("name", MAPS)
 def test_a_setting_that_diverged_keeps_its_cells_and_is_no_setting_that_was_not_run(name: str) -> None:
-    study = SynergyOptimizer.at("quick", optimizers=("adam", "sgd"))
-    whole = figure(study, name, diverged=lambda m: m.optimizer == "sgd")
+    experiment = SynergyOptimizer.at("quick", optimizers=("adam", "sgd"))
+    whole = figure(experiment, name, diverged=lambda m: m.optimizer == "sgd")
     assert sorted(cells(whole.axes[0]).values())[2:] == ["no values", "no values"]
-    cell = figure(study, name, diverged=lambda m: m.optimizer == "sgd" and m.sigma == 0.2)
+    cell = figure(experiment, name, diverged=lambda m: m.optimizer == "sgd" and m.sigma == 0.2)
     assert "no values" in words(cell) and "not run" not in words(cell)
 
 
@@ -238,13 +238,13 @@ def cosine(pe: np.ndarray) -> np.ndarray:
 
 
 def test_maps_are_cosines_of_the_first_seed_that_finished_sorted_by_group() -> None:
-    study = NetworkSigma.at("paper", sigmas=(0.01, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0), seeds=(0, 1, 2))
-    run = made_up(study, ERRORS, FEW, labels=[1, 0, 1, 0, 1, 0], diverged=lambda m: m.seed == 0)
+    experiment = NetworkSigma.at("paper", sigmas=(0.01, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0), seeds=(0, 1, 2))
+    run = made_up(experiment, ERRORS, FEW, labels=[1, 0, 1, 0, 1, 0], diverged=lambda m: m.seed == 0)
     drawing = of_run(run)[-1].figure
     titles = {axes.get_title(): axes for axes in drawing.axes if axes.get_title()}
-    assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in study.sigmas] and "seed 1" in words(drawing)
+    assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in experiment.sigmas] and "seed 1" in words(drawing)
     order = [1, 3, 5, 0, 2, 4]
-    for axes, sigma in zip(titles.values(), study.sigmas, strict=True):
+    for axes, sigma in zip(titles.values(), experiment.sigmas, strict=True):
         number = run.members.query("seed == 1").set_index("sigma")["member"][sigma]
         shades = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(shades, cosine(run.array(f"pe_end/{number}"))[np.ix_(order, order)])
@@ -261,12 +261,12 @@ def test_without_labels_the_maps_are_sorted_by_groups_that_were_found() -> None:
 
 def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
     """Six seeds in three worlds: what differs between the seeds of a world cancels out."""
-    study = NetworkSigma.at("paper", sigmas=(0.1, 2.0), seeds=tuple(range(6)))
+    experiment = NetworkSigma.at("paper", sigmas=(0.1, 2.0), seeds=tuple(range(6)))
 
     def value(member: Member) -> float:
         return member.seed % 3 + (0.25 if member.seed < 3 else -0.25) + (member.sigma or 0)
 
-    over_worlds = tables(made_up(study, {"hidden 0.5": value}, {GROUPS: (value, value)}, worlds=3))
+    over_worlds = tables(made_up(experiment, {"hidden 0.5": value}, {GROUPS: (value, value)}, worlds=3))
     assert sorted(over_worlds.members["seed"]) == [0, 0, 1, 1, 2, 2] and "a seed here is a world" in over_worlds.name
     metrics = over_worlds.metrics.query("split == 'test' and step > 0")
     for table in (metrics, over_worlds.analysis.query("step > 0 and block == -1")):
@@ -275,12 +275,14 @@ def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
 
 
 def test_a_world_is_lost_only_with_all_its_seeds() -> None:
-    study = NetworkSigma.at("paper", sigmas=(0.1,), seeds=tuple(range(4)))
-    run = made_up(study, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3))
+    experiment = NetworkSigma.at("paper", sigmas=(0.1,), seeds=tuple(range(4)))
+    run = made_up(
+        experiment, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3)
+    )
     by_world = tables(run)
     assert by_world.members.set_index("seed")["state"].to_dict() == {0: "done", 1: "diverged"}
     last = by_world.metrics.query("split == 'test' and step > 0").merge(by_world.members, on="member")
     assert last.set_index("seed")["value"][0] == 12  # of seed 2 alone
     for worlds in (1, 4, 5):  # one for all, or as many as seeds
-        run = made_up(study, ERRORS, FEW, worlds=worlds)
+        run = made_up(experiment, ERRORS, FEW, worlds=worlds)
         assert tables(run).metrics is run.metrics and "is a world" not in tables(run).name

@@ -11,7 +11,7 @@ import pytest
 from helpers.made_up import student
 from helpers.made_up_masked import LABELS, made_up
 
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.channels import claims
 from placecode.experiments.channels.brain import BrainSigma
 from placecode.experiments.channels.network import NetworkSigma
@@ -184,7 +184,7 @@ KINDS = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, BrainSigma:
 
 def planted(kind: Any, right: bool) -> Any:
     """A run in which all that is claimed is so, or all of it is not."""
-    study: Study = kind.at("paper", sigmas=SIGMAS, seeds=SEEDS)
+    experiment: Experiment = kind.at("paper", sigmas=SIGMAS, seeds=SEEDS)
     noise = Noise(0)
 
     def of(small: float, large: float) -> Callable[[Member], float]:
@@ -204,7 +204,7 @@ def planted(kind: Any, right: bool) -> Any:
     target, measure = ("partner", "mirror_agreement") if kind is BrainSigma else GROUPS[::-1]
     theirs = (CHANCE if right else 1.0) if kind is SynergySigma else (0.6 if right else 0.9)
     return made_up(
-        study,
+        experiment,
         dict.fromkeys(conditions, of(good, bad)),
         {
             **dict.fromkeys((GROUPS, MIRROR), (level(0.2), of(0.97, 0.02))),

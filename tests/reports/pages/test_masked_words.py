@@ -88,7 +88,7 @@ def level(member: Member) -> float:
 
 
 @pytest.mark.parametrize(
-    ("study", "words"),
+    ("experiment", "words"),
     [
         (NetworkSize.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
         (NetworkNoise.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
@@ -102,10 +102,10 @@ def level(member: Member) -> float:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_settings_are_named_by_what_differs_and_have_their_own_errors(study: Any, words: Any) -> None:
-    lines = [line.replace("optimizer ", "") for line in of_settings(made_up(study, {"hidden 0.5": level}, {}))]
+def test_settings_are_named_by_what_differs_and_have_their_own_errors(experiment: Any, words: Any) -> None:
+    lines = [line.replace("optimizer ", "") for line in of_settings(made_up(experiment, {"hidden 0.5": level}, {}))]
     wanted = {}
-    for member in study.members():
+    for member in experiment.members():
         parts = ["learned", f"{SIGMA} {member.sigma:g}", *([words(member)] if words(member) else [])]
         wanted[", ".join(parts)] = f"held-out error {level(member):.3f} (hidden 0.5)."
     assert len(set(wanted.values())) == len(wanted) > 1 and dict(line.split(": ") for line in lines) == wanted

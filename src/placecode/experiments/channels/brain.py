@@ -1,4 +1,4 @@
-"""Studies on recordings of human brains.
+"""Experiments on recordings of human brains.
 
 brain-sigma: learned PEs with many initial scales on resting-state fMRI. With a small sigma, the PE of a region becomes
 similar to that of its mirror region in the other hemisphere, although the model is not told the positions. With a large
@@ -24,7 +24,7 @@ from typing import Any
 from placecode.errors import must_be, one_of
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels import claims as masked_claims
-from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
+from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverEncodings, OverSigmas
 from placecode.experiments.specs import Part, part
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
@@ -41,12 +41,12 @@ QUICK: dict[str, Any] = {
     "batch": 16,
     "against": ("linear", "pca", "fc", "partial correlation"),
 }
-"""Settings of the studies on brains at the scale "quick"."""
+"""Settings of the experiments on brains at the scale "quick"."""
 
 
 @dataclass(frozen=True)
-class BrainStudy(MaskedStudy, BrainSettings):
-    """Base class of studies on brains."""
+class BrainExperiment(MaskedExperiment, BrainSettings):
+    """Base class of experiments on brains."""
 
     tested: tuple[str, ...] = setting((), "the people to test on, by name, instead of `heldout`")
     learning_rate: float = 1e-4
@@ -61,8 +61,8 @@ class BrainStudy(MaskedStudy, BrainSettings):
 
 
 @dataclass(frozen=True)
-class BrainSigma(BrainStudy, OverSigmas):
-    """Study on human brains: learned PEs with many initial scales (brain-sigma)."""
+class BrainSigma(BrainExperiment, OverSigmas):
+    """Experiment on human brains: learned PEs with many initial scales (brain-sigma)."""
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
@@ -76,8 +76,8 @@ VARIANTS = ("as-is", "detrend", "band", "global-signal", "all", "without")
 
 
 @dataclass(frozen=True)
-class BrainPreprocessing(BrainStudy, OverSigmas):
-    """Study on human brains: the same recordings preprocessed in several ways (brain-preprocessing)."""
+class BrainPreprocessing(BrainExperiment, OverSigmas):
+    """Experiment on human brains: the same recordings preprocessed in several ways (brain-preprocessing)."""
 
     name = "brain-preprocessing"
     about = "human fMRI: does preprocessing change what PEs of small and large sigma show?"
@@ -121,8 +121,8 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
 
 
 @dataclass(frozen=True)
-class BrainEncodings(BrainStudy, OverEncodings):
-    """Study on human brains: all encodings (brain-encodings)."""
+class BrainEncodings(BrainExperiment, OverEncodings):
+    """Experiment on human brains: all encodings (brain-encodings)."""
 
     name = "brain-encodings"
     about = "human fMRI: all encodings"
@@ -131,8 +131,8 @@ class BrainEncodings(BrainStudy, OverEncodings):
 
 
 @dataclass(frozen=True)
-class BrainMask(BrainStudy):
-    """Study on human brains: few or many regions hidden in training and at evaluation (brain-mask)."""
+class BrainMask(BrainExperiment):
+    """Experiment on human brains: few or many regions hidden in training and at evaluation (brain-mask)."""
 
     name = "brain-mask"
     about = "human fMRI: fractions of hidden regions in training and at evaluation"
@@ -161,8 +161,8 @@ PE_NAMES = {
 
 
 @dataclass(frozen=True)
-class BrainTransfer(BrainStudy):
-    """Study on human brains: PEs learned from half of the people, in models of the other half (brain-transfer)."""
+class BrainTransfer(BrainExperiment):
+    """Experiment on human brains: PEs learned from half of the people, in models of the other half (brain-transfer)."""
 
     name = "brain-transfer"
     about = "human fMRI: a PE learned from some people, frozen, for others"

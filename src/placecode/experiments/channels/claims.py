@@ -25,6 +25,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
 from placecode.experiments.reading import at_sigma, chance_in, done, measured, swept
 from placecode.runs.read import Run
+from placecode.tasks.synergy import Synergy
 
 
 def over(run: Run, values: pd.Series) -> Interval:
@@ -65,7 +66,7 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
     Raise NotInRun if members were not trained with the usual fraction of hidden channels, which the claims are about.
     """
-    trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["study"].startswith("synergy") else 0.5
+    trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["task"]["task"] == Synergy.name else 0.5
     if trained != usual:
         raise NotInRun(f"members were trained with {trained:g} hidden, and not with {usual:g}")
     rows = run.metrics[(run.metrics["metric"] == "mse") & (run.metrics["condition"] == condition)]

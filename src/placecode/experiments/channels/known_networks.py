@@ -82,4 +82,4 @@ def named(name: Name, chance: nulls.Chance, ending: str = "") -> dict[Name, Any]
 
 def labels_of(task: Masked) -> dict[str, np.ndarray]:
     """Return the labels (n,) of every partition of a task, with -1 for a channel without a network."""
-    return {name: partition.labels for name, partition in getattr(task, "partitions", {}).items()}
+    return {name: partition.labels for name, partition in task.partitions.items()}

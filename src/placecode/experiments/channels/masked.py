@@ -1,4 +1,4 @@
-"""Base classes of the studies on masked prediction: training, hidden channels, measurements and baselines.
+"""Base classes of the experiments on masked prediction: training, hidden channels, measurements and baselines.
 
 A world is the data of one seed: a simulated data set, or one split of the people.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from placecode.analysis import connectivity
 from placecode.errors import must_be, one_of
 from placecode.experiments.channels import baselines, structure
-from placecode.experiments.models import ModelStudy
+from placecode.experiments.models import ModelExperiment
 from placecode.experiments.specs import Part, encoding_spec, part, worded
 from placecode.experiments.sweeps import RENAMED, data_sets
 from placecode.models.encoder import Stack
@@ -36,12 +36,12 @@ BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of cha
 
 
 SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
-"""Settings that all studies share at the scale "quick"."""
+"""Settings that all experiments share at the scale "quick"."""
 
 
 @dataclass(frozen=True)
-class MaskedStudy(ModelStudy):
-    """Base class of studies on masked prediction of channels."""
+class MaskedExperiment(ModelExperiment):
+    """Base class of experiments on masked prediction of channels."""
 
     steps: int = setting(10_000, "training steps")
     evaluations: int = 20
@@ -78,7 +78,7 @@ class MaskedStudy(ModelStudy):
         return next(count for count in counts if len({seed % count for seed in self.seeds}) == len(self.seeds))
 
     def swept(self) -> dict[str, Sequence[Any]]:
-        """Return the fields that the study sweeps, besides encoding and sigma, with their values."""
+        """Return the fields that the experiment sweeps, besides encoding and sigma, with their values."""
         listed = {field: getattr(self, values) for field, values in self.swept_by.items()}
         return listed | {axis.name: axis.values for axis in self.axes}
 
@@ -96,7 +96,7 @@ class MaskedStudy(ModelStudy):
         return ", ".join(worded(part(field, value)) for field, value in settings.items()) or data
 
     def _data_settings(self, data: str) -> Mapping[str, Any]:
-        """Return the settings that a data set has of its own, if the study or `sweep` has several data sets."""
+        """Return the settings that a data set has of its own, if the experiment or `sweep` has several data sets."""
         return (self.data_sets() or data_sets(self.axes)).get(data, {})
 
     def training_steps(self, task: Task) -> int:
@@ -127,7 +127,8 @@ class MaskedStudy(ModelStudy):
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # the first members of the whole study in these worlds, so that each part of a study has the same baselines
+        # the first members of the whole experiment in these worlds, so that each part of an experiment has the same
+        # baselines
         same_data = [each for each in self.members() if each.data in data]
         slow = sorted({each.seed % task.worlds for each in same_data})[: self.slow_in]
         first = [each for each in same_data if each.seed % task.worlds in worlds]
@@ -140,8 +141,8 @@ class MaskedStudy(ModelStudy):
 
 
 @dataclass(frozen=True)
-class OverSigmas(MaskedStudy):
-    """Mixin for studies of learned PEs with many initial scales. List it after the class that has the data."""
+class OverSigmas(MaskedExperiment):
+    """Mixin for experiments of learned PEs with many initial scales. List it after the class that has the data."""
 
     sigmas: tuple[float, ...] = sweep_over(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
@@ -153,8 +154,8 @@ class OverSigmas(MaskedStudy):
 
 
 @dataclass(frozen=True)
-class OverEncodings(MaskedStudy):
-    """Mixin for studies of all encodings. List it after the class that has the data."""
+class OverEncodings(MaskedExperiment):
+    """Mixin for experiments of all encodings. List it after the class that has the data."""
 
     encodings: tuple[str, ...] = sweep_over(
         ("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", *WITHOUT_SIGMA),

@@ -1,4 +1,4 @@
-"""Studies on simulated networks with known clusters.
+"""Experiments on simulated networks with known clusters.
 
 network-sigma: learned PEs with many initial scales. With a small sigma, the PEs of the nodes of a cluster become
 similar, although the model is not told the clusters. With a large sigma they stay near their random start. The error
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.experiments.channels import claims as masked_claims
-from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverEncodings, OverSigmas
+from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverEncodings, OverSigmas
 from placecode.experiments.sweeps import data_name
 from placecode.settings import sweep_over
 from placecode.tasks.network import Network, NetworkSettings
@@ -33,12 +33,12 @@ QUICK: dict[str, Any] = {
     "learning_rate": 1e-3,
     "slow_in": 1,
 }
-"""Settings of the studies on networks at the scale "quick"."""
+"""Settings of the experiments on networks at the scale "quick"."""
 
 
 @dataclass(frozen=True)
-class NetworkStudy(MaskedStudy, NetworkSettings):
-    """Base class of studies on simulated networks."""
+class NetworkExperiment(MaskedExperiment, NetworkSettings):
+    """Base class of experiments on simulated networks."""
 
     shuffled: bool = True
 
@@ -46,8 +46,8 @@ class NetworkStudy(MaskedStudy, NetworkSettings):
 
 
 @dataclass(frozen=True)
-class NetworkSigma(NetworkStudy, OverSigmas):
-    """Study on simulated networks: learned PEs with many initial scales (network-sigma)."""
+class NetworkSigma(NetworkExperiment, OverSigmas):
+    """Experiment on simulated networks: learned PEs with many initial scales (network-sigma)."""
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
@@ -57,8 +57,8 @@ class NetworkSigma(NetworkStudy, OverSigmas):
 
 
 @dataclass(frozen=True)
-class NetworkEncodings(NetworkStudy, OverEncodings):
-    """Study on simulated networks: all encodings (network-encodings)."""
+class NetworkEncodings(NetworkExperiment, OverEncodings):
+    """Experiment on simulated networks: all encodings (network-encodings)."""
 
     name = "network-encodings"
     about = "a network with known clusters: all encodings"
@@ -67,8 +67,8 @@ class NetworkEncodings(NetworkStudy, OverEncodings):
 
 
 @dataclass(frozen=True)
-class NetworkSize(NetworkStudy, OverSigmas):
-    """Study on simulated networks of several sizes, with several sigmas each (network-size)."""
+class NetworkSize(NetworkExperiment, OverSigmas):
+    """Experiment on simulated networks of several sizes, with several sigmas each (network-size)."""
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
@@ -84,8 +84,8 @@ class NetworkSize(NetworkStudy, OverSigmas):
 
 
 @dataclass(frozen=True)
-class NetworkNoise(NetworkStudy, OverSigmas):
-    """Study on simulated networks with several amounts of noise, with several sigmas each (network-noise)."""
+class NetworkNoise(NetworkExperiment, OverSigmas):
+    """Experiment on simulated networks with several amounts of noise, with several sigmas each (network-noise)."""
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"

@@ -1,7 +1,7 @@
-"""The study of a user's table: learned PEs with a few initial scales, on masked prediction of its channels.
+"""The experiment of a user's table: learned PEs with a few initial scales, on masked prediction of its channels.
 
 Some seeds are trained on all training samples and some on either half: results on which they agree can be trusted.
-`placecode fit` and `LearnedPositions` run this study. `placecode.fit.fitting` then chooses sigma and collects the
+`placecode fit` and `LearnedPositions` run this experiment. `placecode.fit.fitting` then chooses sigma and collects the
 results.
 """
 
@@ -18,7 +18,7 @@ from placecode.analysis import geometry
 from placecode.errors import must_be, one_of
 from placecode.experiments.channels import structure
 from placecode.experiments.measures import rows, vectors_of
-from placecode.experiments.models import ModelStudy
+from placecode.experiments.models import ModelExperiment
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
@@ -34,8 +34,8 @@ MOST_ATTENTION = 300
 
 
 @dataclass(frozen=True)
-class OwnData(ModelStudy):
-    """Study of a user's table: learned PEs with a few initial scales."""
+class OwnData(ModelExperiment):
+    """Experiment of a user's table: learned PEs with a few initial scales."""
 
     name = "fit"
     about = "a map of the channels of a table"

@@ -1,4 +1,4 @@
-"""Study on shuffled pixels, where a map is easy to check by eye.
+"""Experiment on shuffled pixels, where a map is easy to check by eye.
 
 pixels-sigma: learned PEs with many initial scales on patches of photographs whose pixels are in random order. With a
 small sigma the PE recovers the grid, although the model is not told the positions. With a large sigma the PEs stay near
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from placecode.experiments.channels.claims import SAME, less_baseline, structure_between
-from placecode.experiments.channels.masked import SMALL_MODEL, MaskedStudy, OverSigmas
+from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverSigmas
 from placecode.experiments.claims import Claim, our_claim, reviewer_claim
 from placecode.tasks.base import Task
 from placecode.tasks.pixels import DIGITS, Pixels, PixelsSettings
@@ -33,8 +33,8 @@ QUICK: dict[str, Any] = {
 NEXT_TO = ("neighbor_agreement", "positions")
 """Analysis and target: is the nearest pixel in the PE a neighbour on the grid?"""
 
-# Margins were set before any run of the study, from the prototype: the nearest pixel was a neighbour on the grid for
-# 100% at sigma 0.01 and for 4% at 2.0; the test error was 0.38 to 0.42, and that of the linear predictor 0.28.
+# Margins were set before any run of the experiment, from the prototype: the nearest pixel was a neighbour on the grid
+# for 100% at sigma 0.01 and for 4% at 2.0; the test error was 0.38 to 0.42, and that of the linear predictor 0.28.
 PIXELS: tuple[Claim, ...] = (
     our_claim(
         "grid-falls-with-sigma",
@@ -61,8 +61,8 @@ PIXELS: tuple[Claim, ...] = (
 
 
 @dataclass(frozen=True)
-class PixelsStudy(MaskedStudy, PixelsSettings):
-    """Base class of studies on shuffled pixels."""
+class PixelsExperiment(MaskedExperiment, PixelsSettings):
+    """Base class of experiments on shuffled pixels."""
 
     task_class = Pixels
 
@@ -74,8 +74,8 @@ class PixelsStudy(MaskedStudy, PixelsSettings):
 
 
 @dataclass(frozen=True)
-class PixelsSigma(PixelsStudy, OverSigmas):
-    """Study on shuffled pixels: learned PEs with many initial scales (pixels-sigma)."""
+class PixelsSigma(PixelsExperiment, OverSigmas):
+    """Experiment on shuffled pixels: learned PEs with many initial scales (pixels-sigma)."""
 
     name = "pixels-sigma"
     about = "photographs with pixels in random order: does the PE recover the grid as sigma falls?"

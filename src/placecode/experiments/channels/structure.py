@@ -116,7 +116,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
             among = modules.by_places(modules.farther(task.positions, task.tokens))
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
-        if not hasattr(task, "partner"):  # not brains: there it is usually the mirror region
+        if task.partner is None:  # not brains: there it is usually the mirror region
             result |= _in_space(similar, task.positions, null)
     return result
 
@@ -181,8 +181,8 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
 def _sides(task: Masked) -> np.ndarray:
     """Return whether each region is in the right hemisphere, (n,). Of two mirror regions, the first is always on one
     side and the second on the other. Regions without a mirror region go by the sign of x."""
-    assert task.positions is not None
-    partner = getattr(task, "partner")  # noqa: B009
+    assert task.positions is not None and task.partner is not None
+    partner = task.partner
     second = partner[partner > np.arange(len(partner))]
     is_right = np.median(task.positions[second, 0]) > np.median(task.positions[partner[second], 0])
     right = task.positions[:, 0] > 0
@@ -200,7 +200,7 @@ def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
 def _pairs(task: Masked) -> np.ndarray | None:
     """Return a label per region, (n,), equal for a region and its mirror in the other hemisphere, -1 if it has none.
     Return None if no mirror region is known."""
-    partner = getattr(task, "partner", None)
+    partner = task.partner
     if partner is None or not (partner >= 0).any():
         return None
     return np.where(partner >= 0, np.minimum(partner, np.arange(len(partner))), -1)
@@ -266,10 +266,10 @@ def across(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with how far PEs moved, and how similar they are to those of other seeds ("stability").
 
-    If a world has several seeds, seeds are compared within it. If a study has several data sets of the same channels,
-    seeds are also compared between data sets, but only in the same world: two worlds can share samples that two data
-    sets do not share. `worlds` is the number of worlds, by data set if it differs. `arrays` has the PEs that the run
-    keeps.
+    If a world has several seeds, seeds are compared within it. If an experiment has several data sets of the same
+    channels, seeds are also compared between data sets, but only in the same world: two worlds can share samples that
+    two data sets do not share. `worlds` is the number of worlds, by data set if it differs. `arrays` has the PEs that
+    the run keeps.
     """
 
     def count(data: str) -> int:

@@ -1,4 +1,4 @@
-"""Studies on synergistic channels: a channel is predictable from a group of others, but not from any single one.
+"""Experiments on synergistic channels: a channel is predictable from a group of others, but not from any single one.
 
 No pairwise measure can see the groups. synergy-sigma: learned PEs with many initial scales. With a small sigma, the PEs
 of a group become similar and the error falls to the minimum. With a large sigma no groups are found, and nothing is
@@ -19,7 +19,13 @@ from typing import Any
 
 from placecode.errors import must_be
 from placecode.experiments.channels import claims as masked_claims
-from placecode.experiments.channels.masked import SMALL_MODEL, WITHOUT_SIGMA, MaskedStudy, OverEncodings, OverSigmas
+from placecode.experiments.channels.masked import (
+    SMALL_MODEL,
+    WITHOUT_SIGMA,
+    MaskedExperiment,
+    OverEncodings,
+    OverSigmas,
+)
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
 from placecode.settings import sweep_over
@@ -36,12 +42,12 @@ QUICK: dict[str, Any] = {
     "batch": 64,
     "slow_in": 1,
 }
-"""Settings of the studies on synergy at the scale "quick"."""
+"""Settings of the experiments on synergy at the scale "quick"."""
 
 
 @dataclass(frozen=True)
-class SynergyStudy(MaskedStudy, SynergySettings):
-    """Base class of studies on synergistic channels."""
+class SynergyExperiment(MaskedExperiment, SynergySettings):
+    """Base class of experiments on synergistic channels."""
 
     steps: int = 12_000
     hidden: float = 0.3
@@ -55,8 +61,8 @@ class SynergyStudy(MaskedStudy, SynergySettings):
 
 
 @dataclass(frozen=True)
-class SynergySigma(SynergyStudy, OverSigmas):
-    """Study on synergistic channels: learned PEs with many initial scales (synergy-sigma)."""
+class SynergySigma(SynergyExperiment, OverSigmas):
+    """Experiment on synergistic channels: learned PEs with many initial scales (synergy-sigma)."""
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
@@ -70,8 +76,8 @@ ENCODINGS = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0
 
 
 @dataclass(frozen=True)
-class SynergyEncodings(SynergyStudy, OverEncodings):
-    """Study on synergistic channels: all encodings (synergy-encodings)."""
+class SynergyEncodings(SynergyExperiment, OverEncodings):
+    """Experiment on synergistic channels: all encodings (synergy-encodings)."""
 
     name = "synergy-encodings"
     about = "structure that no correlation can see: all encodings"
@@ -83,8 +89,9 @@ class SynergyEncodings(SynergyStudy, OverEncodings):
 
 
 @dataclass(frozen=True)
-class SynergySize(SynergyStudy):
-    """Study on synergistic channels: more channels, fewer samples, and what helps to find the groups (synergy-size)."""
+class SynergySize(SynergyExperiment):
+    """Experiment on synergistic channels: more channels, fewer samples, and what helps to find the groups
+    (synergy-size)."""
 
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
@@ -148,8 +155,9 @@ class SynergySize(SynergyStudy):
 
 
 @dataclass(frozen=True)
-class SynergyOptimizer(SynergyStudy):
-    """Study on synergistic channels: all combinations of optimizer, learning rate and sigma (synergy-optimizer)."""
+class SynergyOptimizer(SynergyExperiment):
+    """Experiment on synergistic channels: all combinations of optimizer, learning rate and sigma
+    (synergy-optimizer)."""
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and learning rate against sigma"

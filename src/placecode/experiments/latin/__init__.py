@@ -1,1 +1,1 @@
-"""Studies on Latin squares (a grid puzzle like a small sudoku), and their claims."""
+"""Experiments on Latin squares (a grid puzzle like a small sudoku), and their claims."""

@@ -1,9 +1,9 @@
 """lst-causal: is the learned PE the cause of generalization, or only a result of it?
 
 Every manipulation is made at every size (root mean square) of the PE, in models with the same seeds. The sizes are the
-sigmas of the study. Before training, the PE is random, or the true arrangement, or copied from another model that has
-learned it. That model is called the donor, and has other weights, data order and random numbers. The PE is then frozen
-or trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After
+sigmas of the experiment. Before training, the PE is random, or the true arrangement, or copied from another model that
+has learned it. That model is called the donor, and has other weights, data order and random numbers. The PE is then
+frozen or trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After
 training, the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed, or rescaled,
 with all other weights unchanged.
 
@@ -38,7 +38,7 @@ from placecode.experiments.latin.causal_effects import (
     TWIN_AGAIN,
 )
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.knobs import DONORS, SIGMAS, SMALLER, DonorStudy
+from placecode.experiments.latin.knobs import DONORS, SIGMAS, SMALLER, DonorExperiment
 from placecode.experiments.latin.squares import TRUE_POSITIONS
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -53,8 +53,9 @@ TRUE_SIZE = 0.5**0.5
 
 
 @dataclass(frozen=True)
-class LstCausal(DonorStudy):
-    """Study on Latin squares: choose the start of the PE, and freeze, copy, rescale, shuffle, exchange or remove it."""
+class LstCausal(DonorExperiment):
+    """Experiment on Latin squares: choose the start of the PE, and freeze, copy, rescale, shuffle, exchange or remove
+    it."""
 
     name = "lst-causal"
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"

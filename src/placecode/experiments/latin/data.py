@@ -1,4 +1,4 @@
-"""Studies beyond the paper on Latin squares with fewer puzzles or larger grids, at every sigma.
+"""Experiments beyond the paper on Latin squares with fewer puzzles or larger grids, at every sigma.
 
 lst-data trains on fewer puzzles, for the same number of steps. Can a small sigma make up for fewer puzzles? lst-size
 trains on larger grids. Some of these models start from PEs that were learned on smaller grids and resized: can a
@@ -15,7 +15,7 @@ from typing import Any
 from placecode.data.puzzles import CLASSES
 from placecode.errors import must_be
 from placecode.experiments.latin import knob_claims
-from placecode.experiments.latin.knobs import DONORS, SMALLER, DonorStudy, KnobStudy, Place, Variant
+from placecode.experiments.latin.knobs import DONORS, SMALLER, DonorExperiment, KnobExperiment, Place, Variant
 from placecode.experiments.latin.squares import TRUE_POSITIONS
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member, grid
@@ -25,8 +25,9 @@ from placecode.training.trainer import steps_per_epoch
 
 
 @dataclass(frozen=True)
-class LstData(KnobStudy):
-    """Study on Latin squares: number of training puzzles against sigma, with the same number of steps (lst-data)."""
+class LstData(KnobExperiment):
+    """Experiment on Latin squares: number of training puzzles against sigma, with the same number of steps
+    (lst-data)."""
 
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
@@ -63,8 +64,8 @@ RANDOM, FIXED = "random start", "2d-fixed"
 
 
 @dataclass(frozen=True)
-class LstSize(DonorStudy):
-    """Study on Latin squares: larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
+class LstSize(DonorExperiment):
+    """Experiment on Latin squares: larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
 
     name = "lst-size"
     about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"

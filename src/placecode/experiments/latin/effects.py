@@ -1,7 +1,7 @@
 """Effects in runs on Latin squares, such as a difference in accuracy between two sigmas, with 95% intervals over seeds.
 
 The claims on lst-sigma (`latin.claims`) use all of them. Those on training speed (`later_at_large`, `stalled`) are also
-tested in lst-frozen, and `accuracy_at_early` is also used for lst-slingshot. The claims on other studies use only
+tested in lst-frozen, and `accuracy_at_early` is also used for lst-slingshot. The claims on other experiments use only
 `difference`, and the sigmas SMALL and LARGE.
 """
 

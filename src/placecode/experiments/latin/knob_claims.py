@@ -1,5 +1,5 @@
-"""Claims on the studies that sweep a knob, one more setting besides sigma: remarks of the paper, and questions beyond
-it.
+"""Claims on the experiments that sweep a knob, one more setting besides sigma: remarks of the paper, and questions
+beyond it.
 
 Margins were set before the runs, by the rules of `latin.claims`: zero for "better at all", five points of accuracy for
 "about equal", and half of the published difference between sigma 0.2 and 2.0 for an effect as large as that of sigma.

@@ -1,10 +1,10 @@
-"""Studies beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
+"""Experiments beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: a factor of the logits, which is another control of lazy and rich learning.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
-lst-optimizer: optimizers and learning rates down to very small sigmas, a separate learning rate of the PE, and Adam's
-epsilon. The module `data` has the studies with other puzzles.
+lst-optimizer: optimizers and learning rates down to very small sigmas, a separate learning rate of the PE, Adam's
+epsilon. Experiments with other puzzles are in `data`.
 
 If the curves over sigma coincide, the effect of sigma does not depend on the knob. The last panel of the figure in the
 report shows this effect for each value of the knob: accuracy at sigma 0.2 minus accuracy at 2.0 (or the largest sigma).
@@ -22,7 +22,7 @@ from torch import Tensor
 from placecode.errors import must_be
 from placecode.experiments import measures
 from placecode.experiments.latin import knob_claims, optimizer_claims
-from placecode.experiments.latin.squares import QUICK, TRUE_POSITIONS, LatinStudy
+from placecode.experiments.latin.squares import QUICK, TRUE_POSITIONS, LatinExperiment
 from placecode.experiments.reading import LAST_QUARTER, done, first_quarter
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -31,7 +31,7 @@ from placecode.settings import sweep_over
 from placecode.tasks.base import Task
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Sigmas that these studies sweep by default."""
+"""Sigmas that these experiments sweep by default."""
 Place = tuple[str, str]
 """Names of a panel of the figure over sigma, and of a line in this panel."""
 
@@ -47,12 +47,12 @@ class Variant:
 
 
 SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
-"""Settings of these studies at the scale "quick": two sigmas, two seeds."""
+"""Settings of these experiments at the scale "quick": two sigmas, two seeds."""
 
 
 @dataclass(frozen=True)
-class KnobStudy(LatinStudy):
-    """Base class of studies on Latin squares that sweep a knob, which is one more setting besides sigma."""
+class KnobExperiment(LatinExperiment):
+    """Base class of experiments on Latin squares that sweep a knob, which is one more setting besides sigma."""
 
     seeds: tuple[int, ...] = tuple(range(5))
     epochs: int = 200
@@ -86,7 +86,7 @@ class KnobStudy(LatinStudy):
     def with_donors(self, donors: Mapping[Any, int], **fields: Any) -> list[Member]:
         """Return one member per sigma and seed that starts with the PE of another member, its donor.
 
-        `donors` maps pairs (sigma, seed) to the index of the donor in the study. `fields` are set in all members."""
+        `donors` maps pairs (sigma, seed) to the index of the donor in the plan. `fields` are set in all members."""
         return [
             self.spec(sigma=sigma, seed=seed, origin=donors[sigma, seed], **fields)
             for sigma in self.sigmas
@@ -119,8 +119,8 @@ class KnobStudy(LatinStudy):
         return pd.DataFrame(drawn, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps of `LatinStudy`, and two more: after the first quarter, to compare the speed of learning,
-        and at the start of the last quarter, to see whether accuracy has settled."""
+        """Return the steps of `LatinExperiment`, and two more: after the first quarter, to compare the speed of
+        learning, and at the start of the last quarter, to see whether accuracy has settled."""
         epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
@@ -143,8 +143,8 @@ DONORS = 1000
 
 
 @dataclass(frozen=True)
-class DonorStudy(KnobStudy):
-    """Base class of studies on Latin squares in which some members start with the PEs of other members, the donors."""
+class DonorExperiment(KnobExperiment):
+    """Base class of experiments on knobs in which some members start with the PEs of others, the donors."""
 
     seeds: tuple[int, ...] = sweep_over(
         tuple(range(5)), f"seeds of the models, below {DONORS}; the seed of a donor is larger by {DONORS}"
@@ -157,8 +157,8 @@ class DonorStudy(KnobStudy):
 
 
 @dataclass(frozen=True)
-class FieldStudy(KnobStudy):
-    """Base class of studies on Latin squares whose knob is the single field in `swept_by`."""
+class FieldExperiment(KnobExperiment):
+    """Base class of experiments on Latin squares whose knob is the single field in `swept_by`."""
 
     def variants(self) -> list[Variant]:
         ((field, listed),) = self.swept_by.items()
@@ -170,8 +170,8 @@ class FieldStudy(KnobStudy):
 
 
 @dataclass(frozen=True)
-class LstHeads(FieldStudy):
-    """Study on Latin squares: number of attention heads against sigma (lst-heads)."""
+class LstHeads(FieldExperiment):
+    """Experiment on Latin squares: number of attention heads against sigma (lst-heads)."""
 
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
@@ -188,8 +188,8 @@ class LstHeads(FieldStudy):
 
 
 @dataclass(frozen=True)
-class LstDepth(FieldStudy):
-    """Study on Latin squares: number of transformer blocks against sigma (lst-depth)."""
+class LstDepth(FieldExperiment):
+    """Experiment on Latin squares: number of transformer blocks against sigma (lst-depth)."""
 
     name = "lst-depth"
     about = "Latin squares: number of transformer blocks against sigma"
@@ -206,8 +206,8 @@ class LstDepth(FieldStudy):
 
 
 @dataclass(frozen=True)
-class LstWidth(FieldStudy):
-    """Study on Latin squares: features per token against sigma (lst-width)."""
+class LstWidth(FieldExperiment):
+    """Experiment on Latin squares: features per token against sigma (lst-width)."""
 
     name = "lst-width"
     about = "Latin squares: width of the model against sigma"
@@ -224,8 +224,8 @@ class LstWidth(FieldStudy):
 
 
 @dataclass(frozen=True)
-class LstPlacement(FieldStudy):
-    """Study on Latin squares: the PE in every block, or at the input alone, against sigma (lst-placement)."""
+class LstPlacement(FieldExperiment):
+    """Experiment on Latin squares: the PE in every block, or at the input alone, against sigma (lst-placement)."""
 
     name = "lst-placement"
     about = "Latin squares: the PE in every block or at the input alone, against sigma"
@@ -242,8 +242,8 @@ class LstPlacement(FieldStudy):
 
 
 @dataclass(frozen=True)
-class LstGain(KnobStudy):
-    """Study on Latin squares: a constant factor (gain) of the model's logits against sigma (lst-gain)."""
+class LstGain(KnobExperiment):
+    """Experiment on Latin squares: a constant factor (gain) of the model's logits against sigma (lst-gain)."""
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"
@@ -277,8 +277,8 @@ class LstGain(KnobStudy):
 
 
 @dataclass(frozen=True)
-class LstDecay(KnobStudy):
-    """Study on Latin squares: weight decay, and the weights it is applied to, against sigma (lst-decay)."""
+class LstDecay(KnobExperiment):
+    """Experiment on Latin squares: weight decay, and the weights it is applied to, against sigma (lst-decay)."""
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
@@ -324,8 +324,8 @@ class LstDecay(KnobStudy):
 
 
 @dataclass(frozen=True)
-class LstOptimizer(KnobStudy):
-    """Study on Latin squares: optimizers, learning rates and Adam's epsilon, down to very small sigmas
+class LstOptimizer(KnobExperiment):
+    """Experiment on Latin squares: optimizers, learning rates and Adam's epsilon, down to very small sigmas
     (lst-optimizer)."""
 
     name = "lst-optimizer"

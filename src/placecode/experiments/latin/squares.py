@@ -1,4 +1,4 @@
-"""The main studies on Latin squares, and the base class of all others.
+"""The main experiments on Latin squares, and the base class of all others.
 
 The constant `QUICK` in this module has the length (`epochs`) and the model size of the quick experiment, which
 `make demo` runs: lst-sigma at the scale "quick".
@@ -30,7 +30,7 @@ from placecode.errors import must_be
 from placecode.experiments import measures
 from placecode.experiments.latin import claims as latin_claims
 from placecode.experiments.latin import effects, encoding_claims
-from placecode.experiments.models import ModelStudy
+from placecode.experiments.models import ModelExperiment
 from placecode.experiments.specs import encoding_spec, option
 from placecode.experiments.sweeps import data_sets
 from placecode.models.encoder import Stack
@@ -46,8 +46,8 @@ TRUE_POSITIONS = encoding_spec("sinusoid:axes=2")
 
 
 @dataclass(frozen=True)
-class LatinStudy(ModelStudy, PuzzleSettings):
-    """Base class of studies on Latin squares: length of training, early stopping and measurements."""
+class LatinExperiment(ModelExperiment, PuzzleSettings):
+    """Base class of experiments on Latin squares: length of training, early stopping and measurements."""
 
     epochs: int = setting(4000, "passes over the training puzzles")
     rest: int = setting(
@@ -124,10 +124,10 @@ class LatinStudy(ModelStudy, PuzzleSettings):
 
 
 @cache
-def most_examples(study: LatinStudy) -> int:
+def most_examples(experiment: LatinExperiment) -> int:
     """Return the number of training puzzles in the largest of the data sets that `sweep` makes."""
-    studies = [replace(study, sweep=(), **values) for values in data_sets(study.axes).values()]
-    return max(len(each.task().splits["train"]) for each in studies)
+    experiments = [replace(experiment, sweep=(), **values) for values in data_sets(experiment.axes).values()]
+    return max(len(each.task().splits["train"]) for each in experiments)
 
 
 REST = 100
@@ -147,13 +147,13 @@ QUICK: dict[str, Any] = {
     "cooldown": 0.25,
     "batch": 16,
 }
-"""Epochs, model size and other settings of the quick experiment, which `make demo` runs. Other studies on Latin squares
-change some of them for their own scale "quick"."""
+"""Epochs, model size and other settings of the quick experiment, which `make demo` runs. Other experiments on Latin
+squares change some of them for their own scale "quick"."""
 
 
 @dataclass(frozen=True)
-class LstSigma(LatinStudy):
-    """Study on Latin squares: learned PEs with many initial scales (lst-sigma)."""
+class LstSigma(LatinExperiment):
+    """Experiment on Latin squares: learned PEs with many initial scales (lst-sigma)."""
 
     name = "lst-sigma"
     about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
@@ -221,8 +221,8 @@ ENCODINGS = (
 
 
 @dataclass(frozen=True)
-class LstEncodings(LatinStudy):
-    """Study on Latin squares: all encodings, with and without the authors' dropout (lst-encodings)."""
+class LstEncodings(LatinExperiment):
+    """Experiment on Latin squares: all encodings, with and without the authors' dropout (lst-encodings)."""
 
     name = "lst-encodings"
     about = "Latin squares: all encodings, with and without the authors' dropout"

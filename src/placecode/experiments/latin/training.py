@@ -1,6 +1,6 @@
-"""Studies on Latin squares of what training does to the PE, and of what rounding errors do to training.
+"""Experiments on Latin squares of what training does to the PE, and of what rounding errors do to training.
 
-lst-frozen: does the PE have to be learned? The study compares four kinds of PE, from very small to large sigma:
+lst-frozen: does the PE have to be learned? The experiment compares four kinds of PE, from very small to large sigma:
 
 - learned PEs, added in every block,
 - learned PEs, added only at the input,
@@ -22,7 +22,7 @@ from typing import Any
 
 from placecode.errors import must_be
 from placecode.experiments.latin import training_claims
-from placecode.experiments.latin.knobs import SMALLER, KnobStudy, Variant
+from placecode.experiments.latin.knobs import SMALLER, KnobExperiment, Variant
 from placecode.experiments.latin.squares import REST
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
@@ -40,8 +40,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class LstFrozen(KnobStudy):
-    """Study on Latin squares: learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
+class LstFrozen(KnobExperiment):
+    """Experiment on Latin squares: learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
 
     name = "lst-frozen"
     about = "Latin squares: learned PEs beside frozen ones, from very small to large sigma"
@@ -72,8 +72,8 @@ LOSSES = {1: "one log-softmax", 2: "two log-softmax"}
 
 
 @dataclass(frozen=True)
-class LstSlingshot(KnobStudy):
-    """Study on Latin squares: one or two log-softmax in the loss, and the spikes of the loss with one
+class LstSlingshot(KnobExperiment):
+    """Experiment on Latin squares: one or two log-softmax in the loss, and the spikes of the loss with one
     (lst-slingshot)."""
 
     name = "lst-slingshot"

@@ -1,11 +1,11 @@
 """Claims on lst-frozen (frozen PEs) and lst-slingshot (slingshots: late spikes of the training loss, due to rounding).
 
-A claim holds if a difference is beyond its margin. All margins were set before these studies were run with the loss of
-the paper's authors, but after earlier runs that had shown the accuracy of frozen PEs at epoch 200, and of some models
-with each loss. The margins are 0.05 for accuracies that are claimed to be about equal, 0.02 for an accuracy that is
-claimed to change no more (as in the authors' logs), half of the difference in the earlier runs for the effect of where
-the PE is added, and 0 for claims on the sign of a difference. The late gain is the OOD accuracy at the end of training
-minus that at epoch 200.
+A claim holds if a difference is beyond its margin. All margins were set before these experiments were run with the loss
+of the paper's authors, but after earlier runs that had shown the accuracy of frozen PEs at epoch 200, and of some
+models with each loss. The margins are 0.05 for accuracies that are claimed to be about equal, 0.02 for an accuracy that
+is claimed to change no more (as in the authors' logs), half of the difference in the earlier runs for the effect of
+where the PE is added, and 0 for claims on the sign of a difference. The late gain is the OOD accuracy at the end of
+training minus that at epoch 200.
 """
 
 from __future__ import annotations

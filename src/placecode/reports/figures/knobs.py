@@ -1,4 +1,4 @@
-"""Draw accuracy by sigma with a line for each value of another setting, and the figure of the study lst-causal.
+"""Draw accuracy by sigma with a line for each value of another setting, and the figure of the experiment lst-causal.
 
 >>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
 """
@@ -149,7 +149,7 @@ def causes(
     run_name: str,
     chance: float = 0.25,
 ) -> Figure:
-    """Draw the results of the study lst-causal in three panels, one for each of these tables.
+    """Draw the results of the experiment lst-causal in three panels, one for each of these tables.
 
     `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
     `effects` has a row per effect with the columns group, name, mean, low, high and control. `losses` has sigma, name,

@@ -1,11 +1,11 @@
 """Write the report of a run as one self-contained HTML file, report.html, for screens, phones and print.
 
->>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], study.figures(run), command="placecode run lst-sigma")
+>>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], figures, command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-A study can add `Section`s and two interactive parts: the sigma slider (called a dial in the code), which shows the
-results of one sigma at a time, and a searchable map of the channels. The module `together` compares several runs on one
-page. All text that comes from data is escaped.
+An experiment can add `Section`s and two interactive parts: the sigma slider (called a dial in the code), which shows
+the results of one sigma at a time, and a searchable map of the channels. The module `together` compares several runs on
+one page. All text that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def render(
 
     `lead` are the main results and `words` all results, one sentence each; those not at the top of the page are in a
     collapsed part. `command` repeats the run in a shell. `sections` follow the tables of results, which show `metric`.
-    `measures` are the pairs (analysis, target) to show of the analysis table, by default all. `claims` are
-    those of the study with the verdicts of this run, as from `Finding.record`. `verdicts` answer the main questions, in
-    a sentence with a badge such as "found". `dial` is the content of the sigma slider and `channels` that of the map of
+    `measures` are the pairs (analysis, target) to show of the analysis table, by default all. `claims` are those of the
+    experiment with the verdicts of this run, as from `Finding.record`. `verdicts` answer the main questions, in a
+    sentence with a badge such as "found". `dial` is the content of the sigma slider and `channels` that of the map of
     channels, which comes first if `map_first` is true.
     """
     findings = [
@@ -89,7 +89,7 @@ def render(
         Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
     whole = {name: content for name, content in run.config.items() if name != "fields"}
-    fields = tables.pairs("Every field of the study, with the value that was used.", run.config.get("fields", {}))
+    fields = tables.pairs("Every field of the experiment, with the value that was used.", run.config.get("fields", {}))
     record = [
         Section("What was run", tables=[tables.pairs("The run as a whole.", whole), fields]),
         Section("Where it ran", tables=[tables.pairs("Versions and machine.", run.environment)]),

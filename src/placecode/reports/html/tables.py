@@ -49,7 +49,7 @@ _SIDES = {"above": "above", "below": "below", "within": PLUS_MINUS}
 _MEASURED = ("split", "condition", "metric", "mean", "std", "n", "diverged")
 _NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
 _FILES = {
-    "config.json": "every field of the study",
+    "config.json": "every field of the experiment",
     "environment.json": "versions, device, threads, precision",
     "baselines.parquet": "results of other methods on the same data",
     "members.parquet": "one row per member: its settings and its state",

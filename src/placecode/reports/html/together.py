@@ -59,7 +59,8 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(parts: Sequence[Part]) -> str:
-    """Return the HTML page that compares runs of one or several studies. Runs with the same metric share a table."""
+    """Return the HTML page that compares runs of one or several experiments. Runs with the same metric share a
+    table."""
     names = run_names([part.run.path for part in parts])
     dials = [part.dial for part in parts if part.dial is not None]
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
@@ -91,7 +92,7 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
     """Make a table of the settings in which the runs differ, with one column per run."""
-    general = ("study", "scale", "device", "precision")
+    general = ("experiment", "scale", "device", "precision")
     configs = [part.run.config for part in parts]
     rows = _side_by_side(
         [{name: config[name] for name in general if name in config} | config.get("fields", {}) for config in configs]

@@ -1,1 +1,2 @@
-"""Choose what the report of each study shows: its figures, sentences, sigma slider (the "dial") and map of channels."""
+"""Choose what the report of each experiment shows: its figures, sentences, sigma slider (the "dial") and map of
+channels."""

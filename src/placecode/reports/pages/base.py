@@ -1,6 +1,7 @@
-"""The base class `Page`: what the report of one study shows, as figures, sentences, tables, a sigma slider and a map.
+"""The base class `Page`: what the report of one experiment shows, as figures, sentences, tables, a sigma slider and a
+map.
 
-`registry.py` has a subclass for each study; `reports/html` turns a page into one HTML file.
+`registry.py` has a subclass for each experiment; `reports/html` turns a page into one HTML file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.claims import Finding
 from placecode.reports import wording
 from placecode.reports.pages import dials
@@ -40,10 +41,11 @@ def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
 
 
 def run_name(run: Run) -> str:
-    """Return the name of a run for the bottom of a figure: study and scale, after the folder's name if that differs."""
+    """Return the name of a run for the bottom of a figure: experiment and scale, after the folder's name if that
+    differs."""
     folder = run.path.resolve().name
-    kind = f"{run.study}, {run.config['scale']} scale"
-    return kind if folder == run.study else f"{folder} ({kind})"
+    kind = f"{run.experiment}, {run.config['scale']} scale"
+    return kind if folder == run.experiment else f"{folder} ({kind})"
 
 
 def counts(run: Run) -> dict[str, int]:
@@ -52,11 +54,11 @@ def counts(run: Run) -> dict[str, int]:
 
 
 class Page:
-    """What the report of a finished run shows. Subclasses add what is special to a study.
+    """What the report of a finished run shows. Subclasses add what is special to an experiment.
 
     Parameters
     ----------
-    study : Study
+    experiment : Experiment
         The experiment, with the settings of the run.
     run : Run
         The finished run.
@@ -68,13 +70,13 @@ class Page:
     map_first: ClassVar[bool] = False
     """Whether the report shows the map of channels before the sigma slider."""
 
-    def __init__(self, study: Study, run: Run) -> None:
-        self.study, self.run = study, run
+    def __init__(self, experiment: Experiment, run: Run) -> None:
+        self.experiment, self.run = experiment, run
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """The verdicts of the run on the claims of the study."""
-        return self.study.findings(self.run)
+        """The verdicts of the run on the claims of the experiment."""
+        return self.experiment.findings(self.run)
 
     def figures(self) -> list[Shown]:
         """Return all figures, in the order of the report."""
@@ -98,7 +100,7 @@ class Page:
 
     def dial(self) -> Dial | None:
         """Return the contents of the sigma slider, or None if the run has fewer than two sigmas of learned PEs."""
-        return dials.dial_of(self.run, self.study.metric)
+        return dials.dial_of(self.run, self.experiment.metric)
 
     def channels(self) -> Channels | None:
         """Return the searchable map of channels, or None if the tokens have no names or no PE was stored."""

@@ -144,7 +144,7 @@ def _losses(run: Run) -> pd.DataFrame:
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []
     for name in EXCHANGES:
-        with contextlib.suppress(NotInRun):  # a part of the study may lack it
+        with contextlib.suppress(NotInRun):  # a part of the experiment may lack it
             values = before - measured(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())

@@ -20,7 +20,7 @@ import pandas as pd
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
 from placecode.analysis.stats import Interval, interval
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import measured, swept
 from placecode.models.member import AUXILIARY, TAKEN
@@ -44,8 +44,8 @@ NEIGHBORS = 5
 def dial_of(run: Run, metric: str) -> Dial | None:
     """Return the contents of the sigma slider, with one stop for each sigma of `turned_members`.
 
-    Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the study's measure of success,
-    such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
+    Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the experiment's measure of
+    success, such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
     """
     members = turned_members(run)
     sigmas = sorted(members["sigma"].unique())
@@ -151,7 +151,7 @@ def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
 def _data(run: Run, members: pd.DataFrame) -> str:
     """Return a description of the data set of these members; empty if the run has only one data set."""
     data = members["data"].iloc[0] if "data" in members else ""
-    return study_of(run).data_in_words(data) if data else ""
+    return experiment_of(run).data_in_words(data) if data else ""
 
 
 def stored_members(run: Run, members: pd.DataFrame) -> pd.DataFrame:
@@ -187,8 +187,8 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
     """Return the measures of the slider by name, each with its axis and its values by member.
 
-    The study's metric comes first, then measures of the PEs. The metric is shown on all splits. If its conditions must
-    not be pooled, it is shown for each condition, on the splits that were not trained on.
+    The experiment's metric comes first, then measures of the PEs. The metric is shown on all splits. If its conditions
+    must not be pooled, it is shown for each condition, on the splits that were not trained on.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
     rows = rows[rows["member"].isin(members["member"])].set_index("member")

@@ -1,4 +1,4 @@
-"""Figures and sentences of the studies on Latin squares that vary another setting (a "knob") besides sigma.
+"""Figures and sentences of the experiments on Latin squares that vary another setting (a "knob") besides sigma.
 
 The sentences are in templates/knob.j2. `lines`, an argument of most functions, is `KnobPage.lines`.
 """
@@ -13,8 +13,8 @@ import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.knobs import KnobStudy
-from placecode.experiments.latin.squares import LatinStudy
+from placecode.experiments.latin.knobs import KnobExperiment
+from placecode.experiments.latin.squares import LatinExperiment
 from placecode.experiments.reading import STILL, accuracy, by_seed, done, late_change, once
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Page, Shown, counts, run_name, shown
@@ -28,9 +28,9 @@ MOST = 6
 
 
 class KnobPage(Page):
-    """The page of studies on Latin squares that vary another setting besides sigma."""
+    """The page of experiments on Latin squares that vary another setting besides sigma."""
 
-    study: KnobStudy
+    experiment: KnobExperiment
     measures = (
         ("norm", ""),
         ("moved_relative", "start"),
@@ -43,7 +43,7 @@ class KnobPage(Page):
     @cached_property
     def lines(self) -> pd.DataFrame:
         """The members, with the `panel` and the `line` of the figure in which each is drawn."""
-        return self.study.lines(self.run)
+        return self.experiment.lines(self.run)
 
     @cached_property
     def final(self) -> pd.DataFrame:
@@ -54,8 +54,8 @@ class KnobPage(Page):
         return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[Shown]:
-        levels = levels_of(self.run, self.study.reference_lines(self.run))
-        return figures_of_knob(self.run, self.final, self.study.knob, levels)
+        levels = levels_of(self.run, self.experiment.reference_lines(self.run))
+        return figures_of_knob(self.run, self.final, self.experiment.knob, levels)
 
     def words(self) -> list[str]:
         """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
@@ -72,12 +72,12 @@ class KnobPage(Page):
 
 
 class SweptPage(KnobPage):
-    """The page of a study on Latin squares with `--sweep`: a line for each combination of its settings."""
+    """The page of an experiment on Latin squares with `--sweep`: a line for each combination of its settings."""
 
-    study: LatinStudy  # type: ignore[assignment]
+    experiment: LatinExperiment  # type: ignore[assignment]
 
     def figures(self) -> list[Shown]:
-        names = ", ".join(axis.name.replace("_", " ") for axis in self.study.axes)
+        names = ", ".join(axis.name.replace("_", " ") for axis in self.experiment.axes)
         return figures_of_knob(self.run, self.final, names)
 
 

@@ -1,4 +1,4 @@
-"""Figures in the reports of lst-sigma and lst-encodings, the main studies on Latin squares."""
+"""Figures in the reports of lst-sigma and lst-encodings, the main experiments on Latin squares."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of_sigmas(run: Run) -> list[Shown]:
         shown("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
         shown("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
-    if not in_sweep(run).any():  # a part of the study with references only
+    if not in_sweep(run).any():  # a part of the experiment with references only
         return drawn
     drawn += _published(run)
     if len(swept(run)["sigma"].unique()) > 2:

@@ -1,4 +1,4 @@
-"""Figures in the reports of masked prediction: studies that predict hidden channels from the others."""
+"""Figures in the reports of masked prediction: experiments that predict hidden channels from the others."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from placecode.analysis.stats import interval
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.experiments.channels.claims import over
-from placecode.experiments.channels.masked import MaskedStudy
+from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import measured
 from placecode.experiments.specs import named, worded
@@ -94,10 +94,10 @@ def _words(run: Run) -> dict[str, list[str]]:
 def with_settings(run: Run) -> pd.DataFrame:
     """Return the members with three more columns: the `name` of the encoding, the `parts` (name and value) of the other
     swept settings, and these settings in words (`setting`)."""
-    study = study_of(run)
-    assert isinstance(study, MaskedStudy)
-    planned = study.members()
-    parts = [study.parts(planned[number]) for number in run.members["member"]]
+    experiment = experiment_of(run)
+    assert isinstance(experiment, MaskedExperiment)
+    planned = experiment.members()
+    parts = [experiment.parts(planned[number]) for number in run.members["member"]]
     settings = [", ".join(map(worded, row)) for row in parts]
     return named(run.members).assign(setting=settings, parts=pd.Series(parts, index=run.members.index, dtype=object))
 
@@ -150,7 +150,7 @@ def _others(run: Run, data: str) -> dict[str, Any]:
     }
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
     return {
-        "data": study_of(run).data_in_words(data),
+        "data": experiment_of(run).data_in_words(data),
         "linear": dict(linear.groupby("condition", sort=False)["value"].mean()),
         "pairwise": {measure: shares for measure, shares in pairwise.items() if shares},
     }

@@ -1,6 +1,6 @@
-"""Find the page of a study: the class that says which figures, sentences and tables its report shows.
+"""Find the page of an experiment: the class that says which figures, sentences and tables its report shows.
 
->>> page = page_of(study, run)
+>>> page = page_of(experiment, run)
 >>> page.summary(), page.figures()
 """
 
@@ -13,15 +13,15 @@ from importlib.util import find_spec
 from typing import ClassVar
 
 from placecode.errors import INSTALL
-from placecode.experiments.base import Study
+from placecode.experiments.base import Experiment
 from placecode.experiments.channels import own_results
-from placecode.experiments.channels.brain import BrainPreprocessing, BrainSigma, BrainStudy, BrainTransfer
-from placecode.experiments.channels.masked import MaskedStudy
+from placecode.experiments.channels.brain import BrainExperiment, BrainPreprocessing, BrainSigma, BrainTransfer
+from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.channels.own import OwnData
-from placecode.experiments.channels.pixels import NEXT_TO, PixelsStudy
+from placecode.experiments.channels.pixels import NEXT_TO, PixelsExperiment
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.knobs import KnobStudy
-from placecode.experiments.latin.squares import LatinStudy, LstEncodings, LstSigma
+from placecode.experiments.latin.knobs import KnobExperiment
+from placecode.experiments.latin.squares import LatinExperiment, LstEncodings, LstSigma
 from placecode.experiments.latin.training import LstFrozen, LstSlingshot
 from placecode.reports.pages import (
     brain_networks,
@@ -78,7 +78,7 @@ class EncodingsPage(Page):
 
 
 class MaskedPage(Page):
-    """The page of studies with masked prediction of channels."""
+    """The page of experiments with masked prediction of channels."""
 
     measures: ClassVar[Sequence[tuple[str, str]]] = (
         ("neighbor_agreement", "labels"),
@@ -103,7 +103,7 @@ class MaskedPage(Page):
 
 
 class PixelsPage(MaskedPage):
-    """The page of studies on shuffled pixels, which adds the maps drawn as pictures."""
+    """The page of experiments on shuffled pixels, which adds the maps drawn as pictures."""
 
     measures = (
         NEXT_TO,
@@ -119,7 +119,7 @@ class PixelsPage(MaskedPage):
 
 
 class BrainPage(MaskedPage):
-    """The page of studies on human fMRI."""
+    """The page of experiments on human fMRI."""
 
     measures = (
         ("mirror_agreement", "partner"),
@@ -211,26 +211,26 @@ class FitPage(Page):
         return own_figures.listings(self.found)
 
 
-PAGES: dict[type[Study], type[Page]] = {
+PAGES: dict[type[Experiment], type[Page]] = {
     LstSigma: SigmaPage,
     LstEncodings: EncodingsPage,
-    KnobStudy: KnobPage,
+    KnobExperiment: KnobPage,
     LstCausal: CausalPage,
     LstFrozen: FrozenPage,
     LstSlingshot: SlingshotPage,
-    MaskedStudy: MaskedPage,
-    PixelsStudy: PixelsPage,
-    BrainStudy: BrainPage,
+    MaskedExperiment: MaskedPage,
+    PixelsExperiment: PixelsPage,
+    BrainExperiment: BrainPage,
     BrainSigma: BrainSigmaPage,
     BrainPreprocessing: BrainPreprocessingPage,
     BrainTransfer: BrainTransferPage,
     OwnData: FitPage,
 }
-"""The page of each study. A study that is not listed has the page of its nearest base class."""
+"""The page of each experiment. An experiment that is not listed has the page of its nearest base class."""
 
 
-def page_of(study: Study, run: Run) -> Page:
-    """Return the page of a run of this study; `SweptPage` if `--sweep` was used on Latin squares."""
-    if study.sweep and isinstance(study, LatinStudy):
-        return SweptPage(study, run)
-    return next(PAGES[kind] for kind in type(study).__mro__ if kind in PAGES)(study, run)
+def page_of(experiment: Experiment, run: Run) -> Page:
+    """Return the page of a run of this experiment; `SweptPage` if `--sweep` was used on Latin squares."""
+    if experiment.sweep and isinstance(experiment, LatinExperiment):
+        return SweptPage(experiment, run)
+    return next(PAGES[kind] for kind in type(experiment).__mro__ if kind in PAGES)(experiment, run)

@@ -29,19 +29,24 @@ def task() -> LatinSquares:
 
 
 def test_paper_is_the_published_protocol() -> None:
-    study = LstSigma.at("paper")
-    assert study.sigmas == tuple(round(i / 10, 1) for i in range(1, 21))
-    assert study.seeds == tuple(range(15))
-    assert study.epochs == 4000
-    assert (study.width, study.layers, study.heads, study.expansion) == (160, 4, 1, 4)
-    assert (study.optimizer, study.learning_rate, study.batch) == ("adam", 1e-4, 128)
-    assert (study.weight_decay, study.clip, study.cooldown, study.dropout) == (0.0, None, 0.0, 0.0)
-    assert (study.encoding, study.start, study.placement, study.norm) == ("learned", "normal", "every", "post")
-    assert (study.order, study.per_class, study.heldout, study.distance) == (4, 3000, 108, 0.8)
-    assert study.references == (0.0, 0.1)
-    assert len(study.members()) == 330  # 20 sigmas and 2 kinds of 2d-fixed, 15 seeds each
-    assert (study.log_softmax, study.rest, study.block_noise) == (2, 100, (0.2,))
-    assert study == LstSigma(rest=100, block_noise=(0.2,))  # else the defaults of the fields
+    experiment = LstSigma.at("paper")
+    assert experiment.sigmas == tuple(round(i / 10, 1) for i in range(1, 21))
+    assert experiment.seeds == tuple(range(15))
+    assert experiment.epochs == 4000
+    assert (experiment.width, experiment.layers, experiment.heads, experiment.expansion) == (160, 4, 1, 4)
+    assert (experiment.optimizer, experiment.learning_rate, experiment.batch) == ("adam", 1e-4, 128)
+    assert (experiment.weight_decay, experiment.clip, experiment.cooldown, experiment.dropout) == (0.0, None, 0.0, 0.0)
+    assert (experiment.encoding, experiment.start, experiment.placement, experiment.norm) == (
+        "learned",
+        "normal",
+        "every",
+        "post",
+    )
+    assert (experiment.order, experiment.per_class, experiment.heldout, experiment.distance) == (4, 3000, 108, 0.8)
+    assert experiment.references == (0.0, 0.1)
+    assert len(experiment.members()) == 330  # 20 sigmas and 2 kinds of 2d-fixed, 15 seeds each
+    assert (experiment.log_softmax, experiment.rest, experiment.block_noise) == (2, 100, (0.2,))
+    assert experiment == LstSigma(rest=100, block_noise=(0.2,))  # else the defaults of the fields
 
 
 def test_fields_win_over_the_scale() -> None:
@@ -51,14 +56,14 @@ def test_fields_win_over_the_scale() -> None:
     assert (error.value.name, error.value.given) == ("scale", "huge")
 
 
-def test_every_field_that_study_and_member_share_reaches_the_members() -> None:
+def test_every_field_that_experiment_and_member_share_reaches_the_members() -> None:
     given: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
     given |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
     given |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
     given |= {"pe_weight_decay": 0.02}
     given |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
-    study = LstSigma.at("quick", **given, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
-    members = study.members()
+    experiment = LstSigma.at("quick", **given, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
+    members = experiment.members()
     assert [(member.sigma, member.seed) for member in members] == [(0.3, 4), (0.3, 9), (0.7, 4), (0.7, 9)]
     for member in members:
         assert {name: getattr(member, name) for name in given} == given
@@ -67,7 +72,7 @@ def test_every_field_that_study_and_member_share_reaches_the_members() -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "fields", "name", "rule"),
+    ("experiment", "fields", "name", "rule"),
     [
         (LstSigma, {"sigmas": ()}, "sigmas", "at least one"),
         (LstSigma, {"encoding": "rotary", "sigmas": (0.1, 0.2)}, "sigmas", "a single one for the encoding rotary"),
@@ -88,19 +93,19 @@ def test_every_field_that_study_and_member_share_reaches_the_members() -> None:
         (LstEncodings, {"dropouts": ()}, "dropouts", "at least one"),
     ],
 )
-def test_bad_settings_are_refused(study: Any, fields: dict[str, Any], name: str, rule: str) -> None:
+def test_bad_settings_are_refused(experiment: Any, fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
-        study.at("quick", **fields)
+        experiment.at("quick", **fields)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
-@pytest.mark.parametrize("study", [LstSigma, LstEncodings])
+@pytest.mark.parametrize("experiment", [LstSigma, LstEncodings])
 @pytest.mark.parametrize("epochs", [1, 5, 199, 200, 201, 4000])
 @pytest.mark.parametrize("evaluations", [1, 8, 100])
 def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
-    task: LatinSquares, study: Any, epochs: int, evaluations: int
+    task: LatinSquares, experiment: Any, epochs: int, evaluations: int
 ) -> None:
-    small = study.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
+    small = experiment.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
     steps = small.evaluate_at(task)
     assert steps == sorted(set(steps)) and all(step > 0 and step % 4 == 0 for step in steps)
     assert steps[-1] == small.training_steps(task) == epochs * 4
@@ -112,15 +117,17 @@ def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
 
 def test_references_are_2d_fixed_models_with_the_other_settings_of_the_sweep() -> None:
     given: dict[str, Any] = {"start": "uniform", "learn": False, "options": (), "clip": 1.0, "optimizer": "adamw"}
-    study = LstSigma.at("quick", **TINY, **given, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1))
-    *sweep, a, b, c, d = study.members()
+    experiment = LstSigma.at(
+        "quick", **TINY, **given, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1)
+    )
+    *sweep, a, b, c, d = experiment.members()
     assert [(member.sigma, member.seed) for member in sweep] == [(0.2, 3), (0.2, 5), (2.0, 3), (2.0, 5)]
     assert {(member.dropout, member.start, member.learn) for member in sweep} == {(0.4, "uniform", False)}
     for member, seed, rate in ((a, 3, 0.0), (b, 5, 0.0), (c, 3, 0.1), (d, 5, 0.1)):
         assert (member.encoding, dict(member.options), member.sigma) == ("sinusoid", {"axes": 2}, None)
         assert (member.seed, member.dropout, member.dropout_at_evaluation) == (seed, rate, rate > 0)
         assert (member.width, member.clip, member.optimizer) == (8, 1.0, "adamw")
-    assert study.members()[:4] == dataclasses.replace(study, references=()).members()
+    assert experiment.members()[:4] == dataclasses.replace(experiment, references=()).members()
 
 
 def test_an_empty_option_means_no_references() -> None:
@@ -132,12 +139,12 @@ def test_an_empty_option_means_no_references() -> None:
 
 def test_all_encodings_at_paper_scale() -> None:
     """Encoding by encoding, first without and then with dropout, the seeds of each together."""
-    study = LstEncodings.at("paper")
-    members = study.members()
-    assert len(study.encodings) == 19
+    experiment = LstEncodings.at("paper")
+    members = experiment.members()
+    assert len(experiment.encodings) == 19
     assert len(members) == len(set(members)) == 570
-    assert (study.epochs, study.rest, study.dropout_epochs) == (1000, 100, 200)
-    wanted = [(text, rate, seed) for text in study.encodings for rate in (0.0, 0.1) for seed in range(15)]
+    assert (experiment.epochs, experiment.rest, experiment.dropout_epochs) == (1000, 100, 200)
+    wanted = [(text, rate, seed) for text in experiment.encodings for rate in (0.0, 0.1) for seed in range(15)]
     for member, (text, rate, seed) in zip(members, wanted, strict=True):
         spec = encoding_spec(text)
         assert (member.encoding, member.sigma, dict(member.options)) == tuple(spec.values())
@@ -152,19 +159,19 @@ def test_all_encodings_at_paper_scale() -> None:
 
 
 def test_dropout_at_training_alone_reaches_the_members() -> None:
-    study = LstEncodings.at("quick", dropout_at_evaluation=False, dropouts=(0.3,), seeds=(4,))
-    assert {(member.dropout, member.dropout_at_evaluation, member.seed) for member in study.members()} == {
+    experiment = LstEncodings.at("quick", dropout_at_evaluation=False, dropouts=(0.3,), seeds=(4,))
+    assert {(member.dropout, member.dropout_at_evaluation, member.seed) for member in experiment.members()} == {
         (0.3, False, 4)
     }
 
 
 def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     texts = ("learned:sigma=0.2", "sinusoid:axes=2", "rotary", "relative:causal=1", "causal-none:temperature=0.01")
-    study = LstEncodings.at("quick", **TINY, encodings=texts, seeds=(0, 1), epochs=1, evaluations=1, noise=(0.5,))
-    run = local.execute(study, tmp_path / "run")
+    experiment = LstEncodings.at("quick", **TINY, encodings=texts, seeds=(0, 1), epochs=1, evaluations=1, noise=(0.5,))
+    run = local.execute(experiment, tmp_path / "run")
     assert len(run.members) == 20
-    assert [shown.name for shown in page_of(study, run).figures()] == ["dropout", "encodings", "curves"]
-    findings = {claim.id: claim.check(run) for claim in study.claims}
+    assert [shown.name for shown in page_of(experiment, run).figures()] == ["dropout", "encodings", "curves"]
+    findings = {claim.id: claim.check(run) for claim in experiment.claims}
     assert np.isfinite(findings["near-2d-fixed"].found.mean) and findings["beats-none"].note
     cost = run.analysis[run.analysis["analysis"] == "accuracy_without_dropout"]
     assert set(cost["member"]) == set(run.members.loc[run.members["dropout"] > 0, "member"])
@@ -189,9 +196,9 @@ def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, 
 
 
 def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members() -> None:
-    study = LstSigma.at("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
+    experiment = LstSigma.at("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
     run = made_up(
-        study,
+        experiment,
         lambda m: 0.5 + 0.1 * m.sigma,
         train=lambda m: 0.5 if m.sigma == 0.1 else 0.99,
         diverged=lambda m: m.seed == 1,
@@ -214,26 +221,26 @@ PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "class
     ],
 )
 def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, given: dict[str, Any], names: list[str]) -> None:
-    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **given)
-    run = local.execute(study, tmp_path / "run")
-    drawn = [shown.name for shown in page_of(study, run).figures()]
-    assert drawn == [name for name in names if name != "noise" or study.noise]
+    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **given)
+    run = local.execute(experiment, tmp_path / "run")
+    drawn = [shown.name for shown in page_of(experiment, run).figures()]
+    assert drawn == [name for name in names if name != "noise" or experiment.noise]
 
 
 def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
-    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
-    run = local.execute(study, tmp_path / "run", chosen="2:4")
-    assert [shown.name for shown in page_of(study, run).figures()] == ["accuracy", "curves"]
-    assert len(page_of(study, run).words()) == 1
-    assert {claim.check(run).direction for claim in study.claims} == {"undecided"}
+    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
+    run = local.execute(experiment, tmp_path / "run", chosen="2:4")
+    assert [shown.name for shown in page_of(experiment, run).figures()] == ["accuracy", "curves"]
+    assert len(page_of(experiment, run).words()) == 1
+    assert {claim.check(run).direction for claim in experiment.claims} == {"undecided"}
 
 
 def test_options_of_the_encoding_reach_the_members() -> None:
     given = {"encoding": "sinusoid", "sigmas": (0.2,), "options": ("axes=2", "base=100.5")}
-    study = LstSigma.at("quick", **given, references=())
-    assert {(member.options["axes"], member.options["base"]) for member in study.members()} == {(2, 100.5)}
-    study = LstSigma.at("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
-    assert study.members()[0].options["distance"] == "manhattan"
+    experiment = LstSigma.at("quick", **given, references=())
+    assert {(member.options["axes"], member.options["base"]) for member in experiment.members()} == {(2, 100.5)}
+    experiment = LstSigma.at("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
+    assert experiment.members()[0].options["distance"] == "manhattan"
     with pytest.raises(BadInput) as error:
         LstSigma.at("quick", options=("axes",)).members()
     assert (error.value.name, error.value.given) == ("options", "axes")

@@ -1,4 +1,4 @@
-"""Studies of masked prediction: settings, worlds and baselines."""
+"""Experiments of masked prediction: settings, worlds and baselines."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from placecode.cli import main
 from placecode.errors import BadInput
 from placecode.execution import local
-from placecode.experiments import study_of
+from placecode.experiments import experiment_of
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
 from placecode.reports.pages.masked_words import with_settings
@@ -24,9 +24,9 @@ FEW = ("linear", "fc", "spectral")
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
-    study = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
-    assert {member.gain for member in study.members()} == {0.5}
-    assert study.task().describe()["gain"] == 1.1
+    experiment = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
+    assert {member.gain for member in experiment.members()} == {0.5}
+    assert experiment.task().describe()["gain"] == 1.1
 
 
 def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
     run = Run(tmp_path / "run")
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
-    study = study_of(run)
-    assert study.fields()["ramps"] == [0, 4]
+    experiment = experiment_of(run)
+    assert experiment.fields()["ramps"] == [0, 4]
     assert set(with_settings(run)["setting"]) == {"ramp 0", "ramp 4"}
     for seed in (0, 1):
         plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))

@@ -1,4 +1,4 @@
-"""The study on shuffled pixels: claims on planted runs, chance levels and figures."""
+"""The experiment on shuffled pixels: claims on planted runs, chance levels and figures."""
 
 import re
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def planted(right: bool) -> Any:
     )
 
 
-def test_the_study_is_known_by_its_name() -> None:
+def test_the_experiment_is_known_by_its_name() -> None:
     assert experiments.lookup("pixels-sigma") is PixelsSigma
     paper, quick = PixelsSigma.at("paper"), PixelsSigma.at("quick")
     assert len(paper.members()) == 11 * 15 and (paper.width, paper.layers) == (64, 4)
@@ -131,10 +131,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_run_has_all_that_claims_and_figures_need(tiny: Run) -> None:
-    study = experiments.study_of(tiny)
-    assert study == PixelsSigma.at("quick", **TINY)
-    assert {claim.check(tiny).note for claim in study.claims} == {""}
-    page = page_of(study, tiny)
+    experiment = experiments.experiment_of(tiny)
+    assert experiment == PixelsSigma.at("quick", **TINY)
+    assert {claim.check(tiny).note for claim in experiment.claims} == {""}
+    page = page_of(experiment, tiny)
     assert [shown.name for shown in page.figures()] == ["structure", "error", "curves", "similarity", "picture"]
     measured = set(zip(tiny.analysis["analysis"], tiny.analysis["target"], strict=True))
     assert set(page.measures or ()) <= measured and ("neighbor_agreement_p", "positions") in measured

@@ -1,4 +1,4 @@
-"""Rules that hold for every study: its settings, its members, and the form of its claims."""
+"""Rules that hold for every experiment: its settings, its members, and the form of its claims."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from placecode.errors import BadInput
 from placecode.experiments.claims import LABELS
 from placecode.settings import help_of
 
-NAMES = list(experiments.STUDIES)
+NAMES = list(experiments.EXPERIMENTS)
 EXCEPTIONS = {"both placements"}
 """Values in `swept_by` that are not names of fields."""
 
@@ -21,11 +21,11 @@ EXCEPTIONS = {"both placements"}
 @pytest.mark.parametrize("scale", experiments.SCALES)
 def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
     kind = experiments.lookup(name)
-    study = kind.at(scale)
+    experiment = kind.at(scale)
     assert kind.recorded() == [field.name for field in dataclasses.fields(kind)]
     assert all(help_of(kind, name) for name in kind.recorded())
-    record = json.loads(json.dumps(study.fields()))
-    assert kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == study
+    record = json.loads(json.dumps(experiment.fields()))
+    assert kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == experiment
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if experiments.lookup(name).swept_by])

@@ -1,4 +1,4 @@
-"""The study of a user's table: members, settings, and the results of a run."""
+"""The experiment of a user's table: members, settings, and the results of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from placecode.analysis import places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
-from placecode.experiments import STUDIES, study_of
+from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.experiments.channels import own, own_results
 from placecode.experiments.channels.own import OwnData
 from placecode.fit import others
@@ -40,10 +40,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_seeds() -> None:
-    study = OwnData(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
+    experiment = OwnData(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
     one = [("all", 4), ("all", 7), ("first half", 8), ("first half", 9), ("second half", 10), ("second half", 11)]
     expected = [(sigma, data, seed) for sigma in (0.1, 0.3) for data, seed in one]
-    assert [(member.sigma, member.data, member.seed) for member in study.members()] == expected
+    assert [(member.sigma, member.data, member.seed) for member in experiment.members()] == expected
     assert len(OwnData(halves=0, sigmas=(0.1,)).members()) == 2
 
 
@@ -70,11 +70,11 @@ def test_bad_settings_are_refused(given: dict[str, Any]) -> None:
     assert [error.value.name] == list(given)
 
 
-def test_a_run_is_read_back_as_its_study_without_the_data(run: Run) -> None:
-    assert OwnData.name not in STUDIES  # it cannot be run by name
-    study = study_of(run)
-    assert isinstance(study, OwnData) and study.sigmas == (0.05, 0.2) and not study.tables
-    page = page_of(study, run)
+def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None:
+    assert OwnData.name not in EXPERIMENTS  # it cannot be run by name
+    experiment = experiment_of(run)
+    assert isinstance(experiment, OwnData) and experiment.sigmas == (0.05, 0.2) and not experiment.tables
+    page = page_of(experiment, run)
     assert [shown.name for shown in page.figures()] == ["map", "methods", "sigma"]
     assert page.summary() and set(page.summary()) <= set(page.words())
     channels, dial = page.channels(), page.dial()
@@ -111,9 +111,9 @@ def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samp
 
 
 def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
-    study = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
+    experiment = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
     with pytest.raises(BadInput, match="every model diverged"):
-        fit(study, tmp_path / "run")
+        fit(experiment, tmp_path / "run")
     assert not (tmp_path / "run" / "fit.json").exists()
 
 
@@ -128,7 +128,7 @@ def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch
 def test_many_channels_keep_no_attention_maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
     monkeypatch.setattr(own, "MOST_ATTENTION", 5)
-    study = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,))
-    fit(study, tmp_path / "run")
+    experiment = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,))
+    fit(experiment, tmp_path / "run")
     assert not Run(tmp_path / "run").has_array("attention_end/0") and Run(tmp_path / "run").has_array("pe_end/0")
-    assert page_of(study, Run(tmp_path / "run")).figures()
+    assert page_of(experiment, Run(tmp_path / "run")).figures()
