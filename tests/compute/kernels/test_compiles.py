@@ -18,8 +18,8 @@ SCRIPT = """
     from placecode.compute.gpu.kernels import attention, long_attention, mlp, relative, rows, updates
 
     VECTORS = {
-        "table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
-        "bias", "shift", "pe", "mean", "spread", "sums", "d_pe", "w", "lift", "d_table",
+        "table", "lse", "delta", "means", "saved", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
+        "bias", "shift", "pe", "mean", "inverse", "sums", "d_pe", "w", "lift", "d_table",
     }
     ARRAYS = {"q", "k", "v", "g", "x", "y", "u", "grad", "out", "dq", "dk", "dv", "half", "d_total", "d_branch"}
     ARRAYS |= {"products"}
