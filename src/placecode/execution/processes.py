@@ -175,10 +175,10 @@ def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -
     try:
         with _signals_blocked():
             for number in range(crew.processes):
-                pipe, other = context.Pipe()
-                process = context.Process(target=work, args=(other, number, folder.lock is not None))
+                pipe, worker_pipe = context.Pipe()
+                process = context.Process(target=work, args=(worker_pipe, number, folder.lock is not None))
                 process.start()
-                other.close()  # otherwise the pipe would not break when the worker exits
+                worker_pipe.close()  # otherwise the pipe would not break when the worker exits
                 workers.append(Worker(f"worker {number + 1} of {crew.processes}", process, pipe))
         for worker in workers:
             with contextlib.suppress(ConnectionError):

@@ -19,10 +19,10 @@ from placecode.compute.gpu.kernels import relative, rows
 class Fold(Function):
     """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
 
-    The matrices are Q K^T and V W side by side, and the vectors K q and v W + w. Scores are (x Q + q)(x K + k)^T =
-    (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax cancels; so the key bias k has no
-    effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
-    Q K^T and V W first saves half of the products over rows.
+    The matrices are Q K^T and V W side by side, and the vectors K q (`query_offset`) and v W + w (`offset`). Scores are
+    (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query. Softmax cancels these, so
+    the key bias k has no effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the attention weights P
+    of a query sum to 1. Computing Q K^T and V W first saves half of the products over rows.
 
     `vectors`, (e, r, d), are those of relative positions, or None. Products of queries with them are (x Q + q) R^T, so
     Q R^T is appended to the matrices, padded with zeros to a multiple of `PADDING` columns, and q R^T, (e, r), is

@@ -236,9 +236,9 @@ def attend_backward(
 ) -> Tensor:  # fmt: skip
     """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
 
-    `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients is
-    written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores is
-    written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
+    `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
+    is written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores
+    is written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
     (e, 3 d or d), which are written to the destination in `places`, if there is one.
     """
     q, k, v = parts
