@@ -83,17 +83,8 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     monkeypatch.setattr(checkpoints, "save", lambda *arguments: None)
     monkeypatch.setattr(stacks, "Trainer", SlowTrainer)
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
-    experiment = tiny()
-    stacks.train(
-        experiment,
-        experiment.task(),
-        experiment.members()[:1],
-        Where("cpu"),
-        tmp_path,
-        0,
-        lambda _: None,
-        lambda: False,
-    )
+    task, members = tiny().task(), tiny().members()[:1]
+    stacks.train(tiny(), task, members, Where("cpu"), tmp_path, 0, lambda _: None, lambda: False)
     assert copied[0] == 31 and len(copied) == 3
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 

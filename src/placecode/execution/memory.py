@@ -53,8 +53,7 @@ class Gpus:
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
     def available(self) -> int:
-        """Return how many bytes of GPU memory this process can use, on the GPU with the fewest: free memory, and memory
-        that this process has already reserved. Peaks are reset."""
+        """Reset peaks and return the bytes that this process can use (free or already reserved) on the fullest GPU."""
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
@@ -70,8 +69,7 @@ class Gpus:
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
-        """Return the peak GPU memory in bytes that this process has reserved since the last `reset`, including unused
-        caches."""
+        """Return the same for reserved memory, which includes unused caches."""
         return torch.cuda.max_memory_reserved()
 
 

@@ -168,11 +168,9 @@ class _Group:
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """Return losses (g,) and the gradient of the last block's output. Autograd differentiates output and loss."""
-        leaves = [
-            leaf.detach().requires_grad_() for leaf in (self.output, self.w["answer.weight"], self.w["answer.bias"])
-        ]
+        arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
+        x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
-            x, weight, bias = leaves
             if self.readout != "last":
                 x = self._by_token(x).mean(2) if self.readout == "mean" else self._by_token(x)
             outputs = linear(x, weight, bias)
@@ -186,20 +184,22 @@ class _Group:
 class _Block:
     """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs.
 
-    If `alone` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
+    If `last_only` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
     """
 
-    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
+    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, last_only: bool) -> None:
         self.kernels: Kernels = step.kernels
         self.encoding = encoding  # set if it acts inside attention
-        self.alone, self.index, name = alone, index, f"blocks.{index}."
+        self.last_only, self.index, name = last_only, index, f"blocks.{index}."
         self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
         self.group = group
         self.w = {key.removeprefix(name): value for key, value in group.w.items() if key.startswith(name)}
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
-        self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
-        self.projects = not alone and encoding is None  # whether `projected` has queries, keys and values of all tokens
+        self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if last_only else b * n
+        self.projects = (
+            not last_only and encoding is None
+        )  # whether `projected` has queries, keys and values of all tokens
         self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
         def new(key: str, *shape: int) -> Tensor:
@@ -214,7 +214,7 @@ class _Block:
         self.query_offset, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
         if encoding is None:
             self.offset = new("offset", d)
-        if alone:
+        if last_only:
             self.read, self.weights = new("read", b, d), new("weights", b, self.heads, n)
             self.query, self.means = new("query", self.heads, b, d), new("means", self.heads, b, d)
         else:
@@ -277,18 +277,18 @@ class _Block:
     def forward(self, y: Tensor, rounded: Round) -> None:
         """Write the output of the block to y. The input is `x` and, if the block projects, `projected`."""
         w, kernels = self.w, self.kernels
-        if self.alone:
+        if self.last_only:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
         if self.encoding is not None:
             self._attend_autograd(rounded)
-        elif self.alone:
+        elif self.last_only:
             self._attend_last()
         else:
             kernels.attend(self.mixed, self.weights, self._parts(self.projected, self.x), self.query_offset)
         if not self.folded:
             product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
-            self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out,
+            self.middle, self.unit_1, self.inverse_1, self.read if self.last_only else self.x, self.out,
             self.offset, w["norm_1.scale"], w["norm_1.shift"], False,
         )  # fmt: skip
         product(self.up, rounded(self.middle), rounded(w["up.weight"]))
@@ -324,7 +324,7 @@ class _Block:
             dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.encoding is not None:
             return self._attend_autograd_back(dmixed)
-        if self.alone:
+        if self.last_only:
             return self._attend_last_back(dmixed)
         into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
         kernels.attend_back(into, dmixed, self.weights, parts, self.query_offset, self.folded)
@@ -373,7 +373,7 @@ class _Block:
     def _attend_autograd(self, rounded: Round) -> None:
         """Compute attention with an encoding that acts inside it. Autograd differentiates the plain implementation."""
         assert self.encoding is not None
-        at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
+        at, e = slice(self.n - 1, self.n) if self.last_only else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
         with torch.enable_grad(), low:
             x = self.x.view(e, self.b, self.n, -1).detach().requires_grad_()
@@ -394,7 +394,7 @@ class _Block:
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(parameters, rest, strict=True):
             self.group.dw[name] += dparameter
-        if not self.alone:
+        if not self.last_only:
             return self.dsum.add_(dx.flatten(1, 2))
         dx[:, :, -1] += self.dsum
         return dx.flatten(1, 2)

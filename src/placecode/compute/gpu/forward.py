@@ -26,16 +26,7 @@ from torch import Tensor
 from placecode import random
 from placecode.compute.gpu import kernels
 from placecode.compute.gpu.folded import Fold, FoldedHalf
-from placecode.compute.gpu.functions import (
-    AttentionHalf,
-    Drop,
-    Embed,
-    Matrix,
-    Measure,
-    MlpHalf,
-    OutHalf,
-    Project,
-)
+from placecode.compute.gpu.functions import AttentionHalf, Drop, Embed, Matrix, Measure, MlpHalf, OutHalf, Project
 from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Additive, Alibi, Encoding
 from placecode.encodings.relative import Relative
