@@ -17,16 +17,16 @@ from placecode.training.trainer import Trainer, stack_for
 
 @pytest.fixture
 def compiled() -> Compiled:
-    found = kernels_for(torch.zeros(1))
-    if not isinstance(found, Compiled):
+    fastest = kernels_for(torch.zeros(1))
+    if not isinstance(fastest, Compiled):
         pytest.skip("needs a C++ compiler, and there is none")
-    return found
+    return fastest
 
 
-def close(ours: Tensor, plain: Tensor, exact: Tensor) -> bool:
-    """Whether our error is at most twice that of torch, both in float32, apart from the rounding of the result."""
+def close(actual: Tensor, plain: Tensor, exact: Tensor) -> bool:
+    """Return whether the error of a compiled kernel is at most twice that of torch, up to rounding."""
     rounding = torch.finfo(torch.float32).eps * exact.norm()
-    return bool((ours - exact).norm() <= 2 * (plain - exact).norm() + 2 * rounding)
+    return bool((actual - exact).norm() <= 2 * (plain - exact).norm() + 2 * rounding)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -40,18 +40,19 @@ def blank(*shape: int) -> Tensor:
 def results(
     implementation: Kernels, dtype: torch.dtype, name: str, arguments: tuple[Tensor | bool, ...]
 ) -> list[Tensor]:
-    """All arrays after a call, including those that it changed."""
+    """Return all arrays after a call of the kernel `name`, including those that it changed."""
     arrays = [a.to(dtype, copy=True) if isinstance(a, Tensor) else a for a in arguments]
     getattr(implementation, name)(*arrays)
     return [array for array in arrays if isinstance(array, Tensor)]
 
 
 def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tensor]:
-    """Compare a compiled kernel with torch. Returns torch's arrays, for the backward kernel."""
+    """Compare a compiled kernel with torch. Return torch's arrays, for the backward kernel."""
     plain = results(Kernels(), torch.float32, name, arguments)
     exact = results(Kernels(), torch.float64, name, arguments)
-    for ours, theirs, true in zip(results(compiled, torch.float32, name, arguments), plain, exact, strict=True):
-        assert close(ours.nan_to_num(), theirs.nan_to_num(), true.nan_to_num()), name
+    actual = results(compiled, torch.float32, name, arguments)
+    for arrays in zip(actual, plain, exact, strict=True):
+        assert close(*(array.nan_to_num() for array in arrays)), name
     return plain
 
 
@@ -71,8 +72,10 @@ def test_compiled_rows(compiled: Compiled, e: int, rows: int, d: int) -> None:
 def attention(
     kernels: Kernels, dtype: torch.dtype, sizes: tuple[int, ...], folded: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Means and weights, and the gradients of queries, keys and values. If folded, the keys are the tokens, and their
-    gradient is stored in that of the means."""
+    """Return means and weights, and the gradients of queries, keys and values.
+
+    If `folded` is true, the keys are the tokens, and their gradient is stored in the memory of that of the means.
+    """
     e, b, n, h, c = sizes
     projected, x, bias = draw(e, b * n, (2 if folded else 3) * h * c), draw(e, b * n, h * c), draw(e, h * c)
     projected, x, bias = projected.to(dtype), x.to(dtype), bias.to(dtype)
@@ -95,28 +98,28 @@ def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, 
     d = h * c
     for folded in (False, True):
         sizes = (e, b, n, h, c)
-        ours, plain = (attention(kernels, torch.float32, sizes, folded) for kernels in (compiled, Kernels()))
+        actual, plain = (attention(kernels, torch.float32, sizes, folded) for kernels in (compiled, Kernels()))
         exact = attention(Kernels(), torch.float64, sizes, folded)
-        for one, true in zip(ours[0], exact[0], strict=True):
-            torch.testing.assert_close(one.double(), true, rtol=0, atol=1e-5)
-        assert all(close(*three) for three in zip(ours[1], plain[1], exact[1], strict=True))
-    x, query, dseen = draw(e, b, n, d), draw(e, h, b, d), draw(e, h, b, d, seed=1)
-    _, weights, *_ = check(compiled, "look", blank(e, h, b, d), blank(e, b, h, n), query, x)
-    check(compiled, "look_back", blank(e, b, n, d), blank(e, h, b, d), dseen, weights, query, x)
+        for value, expected in zip(actual[0], exact[0], strict=True):
+            torch.testing.assert_close(value.double(), expected, rtol=0, atol=1e-5)
+        assert all(close(*arrays) for arrays in zip(actual[1], plain[1], exact[1], strict=True))
+    x, query, dmeans = draw(e, b, n, d), draw(e, h, b, d), draw(e, h, b, d, seed=1)
+    _, weights, *_ = check(compiled, "attend_one", blank(e, h, b, d), blank(e, b, h, n), query, x)
+    check(compiled, "attend_one_back", blank(e, b, n, d), blank(e, h, b, d), dmeans, weights, query, x)
 
 
 def test_compiled_kernels_propagate_nan_and_infinity(compiled: Compiled) -> None:
     """Otherwise divergence would not be noticed."""
-    for bad in (torch.nan, torch.inf):
+    for value in (torch.nan, torch.inf):
         x, bias = torch.zeros(1, 2, 4), torch.zeros(1, 4)
-        x[0, 1, 2] = bad
+        x[0, 1, 2] = value
         y, dy = blank(1, 2, 4), torch.ones(1, 2, 4)
         compiled.gelu(y, x, bias)
         assert y[0, 0].isfinite().all() and not y[0, 1, 2].isfinite()
         compiled.norm(y, y.clone(), blank(1, 2), x, dy, bias, bias, bias, False)
         assert y[0, 0].isfinite().all() and not y[0, 1].isfinite().any()
         mixed, keys = blank(1, 2, 4), torch.zeros(1, 2, 4)
-        keys[0, 0, 1] = bad
+        keys[0, 0, 1] = value
         compiled.attend(mixed, blank(1, 1, 1, 2, 16), (torch.ones(1, 2, 4), keys, torch.zeros(1, 2, 4)), bias)
         assert not mixed.isfinite().any()
 
@@ -136,7 +139,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: Compiled) ->
             runs.append(results(compiled, torch.float32, "gelu_back", (x, dy, bias, blank(3, 40))))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
+    assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
 
 
 @pytest.mark.parametrize("missing", ["compiler", "cache", "flag"])
@@ -171,11 +174,11 @@ def test_compiled_adam_is_that_of_torch(compiled: Compiled) -> None:
     columns, pe_first = 40_001, 40_000
     flat, gradient = draw(2, columns), draw(2, columns, seed=1)
     parameters, rates = [flat[i].double().requires_grad_() for i in range(2)], (0.01, 0.1)
-    theirs = [torch.optim.Adam([p], lr=rate) for p, rate in zip(parameters, rates, strict=True)]
+    optimizers = [torch.optim.Adam([p], lr=rate) for p, rate in zip(parameters, rates, strict=True)]
     first, second = torch.zeros_like(flat), torch.zeros_like(flat)
     start = flat.clone()
     for t in range(1, 4):
-        for parameter, g, optimizer in zip(parameters, gradient, theirs, strict=True):
+        for parameter, g, optimizer in zip(parameters, gradient, optimizers, strict=True):
             parameter.grad = g.double()
             optimizer.step()
         fixed = [0.9, 0.999, 1 - 0.9**t, (1 - 0.999**t) ** 0.5, 1e-8]

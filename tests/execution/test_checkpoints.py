@@ -99,11 +99,11 @@ def test_damaged_files_are_rejected(tmp_path: Path, suffix: str, damage: Callabl
 @pytest.mark.parametrize("write", [1, 2, 3])
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
     save(tmp_path, 5)
-    fsync, left = os.fsync, [write]
+    fsync, remaining = os.fsync, [write]
 
     def fail(number: int) -> None:
-        left[0] -= 1
-        if left[0] <= 0:
+        remaining[0] -= 1
+        if remaining[0] <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         fsync(number)
 
@@ -125,11 +125,11 @@ def test_one_complete_checkpoint_remains_when_the_process_is_killed(tmp_path: Pa
     save(tmp_path, 5)
     child = os.fork()
     if child == 0:
-        original, left = getattr(os, call), [count]
+        original, remaining = getattr(os, call), [count]
 
         def die(*arguments: object, **named: object) -> object:
-            left[0] -= 1
-            return original(*arguments, **named) if left[0] else os._exit(9)
+            remaining[0] -= 1
+            return original(*arguments, **named) if remaining[0] else os._exit(9)
 
         try:
             setattr(os, call, die)

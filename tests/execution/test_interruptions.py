@@ -50,14 +50,14 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
 
 
 class ImmediateExecutor:
-    """An executor that works in the calling thread."""
+    """An executor that runs each task in the calling thread."""
 
     def __init__(self, workers: int) -> None: ...
 
     def submit(self, work: Any, *arguments: Any) -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(work(*arguments))
-        return done
+        future: Future[None] = Future()
+        future.set_result(work(*arguments))
+        return future
 
     def shutdown(self) -> None: ...
 
@@ -83,17 +83,8 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     monkeypatch.setattr(checkpoints, "save", lambda *arguments: None)
     monkeypatch.setattr(stacks, "Trainer", SlowTrainer)
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
-    experiment = tiny()
-    stacks.train(
-        experiment,
-        experiment.task(),
-        experiment.members()[:1],
-        Where("cpu"),
-        tmp_path,
-        0,
-        lambda _: None,
-        lambda: False,
-    )
+    task, members = tiny().task(), tiny().members()[:1]
+    stacks.train(tiny(), task, members, Where("cpu"), tmp_path, 0, lambda _: None, lambda: False)
     assert copied[0] == 31 and len(copied) == 3
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 
@@ -111,10 +102,10 @@ def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, mon
 
 
 def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the background."""
+    """They are written in the background."""
     go, written = threading.Event(), list[int]()
 
-    def save(folder: Path, name: str, step: int, *rest: Any) -> None:
+    def save(folder: Path, name: str, step: int, *content: Any) -> None:
         assert go.wait(60)
         if step == 3:
             raise OSError("no room")
@@ -174,14 +165,14 @@ KILLER = """
 
     def die_at_a_write(count, before):
         # before or after the count-th call that puts a file in place
-        left = [count]
+        remaining = [count]
         def deadly(original):
             def call(*arguments, **named):
-                left[0] -= 1
-                if left[0] == 0 and before:
+                remaining[0] -= 1
+                if remaining[0] == 0 and before:
                     os.kill(os.getpid(), signal.SIGKILL)
                 result = original(*arguments, **named)
-                if left[0] == 0:
+                if remaining[0] == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return result
             return call
@@ -223,23 +214,23 @@ LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL at random moments and at random writes."""
+    """Processes receive SIGKILL at random moments and at random writes."""
     expected = local.execute(tiny(**LONGER), tmp_path / "expected", where=TWO_STACKS)
     script = [sys.executable, "-c", textwrap.dedent(KILLER), str(tmp_path / "run"), repr(LONGER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 3  # it was really killed
+    process = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) >= 3  # processes were killed
     assert_same(tmp_path / "run", expected.path)
 
 
 def full_after(count: int) -> Callable[[int], None]:
-    """An os.fsync for a disk that is full after `count` files."""
-    original, left = os.fsync, [count]
+    """Return a replacement of os.fsync for a disk that is full after `count` files."""
+    original, remaining = os.fsync, [count]
 
     def fsync(number: int) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         original(number)
 
@@ -250,7 +241,7 @@ def full_after(count: int) -> Callable[[int], None]:
 def test_a_full_disk_loses_no_finished_member(
     unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """The files are config, environment, 3 for each of 2 stacks, and 6 results."""
+    """A run writes its config, its environment, 3 files for each of 2 stacks, and 6 files of results."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_after(count))

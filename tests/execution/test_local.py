@@ -47,7 +47,7 @@ def test_the_same_experiment_gives_the_same_bytes_and_other_seeds_do_not(unbroke
     assert (other.path / "weights.safetensors").read_bytes() != (unbroken.path / "weights.safetensors").read_bytes()
 
 
-def test_chosen_members_are_trained_as_in_the_whole_run(unbroken: Run, tmp_path: Path) -> None:
+def test_chosen_members_are_trained_as_in_the_complete_run(unbroken: Run, tmp_path: Path) -> None:
     run = local.execute(tiny(), tmp_path / "part", where=TWO_STACKS, chosen="2:4")
     assert run.members["member"].tolist() == [2, 3]
     assert (run.config["members"], run.config["total"]) == ("2:4", 4) and set(run.arrays("pe_end")) == {2, 3}
@@ -77,12 +77,12 @@ def test_the_reference_implementation_gives_the_same_to_rounding(unbroken: Run, 
     keys = ["member", "step", "split", "condition", "metric"]
     fast, plain = (table.sort_values(keys)["value"] for table in (unbroken.metrics, run.metrics))
     np.testing.assert_allclose(fast, plain, atol=1e-4)
-    assert not np.array_equal(fast, plain)  # it was another implementation
+    assert not np.array_equal(fast, plain)  # the implementations differ
 
 
 @pytest.fixture
 def diverging_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Member 1 of 4 has a learning rate with which nothing stays finite."""
+    """Give member 1 of 4 a learning rate with which it diverges."""
     original = LstSigma.members
 
     def members(experiment: LstSigma) -> list[Member]:
@@ -135,7 +135,7 @@ def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
     assert run.metrics["step"].max() == 60 * 4
 
 
-def test_a_experiment_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -> None:
+def test_an_experiment_that_cannot_be_analysed_fails_before_training(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="width must be at least 3"):
         local.execute(tiny(width=2), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +183,7 @@ def test_a_stack_that_fails_stops_the_other_and_its_error_is_raised(unbroken: Ru
         if event.stack == 1 and event.progress.step:
             raise OSError(errno.ENOSPC, "no room")
 
-    epochs = 2000  # so many that the other stack cannot be finished by then
+    epochs = 2000  # the other stack must not finish before this one fails
     with pytest.raises(OSError, match="no room"):
         local.execute(tiny(epochs=epochs), tmp_path / "long", where=TWO_STACKS, notify=fail)
     state = json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())
@@ -215,10 +215,10 @@ def test_bf16_uses_current_weights() -> None:
         with torch.enable_grad():
             for _ in range(40):
                 trainer.update()
-        within = trainer.stack(inputs)
+        during = trainer.stack(inputs)
     with where.arithmetic(), torch.no_grad():
-        again = trainer.stack(inputs)
-    assert torch.equal(within, again) and (within - before).abs().max() > 0.1
+        afterwards = trainer.stack(inputs)
+    assert torch.equal(during, afterwards) and (during - before).abs().max() > 0.1
 
 
 def test_bf16_is_recorded_rounds_differently_and_can_be_resumed(unbroken: Run, tmp_path: Path) -> None:
@@ -254,12 +254,12 @@ POOLED = [row(m, split, "all", 0.5 + 0.1 * m) for m in (0, 1) for split in ("tra
         ([*ROWS[:1], row(0, "train", "hidden 0.9", 0.9)], "mse train (hidden 0.5) 0.10, train (hidden 0.9) 0.90"),
         ([*ROWS, row(0, "test", "hidden 0.5", 9.0, "loss")], "mse train (hidden 0.5) 0.20, test (hidden 0.5) 0.40"),
         ([*POOLED, *ROWS], "mse train 0.55, test 0.55"),
-        ([row(0, "test", "all", 0.25), row(1, "test", "all", math.nan)], "mse test 0.25"),  # NaN: it diverged
+        ([row(0, "test", "all", 0.25), row(1, "test", "all", math.nan)], "mse test 0.25"),  # NaN: the member diverged
         ([row(0, "test", "all", math.nan)], "mse test -"),
     ],
 )
 def test_means_over_members(rows: list[Row], text: str) -> None:
-    """Of the first metric, by split, and by condition if conditions are not pooled."""
+    """Means are of the first metric, by split, and by condition if conditions are not pooled."""
     assert means(rows) == text
 
 

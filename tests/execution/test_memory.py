@@ -31,7 +31,7 @@ CPU = Where("cpu")
 
 
 def six(**settings: Any) -> Experiment:
-    """The tiny experiment with 6 members and 8 steps."""
+    """Return the tiny experiment with 6 members and 8 steps."""
     return tiny(**{"seeds": (0, 1, 2), "epochs": 2, "evaluations": 2, **settings})
 
 
@@ -45,7 +45,7 @@ Measured = tuple[Callable[..., PeakMemory], list[tuple[int, int]]]
 def measured(
     base: float, per_member: float, evaluation: Callable[[int], float] = lambda n: 0.0, closing: int = 0
 ) -> Measured:
-    """A measure for stacks of this memory, and the list of its calls: (members, updates)."""
+    """Return a function for `largest_stack` that simulates stacks of this memory, and its calls, (members, updates)."""
     calls: list[tuple[int, int]] = []
 
     def measure(count: int, updates: int = 5) -> PeakMemory:
@@ -56,18 +56,18 @@ def measured(
 
 
 @pytest.mark.parametrize(
-    ("base", "per_member", "most", "budget", "size"),
+    ("base", "per_member", "limit", "budget", "size"),
     [
         (100, 10, 128, 1e9, 128),
-        (100, 10, 128, 100 + 10 * 60, 60),  # the constant part counts once
+        (100, 10, 128, 100 + 10 * 60, 60),  # `base` counts once per stack
         (100, 10, 3, 1e9, 3),
         (100, 10, 128, 110, 1),
         (100, 10, 128, 109, 0),
     ],
 )
-def test_the_largest_stack_that_fits(base: float, per_member: float, most: int, budget: float, size: int) -> None:
+def test_the_largest_stack_that_fits(base: float, per_member: float, limit: int, budget: float, size: int) -> None:
     measure, calls = measured(base, per_member)
-    result, cost = largest_stack(measure, most, budget * SAFETY_FACTOR)
+    result, cost = largest_stack(measure, limit, budget * SAFETY_FACTOR)
     assert result == size
     assert [count for count, _ in calls] == list(PROBE_SIZES)
     assert (cost.base, cost.per_member) == (base, per_member)
@@ -76,7 +76,7 @@ def test_the_largest_stack_that_fits(base: float, per_member: float, most: int, 
 @pytest.mark.parametrize(
     ("measure", "budget", "probe", "size", "total"),
     [
-        # the line of the probes predicts 50 per member, but portions of limited size never need more than 300
+        # the probes predict 50 bytes per member, but evaluation batches of limited size need at most 300
         (measured(100, 10, evaluation=lambda n: min(50 * n, 300)), 100 + 10 * 80 + 300, (110, 0), 80, 1200),
         (measured(0, 10, evaluation=lambda n: 10 * n), 1000, (100, 0), 50, 1000),
     ],
@@ -100,7 +100,7 @@ def test_if_the_probes_do_not_fit_a_single_member_is_tried(fits: int, budget: in
 
 
 class FakeGpu:
-    """A meter for stacks on a CPU: 100 MiB, and 1 MiB per feature of every member of a stack."""
+    """Replace `Gpus` for stacks on a CPU. They use 100 MiB, and 1 MiB per feature of every member."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
         self.total, self.free = (
@@ -114,11 +114,11 @@ class FakeGpu:
             monkeypatch.setattr(module, "stack_for", self.stack_for)
         monkeypatch.setattr(memory, "meter_for", lambda where: self)
 
-    def stack_for(self, members: list[Member], *rest: Any, **more: Any) -> Any:
+    def stack_for(self, members: list[Member], *arguments: Any, **keywords: Any) -> Any:
         self.built.append(len(members))
-        stack = local.stack_for(members, *rest, **more)
+        stack = local.stack_for(members, *arguments, **keywords)
         self.alive.add(stack)
-        self.most = max(self.most, self.now())
+        self.peak_bytes = max(self.peak_bytes, self.now())
         return stack
 
     def now(self) -> int:
@@ -128,17 +128,17 @@ class FakeGpu:
         return self.free
 
     def reset(self) -> None:
-        self.most = self.now()
+        self.peak_bytes = self.now()
 
     def peak(self) -> int:
-        return self.most
+        return self.peak_bytes
 
     def peak_reserved(self) -> int:
-        return self.most
+        return self.peak_bytes
 
 
 def budget_for(members: int, width: int = 8) -> float:
-    """MiB that allow a stack of so many members."""
+    """Return the memory in MiB with which a stack of this many members fits."""
     return SAFETY_FACTOR * (100 + width * members)
 
 
@@ -147,20 +147,20 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
     copies: WeakSet[torch.Tensor] = WeakSet()
     state = Trainer.state
 
-    def copied(trainer: Trainer) -> dict[str, torch.Tensor]:
+    def recorded_state(trainer: Trainer) -> dict[str, torch.Tensor]:
         result = state(trainer)
         copies.update(result.values())
         return result
 
-    monkeypatch.setattr(Trainer, "state", copied)
+    monkeypatch.setattr(Trainer, "state", recorded_state)
     for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "rehearse"), (LstSigma, "arrays")):
         original = getattr(kind, name)
 
-        def note(*arguments: Any, original: Any = original, name: str = name) -> Any:
+        def recorded_call(*arguments: Any, original: Any = original, name: str = name) -> Any:
             calls.append((name, len(copies)))
             return original(*arguments)
 
-        monkeypatch.setattr(kind, name, note)
+        monkeypatch.setattr(kind, name, recorded_call)
 
     class Meter(FakeGpu):
         def peak(self) -> int:
@@ -187,7 +187,7 @@ def sizes_of(count: int, where: Where) -> list[int]:
     return [len(part) for part in split_of(members, where).parts]
 
 
-def test_every_shape_has_its_stack_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_shape_has_a_stack_size(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(monkeypatch, 1e6, free=budget_for(5, width=8))
     members = [Member(width=width, heads=2, batch=16, seed=seed) for seed in range(6) for width in (8, 16)]
     split = split_of(members, CPU)
@@ -229,16 +229,16 @@ def test_no_room_for_a_single_member(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = local.execute(six(), tmp_path / "whole", where=CPU)
-    assert whole.environment["split"] == ["0:6"]
-    assert "memory" not in whole.environment  # unknown on a CPU
+    complete = local.execute(six(), tmp_path / "complete", where=CPU)
+    assert complete.environment["split"] == ["0:6"]
+    assert "memory" not in complete.environment  # unknown on a CPU
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
     run = local.execute(six(), tmp_path / "run", where=CPU)
     assert run.environment["split"] == ["0:3", "3:6"]
     needed = [124 * MIB] * 2
     expected = {"share": 0.8, "peak bytes": needed, "bytes needed": needed, "bytes per member": [8 * MIB] * 2}
     assert run.environment["memory"] == expected
-    assert run.config == whole.config
+    assert run.config == complete.config
     estimated = estimate(six(), CPU)
     assert (estimated.members, estimated.stacks, estimated.largest, estimated.steps) == (6, 2, 3, 8)
     assert (estimated.bytes, estimated.bytes_per_member) == (124 * MIB, 8 * MIB)
@@ -246,7 +246,7 @@ def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.Monk
 
 def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
-    whole = local.execute(six(), tmp_path / "whole", where=CPU)
+    complete = local.execute(six(), tmp_path / "complete", where=CPU)
     stop_run(six(), tmp_path / "run", CPU, 5)
     assert checkpoints.verify(tmp_path / "run" / "checkpoints", "stack-000") == 8
     shutil.copytree(tmp_path / "run", tmp_path / "crowded")
@@ -254,19 +254,19 @@ def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pyte
     gpu = FakeGpu(monkeypatch, 1000)
     run = local.execute(six(), tmp_path / "run", where=Where("cpu", memory=1.0), resume=True)
     assert gpu.built == [3, 3, 3]  # the second stack, and both for their analyses: nothing was measured
-    assert_same(run.path, whole.path)
+    assert_same(run.path, complete.path)
     assert run.environment["split"] == ["0:3", "3:6"] and run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
 
     gpu.free = 123 * MIB
     with pytest.raises(BadInput, match="must have 124 MiB free for the stacks of this run; 123 MiB are free now"):
         local.execute(six(), tmp_path / "crowded", where=CPU, resume=True)
     gpu.free = 124 * MIB
-    assert local.execute(six(), tmp_path / "crowded", where=CPU, resume=True).summary == whole.summary
+    assert local.execute(six(), tmp_path / "crowded", where=CPU, resume=True).summary == complete.summary
 
 
 def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     where, original = Where("cpu", stack=3), Trainer.update
-    whole = local.execute(six(), tmp_path / "whole", where=where)
+    complete = local.execute(six(), tmp_path / "complete", where=where)
 
     def update(trainer: Trainer) -> Any:
         if trainer.stack.members[0].sigma == 2.0 and trainer.step == 5:
@@ -278,27 +278,27 @@ def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.M
         with pytest.raises(BadInput, match=r"a stack of 3 members, but it ran out of memory; .* --resume"):
             local.execute(six(), tmp_path / "run", where=where)
     assert checkpoints.verify(tmp_path / "run" / "checkpoints", "stack-000") == 8
-    assert_same(local.execute(six(), tmp_path / "run", where=where, resume=True).path, whole.path)
+    assert_same(local.execute(six(), tmp_path / "run", where=where, resume=True).path, complete.path)
 
 
 def test_an_estimate_divides_the_time_by_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(100))
     monkeypatch.setattr("placecode.execution.estimate.time.perf_counter", lambda: next(ticks))  # 3 steps take a second
-    one, three = (estimate(six(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
-    assert (three.stacks, three.processes, three.bytes_per_member) == (3, 3, None)
+    single, triple = (estimate(six(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
+    assert (triple.stacks, triple.processes, triple.bytes_per_member) == (3, 3, None)
     task = six().task()
     answers = sum(task.rows(name) for name in task.splits) * (len(six().evaluate_at(task)) + 2)
-    assert one.answer == 1 / (2 * task.rows("train"))  # a second for all examples and both members
-    assert one.seconds == pytest.approx(8 * 6 / 3 / 2 + 6 * answers * one.answer)  # steps and evaluations
-    assert three.seconds == pytest.approx(one.seconds / 3)
+    assert single.answer == 1 / (2 * task.rows("train"))  # a second for all examples and both members
+    assert single.seconds == pytest.approx(8 * 6 / 3 / 2 + 6 * answers * single.answer)  # steps and evaluations
+    assert triple.seconds == pytest.approx(single.seconds / 3)
 
 
 @pytest.mark.gpu
 def test_a_run_that_exceeds_its_share_of_a_real_gpu_is_split(cuda: str, tmp_path: Path) -> None:
     experiment = six(width=64, layers=2, batch=64, per_class=200, seeds=(0, 1, 2, 3))
     task, where = experiment.task(), Where(cuda, "highest", workers=1)
-    whole = local.execute(experiment, tmp_path / "whole", where=where)
-    assert whole.environment["split"] == ["0:8"]
+    complete = local.execute(experiment, tmp_path / "complete", where=where)
+    assert complete.environment["split"] == ["0:8"]
     meter = memory.meter_for(where.resolved())
     assert meter is not None
     with where.arithmetic():
@@ -307,10 +307,10 @@ def test_a_run_that_exceeds_its_share_of_a_real_gpu_is_split(cuda: str, tmp_path
     run = local.execute(experiment, tmp_path / "run", where=dataclasses.replace(where, memory=share))
     sizes = [len(numbers_in(part, 8)) for part in run.environment["split"]]
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
-    most = whole.environment["memory"]["peak bytes"][0]
-    assert all(0 < peak <= most for peak in run.environment["memory"]["peak bytes"])
+    complete_peak = complete.environment["memory"]["peak bytes"][0]
+    assert all(0 < peak <= complete_peak for peak in run.environment["memory"]["peak bytes"])
     inputs = task.splits["ood"].inputs
     for number in range(8):
-        assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-3
-    assert (run.load(0)(inputs) - run.load(1)(inputs)).abs().max() > 1e-2  # members do differ
-    assert json.loads((tmp_path / "run" / "config.json").read_text()) == whole.config
+        assert (run.load(number)(inputs) - complete.load(number)(inputs)).abs().max() < 1e-3
+    assert (run.load(0)(inputs) - run.load(1)(inputs)).abs().max() > 1e-2  # members differ
+    assert json.loads((tmp_path / "run" / "config.json").read_text()) == complete.config

@@ -44,44 +44,44 @@ def experiment(people: Path) -> BrainTransfer:
 
 
 @pytest.fixture(scope="module")
-def whole(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(experiment(people), tmp_path_factory.mktemp("run") / "whole", where=CPU)
+def complete(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return local.execute(experiment(people), tmp_path_factory.mktemp("run") / "complete", where=CPU)
 
 
 def pe(run: Run, when: str, number: int) -> np.ndarray:
     return run.array(f"pe_{when}/{number}")
 
 
-def test_initial_pes_are_those_that_the_origins_learned(whole: Run) -> None:
-    table = whole.members
+def test_initial_pes_are_those_that_the_origins_learned(complete: Run) -> None:
+    table = complete.members
     heirs = table[table["origin"].notna()]
     assert heirs["start"].tolist() == ["taken"] * 4 + ["shuffled"] * 2 and heirs["origin"].tolist() == [0, 1] * 3
     for row in heirs.to_dict("records"):
-        start, learned = pe(whole, "start", row["member"]), pe(whole, "end", row["origin"])
+        start, learned = pe(complete, "start", row["member"]), pe(complete, "end", row["origin"])
         parent = table.loc[table["member"] == row["origin"]].iloc[0]
         assert parent["seed"] == row["seed"] and parent["data"] == "first half" and row["data"] == "second half"
-        assert not np.array_equal(learned, pe(whole, "start", row["origin"]))  # it has learned something
+        assert not np.array_equal(learned, pe(complete, "start", row["origin"]))  # it has learned something
         if row["start"] == "taken":
             np.testing.assert_array_equal(start, learned)
         else:
             order = [int(np.flatnonzero((learned[0] == token).all(axis=1))[0]) for token in start[0]]
             assert sorted(order) == list(range(9)) and order != list(range(9))
             np.testing.assert_array_equal(start, learned[:, order])  # the same order in every block
-        frozen = np.array_equal(start, pe(whole, "end", row["member"]))
+        frozen = np.array_equal(start, pe(complete, "end", row["member"]))
         assert frozen == (not row["learn"])
 
 
 @pytest.mark.usefixtures("quick_workers")
-def test_two_processes_give_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
-    assert_same(local.execute(experiment(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
+def test_two_processes_give_the_same_bytes(people: Path, complete: Run, tmp_path: Path) -> None:
+    assert_same(local.execute(experiment(people), tmp_path / "two", where=replace(CPU, workers=2)).path, complete.path)
 
 
-def test_chosen_members_must_include_their_origins(people: Path, whole: Run, tmp_path: Path) -> None:
+def test_chosen_members_must_include_their_origins(people: Path, complete: Run, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must include the origins of all members; 0:2 are missing"):
         local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="4:8")
     assert not (tmp_path / "part").exists()
     part = local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
-    np.testing.assert_array_equal(pe(part, "start", 5), pe(whole, "start", 5))
+    np.testing.assert_array_equal(pe(part, "start", 5), pe(complete, "start", 5))
 
 
 FIRST, HEIR = Member(), Member(start="taken", origin=0)

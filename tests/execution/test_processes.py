@@ -44,20 +44,20 @@ ALONE, TWO = Where("cpu", stack=2), Where("cpu", stack=2, workers=2)
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The experiment in this process, without interruption."""
+    """Return the folder of a run in this process without interruption."""
     return local.execute(EXPERIMENT, tmp_path_factory.mktemp("runs") / "unbroken", where=ALONE).path
 
 
 class Listener:
-    """Acts once, as soon as both stacks are training."""
+    """A callback that calls `act` once, as soon as both stacks are training."""
 
     def __init__(self, act: Callable[[], None]) -> None:
-        self.act, self.seen, self.done = act, set[int](), False
+        self.act, self.training, self.done = act, set[int](), False
 
     def __call__(self, event: Event) -> None:
         if event.progress.step:
-            self.seen.add(event.stack)
-        if self.seen == {0, 1} and not self.done:
+            self.training.add(event.stack)
+        if self.training == {0, 1} and not self.done:
             self.done = True
             self.act()
 
@@ -68,7 +68,7 @@ def saved_steps(out: Path) -> list[int | None]:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_run_whose_worker_is_killed_can_be_resumed(unbroken: Path, tmp_path: Path) -> None:
-    """The worker of the other stack saves and stops."""
+    """The worker of the other stack saves a checkpoint and stops."""
     out = tmp_path / "run"
     listener = Listener(lambda: os.kill(active_children()[0].pid or 0, signal.SIGKILL))
     with pytest.raises(WorkerFailed) as error:
@@ -103,7 +103,7 @@ def test_ctrl_c_stops_all_workers(unbroken: Path, tmp_path: Path) -> None:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes of a process."""
+    """Return the ids of the worker processes of a process."""
     workers = []
     for child in Path(CHILDREN.format(pid=pid)).read_text().split():
         with contextlib.suppress(OSError):  # it has just ended
@@ -144,17 +144,17 @@ def test_workers_whose_parent_is_killed_save_and_hold_the_lock_until_they_exit(u
 
 
 class ThreadAsProcess:
-    """A worker that is a thread of this process: it starts at once and can be made to fail."""
+    """A worker that is a thread of this process, so it starts at once and can be made to fail."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...]) -> None:
         self.exitcode, self.pid = 0, 0
-        self.pipe = Connection(os.dup(args[0].fileno()))  # the parent closes its own
+        self.pipe = Connection(os.dup(args[0].fileno()))  # the parent closes the original
         self.thread = threading.Thread(target=self.run, args=(target, *args[1:]))
         self.start = self.thread.start
 
-    def run(self, target: Callable[..., None], *rest: Any) -> None:
+    def run(self, target: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(SystemExit):
-            target(self.pipe, *rest)
+            target(self.pipe, *arguments)
         self.kill()
 
     def kill(self) -> None:
@@ -168,7 +168,7 @@ class ThreadAsProcess:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes.signal, "signal", lambda *_: None)  # a thread must not
+    monkeypatch.setattr(processes.signal, "signal", lambda *_: None)  # not allowed in a thread
     context = SimpleNamespace(Pipe=Pipe, Process=ThreadAsProcess)
     monkeypatch.setattr(processes, "get_context", lambda method: context)
 
@@ -191,7 +191,7 @@ def converse(
     stop: Callable[[], bool] = lambda: False,
     report: Callable[[int, Progress], None] = lambda index, progress: None,
 ) -> Trained:
-    """Give these stacks to two workers, which report progress once and call `act` instead of training."""
+    """Give stacks to two workers, which report progress once and call `act(index)` instead of training."""
     trained = Trained([], {}, [], None)
 
     def train(experiment: Experiment, task: Any, members: Any, where: Where, *rest: Any) -> int:
@@ -218,9 +218,9 @@ def sized(*sizes: int) -> dict[int, list[Member]]:
 
 @pytest.mark.usefixtures("threads")
 def test_the_largest_stacks_are_handed_out_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported, pair = list[int](), threading.Barrier(2, timeout=20)
+    reported, both_training = list[int](), threading.Barrier(2, timeout=20)
     report = lambda index, progress: reported.append(index)  # noqa: E731
-    trained = converse(monkeypatch, tmp_path, sized(1, 3, 2, 5), act=lambda index: pair.wait(), report=report)
+    trained = converse(monkeypatch, tmp_path, sized(1, 3, 2, 5), act=lambda index: both_training.wait(), report=report)
     assert trained.error is None
     assert set(trained.order[:2]) == {3, 1} and set(trained.order[2:]) == {2, 0}
     assert sorted(reported) == [0, 1, 2, 3]
@@ -281,7 +281,7 @@ class Homemade(LstSigma):
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_experiment_that_a_worker_cannot_import_is_rejected(tmp_path: Path) -> None:
+def test_an_experiment_that_a_worker_cannot_import_is_rejected(tmp_path: Path) -> None:
     class Within(LstSigma):
         name = "within"
 

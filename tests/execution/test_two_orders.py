@@ -28,8 +28,8 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "whole", where=CPU)
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "complete", where=CPU)
 
 
 def places(order: int) -> np.ndarray:
@@ -40,12 +40,12 @@ def size(pe: np.ndarray) -> float:
     return float(np.sqrt((pe.astype(float) ** 2).mean()))
 
 
-def test_initial_pes_are_computed_from_those_of_the_origins(whole: Run) -> None:
-    heirs = whole.members[whole.members["origin"].notna()].to_dict("records")
+def test_initial_pes_are_computed_from_those_of_the_origins(complete: Run) -> None:
+    heirs = complete.members[complete.members["origin"].notna()].to_dict("records")
     assert [(row["data"], row["start"], row["sigma"]) for row in heirs[::SEEDS]] == list(HEIRS)
-    assert (whole.members["state"] == "done").all()
+    assert (complete.members["state"] == "done").all()
     for row in heirs:
-        start, learned = whole.array(f"pe_start/{row['origin']}"), whole.array(f"pe_end/{row['origin']}")
+        start, learned = complete.array(f"pe_start/{row['origin']}"), complete.array(f"pe_end/{row['origin']}")
         assert abs(learned - start).max() > 0.01
         order = np.random.default_rng(row["seed"]).permutation(16)
         unscaled = {
@@ -55,8 +55,8 @@ def test_initial_pes_are_computed_from_those_of_the_origins(whole: Run) -> None:
             "resized": resized(learned, places(4), places(5 if row["data"] == FIVE else 4)),
             "resized-shuffled": resized(learned[:, order], places(4), places(5)),
         }[row["start"]]
-        pe = whole.array(f"pe_start/{row['member']}")
-        np.testing.assert_array_equal(pe, whole.array(f"pe_end/{row['member']}"))  # frozen
+        pe = complete.array(f"pe_start/{row['member']}")
+        np.testing.assert_array_equal(pe, complete.array(f"pe_end/{row['member']}"))  # frozen
         if row["start"] in ("before", "shuffled"):
             np.testing.assert_array_equal(pe, unscaled)
         else:
@@ -64,20 +64,21 @@ def test_initial_pes_are_computed_from_those_of_the_origins(whole: Run) -> None:
             np.testing.assert_allclose(pe / size(pe), unscaled / size(unscaled), rtol=0, atol=1e-6)
 
 
-def test_a_loaded_member_has_the_shape_of_its_data(whole: Run, task: Task) -> None:
+def test_a_loaded_member_has_the_shape_of_its_data(complete: Run, task: Task) -> None:
     for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
-        assert whole.member(number).data == data
+        assert complete.member(number).data == data
         inputs = task.part(data).splits["ood"].inputs
-        probabilities = whole.load(number)(inputs).softmax(-1).detach().numpy()
-        np.testing.assert_allclose(probabilities, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
+        probabilities = complete.load(number)(inputs).softmax(-1).detach().numpy()
+        np.testing.assert_allclose(probabilities, complete.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 
 
-def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
-    members, rows = whole.members, whole.analysis.set_index(["analysis", "target", "step", "block", "member"])["value"]
+def test_members_are_compared_with_those_on_the_same_data(complete: Run) -> None:
+    members = complete.members
+    rows = complete.analysis.set_index(["analysis", "target", "step", "block", "member"])["value"]
     assert not rows.index.duplicated().any()
-    end = int(whole.analysis["step"].max())
-    maps = {n: each.astype(float).mean(1) for n, each in whole.arrays("attention_end").items()}  # (l, n, n)
-    answers = {n: each.argmax(-1) for n, each in whole.arrays("probabilities_end").items()}
+    end = int(complete.analysis["step"].max())
+    maps = {n: array.astype(float).mean(1) for n, array in complete.arrays("attention_end").items()}  # (l, n, n)
+    answers = {n: array.argmax(-1) for n, array in complete.arrays("probabilities_end").items()}
     for order, data in ((4, FOUR), (5, FIVE)):
         same_data = members[members["data"] == data]
         fixed = same_data.loc[same_data["encoding"] == "sinusoid", "member"].tolist()
@@ -85,26 +86,26 @@ def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
         for number in same_data["member"]:
             references = {
                 "ideal": np.broadcast_to(attention.ideal_map(places(order)), maps[number].shape),
-                "2d-fixed": np.mean([maps[each] for each in fixed if each != number], axis=0),
+                "2d-fixed": np.mean([maps[other] for other in fixed if other != number], axis=0),
             }
-            for target, each in references.items():
+            for target, reference in references.items():
                 values = [rows["attention_cosine", target, end, block, number] for block in (0, 1)]
-                np.testing.assert_allclose(values, attention.cosine(maps[number], each), rtol=1e-6)
+                np.testing.assert_allclose(values, attention.cosine(maps[number], reference), rtol=1e-6)
         for _, group in same_data.groupby(["encoding", "start", "sigma"], dropna=False):
             numbers = group["member"].tolist()
             values = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
-            alike = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
-            np.testing.assert_allclose(values, alike)
+            agreement = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
+            np.testing.assert_allclose(values, agreement)
 
 
-def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
-    members = whole.members
+def test_tokens_have_the_names_of_their_order(complete: Run) -> None:
+    members = complete.members
     for data, order in ((FOUR, 4), (FIVE, 5)):
-        names, rows, row_names = dials.named_channels(whole, members[members["data"] == data])
+        names, rows, row_names = dials.named_channels(complete, members[members["data"] == data])
         assert len(names) == order**2 and rows is not None and len(row_names) == order
 
 
-def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_while_members_with_resized_pes_train(complete: Run, tmp_path: Path) -> None:
     events: list[Event] = []
     experiment = TwoOrders.at("quick")
 
@@ -113,7 +114,7 @@ def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, 
 
     with pytest.raises(Interrupted):
         local.execute(experiment, tmp_path / "run", where=CPU, notify=events.append, stop=stop)
-    assert_same(local.execute(experiment, tmp_path / "run", where=CPU, resume=True).path, whole.path)
+    assert_same(local.execute(experiment, tmp_path / "run", where=CPU, resume=True).path, complete.path)
 
 
 def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from placecode.execution.where import DEFAULT_STACK_SIZE, MIN_VALUES_FOR_THREADS
 def test_missing_settings_are_filled_in() -> None:
     auto = Where().resolved()
     assert auto.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert auto.stack is None and auto.most == DEFAULT_STACK_SIZE[auto.device]
+    assert auto.stack is None and auto.max_stack_size == DEFAULT_STACK_SIZE[auto.device]
     assert auto.workers == max(1, torch.cuda.device_count())
     assert Where("cpu", "bf16", 3).resolved() == Where("cpu", "bf16", 3, workers=1)
 
@@ -39,11 +39,11 @@ def test_every_visible_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_precision_is_restored_after_use() -> None:
     before = torch.get_float32_matmul_precision(), kernels.HALVES
-    one = torch.ones(2, 2)
+    ones = torch.ones(2, 2)
     with Where("cpu", "bf16").arithmetic():
-        assert (one @ one).dtype == torch.bfloat16
+        assert (ones @ ones).dtype == torch.bfloat16
     with Where("cpu", "highest").arithmetic():
-        assert (one @ one).dtype == torch.float32
+        assert (ones @ ones).dtype == torch.float32
     with Where("cpu", "tf32").arithmetic():
         assert not kernels.HALVES
     assert (torch.get_float32_matmul_precision(), kernels.HALVES) == before
@@ -76,7 +76,7 @@ def test_few_large_members_are_spread_over_the_cores(
     threads: int, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert Where("cpu").most_of(count, MIN_VALUES_FOR_THREADS) == expected
-    assert Where("cpu").most_of(count, MIN_VALUES_FOR_THREADS - 1) == min(count, 8)  # small ones stay together
-    assert Where("cpu", workers=2).most_of(8, 1) == 4  # processes do not wait for each other
-    assert Where("cpu", stack=5).most_of(count, MIN_VALUES_FOR_THREADS) == 5
+    assert Where("cpu").stack_size_for(count, MIN_VALUES_FOR_THREADS) == expected
+    assert Where("cpu").stack_size_for(count, MIN_VALUES_FOR_THREADS - 1) == min(count, 8)  # small ones stay together
+    assert Where("cpu", workers=2).stack_size_for(8, 1) == 4  # processes do not wait for each other
+    assert Where("cpu", stack=5).stack_size_for(count, MIN_VALUES_FOR_THREADS) == 5

@@ -91,7 +91,7 @@ class Placecode(Candidate):
     def __init__(self, job: Job) -> None:
         self.where, self.models = job.where, job.members
         members, task = job.case.members(job.members), Synthetic(job.case)
-        parts = plan_stacks(members, self.where.most_of(len(members), job.case.values))
+        parts = plan_stacks(members, self.where.stack_size_for(len(members), job.case.values))
         crew = self.where.crew(len(parts), job.case.values)
         self.pool, self.threads = ThreadPoolExecutor(crew.concurrent_stacks), crew.threads
 

@@ -24,8 +24,7 @@ from placecode.tasks.base import Task
 
 
 class Experiment(Protocol):
-    """Interface of an object that can be executed. `placecode.experiments.base.Experiment` implements and documents
-    it."""
+    """Interface of an object that can be executed, as described at the top of this module."""
 
     name: ClassVar[str]
     passing: ClassVar[tuple[str, ...]]

@@ -40,7 +40,7 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
         "stacks at once": crew.concurrent_stacks,
         "processes": crew.processes,
         "cores": os.cpu_count(),
-        "stack": where.most,
+        "stack": where.max_stack_size,
     }
 
 

@@ -113,7 +113,7 @@ def execute(
         if folder.finished:
             return Run(out)
         # verify checkpoints first: a damaged one must raise before any file is changed
-        steps_done = stacks.steps_done(folder.checkpoints)
+        steps_done = stacks.steps_done(folder.checkpoints, len(numbers))  # a stack has at least one member
         previous = Run(out).environment if steps_done else None
         split = _split(experiment, task, members, numbers, where, folder, previous)
         sizes, steps = [len(part) for part in split.parts], experiment.training_steps(task)
@@ -144,9 +144,8 @@ def execute(
             write_json(out / "environment.json", recorded)
 
         def train(index: int, stop: Stop) -> None:
-            report_stack = partial(report, index)
             peak = stacks.train(
-                experiment, task, stack_members[index], where, folder.checkpoints, index, report_stack, stop
+                experiment, task, stack_members[index], where, folder.checkpoints, index, partial(report, index), stop
             )
             record_peak(index, peak)
 
@@ -199,7 +198,7 @@ def _config(
         "precision": where.precision,
         "device": where.device,
         "plain": where.plain,
-        "stack": where.most,
+        "stack": where.max_stack_size,
         "members": ranges(numbers),
         "total": len(members),
         "shape": next(iter(shapes.values())),

@@ -53,8 +53,7 @@ class Gpus:
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
     def available(self) -> int:
-        """Return how many bytes of GPU memory this process can use, on the GPU with the fewest: free memory, and memory
-        that this process has already reserved. Peaks are reset."""
+        """Reset peaks and return the bytes that this process can use (free or already reserved) on the fullest GPU."""
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
@@ -70,8 +69,7 @@ class Gpus:
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
-        """Return the peak GPU memory in bytes that this process has reserved since the last `reset`, including unused
-        caches."""
+        """Return the same for reserved memory, which includes unused caches."""
         return torch.cuda.max_memory_reserved()
 
 
@@ -146,8 +144,8 @@ def probe(
     return PeakMemory(training, evaluation, meter.peak())
 
 
-def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) -> tuple[int, Cost]:
-    """Return how many members a stack may have to fit into `budget` bytes, at most `most`, and the `Cost` of stacks.
+def largest_stack(measure: Callable[..., PeakMemory], limit: int, budget: float) -> tuple[int, Cost]:
+    """Return how many members a stack may have to fit into `budget` bytes, at most `limit`, and the `Cost` of stacks.
 
     The number is 0 if not even one member fits. `measure(count)` must return the `PeakMemory` of a stack of `count`
     members, and `measure(count, updates=0)` its peak memory without training. It may raise torch.OutOfMemoryError.
@@ -157,15 +155,15 @@ def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) 
         small, large = (measure(count) for count in PROBE_SIZES)
         training = Cost.from_probes(small.training, large.training)
         closing = Cost.from_probes(small.closing, large.closing)
-        most = min(most, training.max_members(budget), closing.max_members(budget))
+        limit = min(limit, training.max_members(budget), closing.max_members(budget))
         # a captured training step keeps its memory during evaluation, so the two costs add up
         cost = training + Cost.from_probes(small.evaluation, large.evaluation)
-        if PROBE_SIZES[1] < most and cost.max_members(budget) < most:
+        if PROBE_SIZES[1] < limit and cost.max_members(budget) < limit:
             # evaluation uses batches of limited size, so a large stack may need less memory than the line predicts
             with contextlib.suppress(torch.OutOfMemoryError):
-                flat = training + Cost(measure(most, updates=0).evaluation, 0.0)
+                flat = training + Cost(measure(limit, updates=0).evaluation, 0.0)
                 cost = max(cost, flat, key=lambda cost: cost.max_members(budget))
-        return min(most, cost.max_members(budget)), cost
+        return min(limit, cost.max_members(budget)), cost
     with contextlib.suppress(torch.OutOfMemoryError):  # the probes do not fit; a single member may still fit
         single = measure(1)
         needed = max(single.training + single.evaluation, single.closing)
@@ -204,9 +202,9 @@ def split(experiment: Experiment, task: Task, members: Sequence[Member], numbers
     parts: list[list[int]] = []
     costs: list[Cost] = []
     for group in groups.values():
-        size = most = where.most_of(len(numbers), values_of([members[group[0]]], task))
+        size = limit = where.stack_size_for(len(numbers), values_of([members[group[0]]], task))
         if meter is not None:
-            size, cost = _measured_size(experiment, task, [members[number] for number in group], where, meter, most)
+            size, cost = _measured_size(experiment, task, [members[number] for number in group], where, meter, limit)
         stacks = plan_stacks([members[number] for number in group], size)
         parts += [[group[i] for i in stack] for stack in stacks]
         if meter is not None:
@@ -215,9 +213,9 @@ def split(experiment: Experiment, task: Task, members: Sequence[Member], numbers
 
 
 def _measured_size(
-    experiment: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, most: int
+    experiment: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, limit: int
 ) -> tuple[int, Cost]:
-    """Measure and return how many members of one shape fit into a stack, at most `most`, and the `Cost` of stacks.
+    """Measure and return how many members of one shape fit into a stack, at most `limit`, and the `Cost` of stacks.
 
     Raise BadInput if not even one member fits.
     """
@@ -228,7 +226,7 @@ def _measured_size(
         members = [group[i % len(group)].alone() for i in range(count)]  # a group may be smaller than a probe
         return probe(experiment, task, members, where, meter, updates)
 
-    size, cost = largest_stack(measure, min(most, len(group)), budget)
+    size, cost = largest_stack(measure, min(limit, len(group)), budget)
     meter.reset()
     if size < 1:
         raise BadInput(
@@ -248,10 +246,10 @@ def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int],
     meter = meter_for(where)
     if needed is None or meter is None:
         return
-    most, available = max((needed[index] for index in unfinished), default=0), meter.available()
-    if most > available:
+    largest, available = max((needed[index] for index in unfinished), default=0), meter.available()
+    if largest > available:
         raise BadInput(
-            f"the GPU must have {format_bytes(most)} free for the stacks of this run; {format_bytes(available)} are "
+            f"the GPU must have {format_bytes(largest)} free for the stacks of this run; {format_bytes(available)} are "
             "free now: wait until other processes release memory, or start again with --force."
         )
 

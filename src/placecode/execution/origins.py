@@ -148,14 +148,14 @@ def _origin_pes(
     """Return the PEs (l, n, d) before and after training of the members with these `numbers`, by number."""
     pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for index, part in enumerate(parts):
-        places = [place for place, number in enumerate(part) if number in numbers]
-        if not places:
+        rows = [row for row, number in enumerate(part) if number in numbers]
+        if not rows:
             continue
-        origin_members = [members[part[place]] for place in places]
+        origin_members = [members[part[row]] for row in rows]
         stack = stack_for(origin_members, task.part(origin_members[0].data))
         before = _vectors(stack)
-        stack.flat.copy_(weights(index)[places])
-        pes |= zip([part[place] for place in places], zip(before, _vectors(stack), strict=True), strict=True)
+        stack.flat.copy_(weights(index)[rows])
+        pes |= zip([part[row] for row in rows], zip(before, _vectors(stack), strict=True), strict=True)
     return pes
 
 

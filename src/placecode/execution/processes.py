@@ -89,8 +89,7 @@ class Worker:
         return WorkerFailed(f"{self.name} has failed{place} ({reason}); {advice}.")
 
     def describe_exit(self) -> str:
-        """Return a text that says how the process ended: its signal or exit code, and a hint at a common cause if
-        it sent no message."""
+        """Return a text with the signal or exit code of the process, and a hint if it never sent a message."""
         code = self.process.exitcode or 0
         if code < 0:
             return f"killed by signal {-code}"
@@ -175,10 +174,10 @@ def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -
     try:
         with _signals_blocked():
             for number in range(crew.processes):
-                pipe, other = context.Pipe()
-                process = context.Process(target=work, args=(other, number, folder.lock is not None))
+                pipe, worker_pipe = context.Pipe()
+                process = context.Process(target=work, args=(worker_pipe, number, folder.lock is not None))
                 process.start()
-                other.close()  # otherwise the pipe would not break when the worker exits
+                worker_pipe.close()  # otherwise the pipe would not break when the worker exits
                 workers.append(Worker(f"worker {number + 1} of {crew.processes}", process, pipe))
         for worker in workers:
             with contextlib.suppress(ConnectionError):
@@ -198,7 +197,7 @@ def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Return a context manager that blocks `SIGNALS`. So new processes cannot receive them before they ignore them."""
+    """Return a context manager that blocks `SIGNALS`, so that new processes receive none before they ignore them."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows, workers ignore the signals once they have started
         yield
         return

@@ -93,7 +93,7 @@ class Reporter:
         event = Event(stack, len(self.sizes), self.sizes[stack], progress, self.steps)
         with self.lock:
             if progress.rows:
-                place = f"stack {stack + 1}/{event.stacks}, step {progress.step}/{self.steps}"
+                position = f"stack {stack + 1}/{event.stacks}, step {progress.step}/{self.steps}"
                 loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.4f}; "
-                self.log(f"{place}: {loss}{event.stopped()}{event.means()}")
+                self.log(f"{position}: {loss}{event.stopped()}{event.means()}")
             self.notify(event)

@@ -36,7 +36,6 @@ from placecode.tasks.base import Task
 from placecode.training.running import CAUSES
 from placecode.training.trainer import Progress, Trainer, stack_for
 
-CHECKPOINT_PREFIX = "stack-"
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 """Minimum time between checkpoints. A checkpoint of hundreds of members takes gigabytes."""
 SHARE_FOR_CHECKPOINTS = 0.03
@@ -47,16 +46,16 @@ SHARE_FOR_WRITING = 0.3
 
 def checkpoint_name(index: int) -> str:
     """Return the name of the checkpoint of the stack with this index, such as "stack-002"."""
-    return f"{CHECKPOINT_PREFIX}{index:03d}"
+    return f"stack-{index:03d}"
 
 
-def steps_done(folder: Path) -> dict[int, int | None]:
-    """Verify all checkpoints in a folder and return the step of each, by the index of its stack.
+def steps_done(folder: Path, stacks: int) -> dict[int, int]:
+    """Verify the checkpoints of up to `stacks` stacks and return the step of each, by the index of its stack.
 
-    The result is empty if there are no checkpoints. Raise BadInput if one is damaged.
+    Stacks without a checkpoint are left out. Raise BadInput if a checkpoint is damaged.
     """
-    names = sorted(path.stem for path in folder.glob(f"{CHECKPOINT_PREFIX}*.json"))
-    return {int(name.removeprefix(CHECKPOINT_PREFIX)): checkpoints.verify(folder, name) for name in names}
+    steps = {index: checkpoints.verify(folder, checkpoint_name(index)) for index in range(stacks)}
+    return {index: step for index, step in steps.items() if step is not None}
 
 
 def _final(folder: Path, index: int) -> tuple[int, dict[str, Tensor], pd.DataFrame]:
@@ -236,11 +235,11 @@ def assemble(
                     if array is not None:
                         dtype = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
                         copied = array.detach().to("cpu", dtype, copy=True)
-                        arrays |= {f"{name}_{moment}/{number}": copied[place] for place, number in enumerate(part)}
-        for place, number in enumerate(part):
-            weights[str(number)] = state["flat"][place : place + 1]
-            ends[number] = _end_of(state, place)
-            if not ends[number].diverged and place in not_finite:
+                        arrays |= {f"{name}_{moment}/{number}": copied[row] for row, number in enumerate(part)}
+        for row, number in enumerate(part):
+            weights[str(number)] = state["flat"][row : row + 1]
+            ends[number] = _end_of(state, row)
+            if not ends[number].diverged and row in not_finite:
                 ends[number] = End(diverged_at=step, diverged_by="evaluation")
     for number in numbers:
         origin = members[number].origin
@@ -248,9 +247,7 @@ def assemble(
             ends[number] = End(diverged_at=0, diverged_by="origin")
     table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
     steps = experiment.training_steps(task)
-    if (
-        experiment.exchanges
-    ):  # needs arrays of all stacks; stacks may not fit into memory together, so each is built again
+    if experiment.exchanges:  # it needs arrays of all stacks, which may not fit into memory together
         for index, part in enumerate(parts):
             with memory.explain_out_of_memory(len(part)):
                 stack, stack_task = built(index)
@@ -259,8 +256,8 @@ def assemble(
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = experiment.compare(table, arrays, shapes_of(folder.config, table), steps)
     # do not write arrays that were needed only for comparisons
-    temporary = tuple(f"{name}_{moment}/" for name in experiment.passing for moment in ("start", "end"))
-    arrays = {name: array for name, array in arrays.items() if not name.startswith(temporary)}
+    temporary = {f"{name}_{when}/{i}" for name in experiment.passing for when in ("start", "end") for i in numbers}
+    arrays = {name: array for name, array in arrays.items() if name not in temporary}
     baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in numbers):
         data_task, data_members = task.part(data), [members[i] for i in numbers if members[i].data == data]
@@ -271,10 +268,10 @@ def assemble(
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
 
 
-def _end_of(state: Mapping[str, Tensor], place: int) -> End:
-    """Return how the training of one member ended. It is at position `place` of a stack with the final `state`."""
+def _end_of(state: Mapping[str, Tensor], row: int) -> End:
+    """Return how the training of one member ended. Its values are in this row of the final `state`."""
     names = ("diverged_at", "settled_epoch", "rested_epoch")
-    return End(**{name: int(state[name][place]) for name in names}, diverged_by=CAUSES[int(state["cause"][place])])
+    return End(**{name: int(state[name][row]) for name in names}, diverged_by=CAUSES[int(state["cause"][row])])
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:

@@ -73,11 +73,11 @@ class Where:
         return False if self.plain else None
 
     @property
-    def most(self) -> int:
+    def max_stack_size(self) -> int:
         """Maximum number of members per stack, without regard to memory."""
         return self.stack or DEFAULT_STACK_SIZE[self.device]
 
-    def most_of(self, members: int, values: int) -> int:
+    def stack_size_for(self, members: int, values: int) -> int:
         """Return the maximum number of members per stack with which all cores or GPUs are busy.
 
         `members` is the number of members of the run, and `values` the number of values per member (see `values_of`).
@@ -86,10 +86,10 @@ class Where:
             return self.stack
         if self.device == "cpu":
             cores = max(torch.get_num_threads() if values >= MIN_VALUES_FOR_THREADS else 1, self.workers or 1)
-            return max(1, min(self.most, -(-members // cores)))
+            return max(1, min(self.max_stack_size, -(-members // cores)))
         if self.workers in (None, 1):
-            return self.most
-        return min(self.most, max(MIN_STACK_SIZE, -(-members // self.workers)))
+            return self.max_stack_size
+        return min(self.max_stack_size, max(MIN_STACK_SIZE, -(-members // self.workers)))
 
     def crew(self, stacks: int, values: int) -> Crew:
         """Return how many processes and threads train the stacks.

@@ -27,14 +27,14 @@ DRAWS = 48 if torch.cuda.is_available() else 12
 
 
 class Rounded(TorchDispatchMode):
-    """TF32 on a CPU: the inputs of products are rounded to ten bits after the leading one."""
+    """Emulate TF32 on a CPU: round the inputs of products to ten bits after the leading one."""
 
     PRODUCTS = (torch.ops.aten.bmm, torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.baddbmm)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket in self.PRODUCTS:
             factors = len(args) - 2
-            args = (*args[:factors], *(self.rounded(each) for each in args[factors:]))
+            args = (*args[:factors], *(self.rounded(factor) for factor in args[factors:]))
         return func(*args, **(kwargs or {}))
 
     @staticmethod
@@ -45,12 +45,12 @@ class Rounded(TorchDispatchMode):
 
 @pytest.fixture
 def float16_products(exact_products: None) -> None:
-    """Precision "high", until `exact_products` restores the setting."""
+    """Set precision "high". The fixture `exact_products` restores the setting."""
     torch.set_float32_matmul_precision("high")
 
 
 def in_units(stack: Stack, x: Tensor, factor: float = 1.0) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """As `outcome`, from gradients in units. Also return these gradients and the units."""
+    """Return `outcome` from gradients that `Measure` scaled, these gradients, and the units that reverse it."""
     stack.unit = torch.full((len(stack.members),), torch.nan, device=x.device)
     stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
     losses = factor * losses_of(stack, x, step=0)
@@ -88,69 +88,69 @@ def test_errors_are_those_of_tf32(fields: dict[str, Any], kernel_device) -> None
     The reference is computed on a CPU, because a GPU's library may multiply such small matrices in another way.
     """
     fast = stack_of(kernel_device, **fields)
-    plain, exact = (stack_of("cpu", **fields, fast=False, dtype=each) for each in (torch.float32, torch.float64))
-    for other in (plain, exact):
-        other.flat.copy_(fast.flat)
+    plain, exact = (stack_of("cpu", **fields, fast=False, dtype=dtype) for dtype in (torch.float32, torch.float64))
+    for reference in (plain, exact):
+        reference.flat.copy_(fast.flat)
     errors: dict[str, list[dict[str, float]]] = {"fast": [], "plain": []}
     for seed in range(DRAWS):
         x = inputs_of(plain, 4, seed)
-        true = outcome(exact, x.double(), step=0)
+        expected = outcome(exact, x.double(), step=0)
         with Rounded():
-            errors["plain"].append(errors_of(outcome(plain, x, step=0), true))
+            errors["plain"].append(errors_of(outcome(plain, x, step=0), expected))
         if kernel_device == "cuda" or seed < 2:  # the interpreter is slow
-            found, _, _ = in_units(fast, x.to(kernel_device))
-            errors["fast"].append(errors_of({name: value.cpu() for name, value in found.items()}, true))
+            actual, _, _ = in_units(fast, x.to(kernel_device))
+            errors["fast"].append(errors_of({name: value.cpu() for name, value in actual.items()}, expected))
     pooled = {
-        way: {name: sum(each[name] ** 2 for each in found) / len(found) for name in found[0]}
-        for way, found in errors.items()
+        implementation: {name: sum(draw[name] ** 2 for draw in draws) / len(draws) for name in draws[0]}
+        for implementation, draws in errors.items()
     }
-    more, least = (1.5, 1e-4) if kernel_device == "cuda" else (2.5, 2e-4)
+    ratio, floor = (1.5, 1e-4) if kernel_device == "cuda" else (2.5, 2e-4)
     worse = {
         name: (pooled["fast"][name] ** 0.5, pooled["plain"][name] ** 0.5)
-        for name in true
-        if not pooled["fast"][name] ** 0.5 <= more * pooled["plain"][name] ** 0.5 + least
+        for name in expected
+        if not pooled["fast"][name] ** 0.5 <= ratio * pooled["plain"][name] ** 0.5 + floor
     }
-    assert max(pooled["fast"].values()) > 1e-10  # they are rounded
+    assert max(pooled["fast"].values()) > 1e-10  # products are really rounded
     assert not worse
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_gradients_do_not_depend_on_the_scale_of_the_loss(heads: int, kernel_device) -> None:
-    """They have the same bits, in other units."""
+    """Gradients have the same bits, in other units."""
     stack = stack_of(kernel_device, heads=heads, readout="token")
     x = inputs_of(stack)
     _, gradient, unit = in_units(stack, x)
     assert gradient.isfinite().all()
     for power in (-60, 60):
-        _, again, other = in_units(stack, x, 2.0**power)
-        assert torch.equal(gradient, again), power
-        assert torch.equal(other, unit * 2.0**power), power
+        _, scaled, scaled_unit = in_units(stack, x, 2.0**power)
+        assert torch.equal(gradient, scaled), power
+        assert torch.equal(scaled_unit, unit * 2.0**power), power
 
 
 @pytest.mark.parametrize("readout", ["last", "token"])
 def test_gradients_do_not_depend_on_the_gain(readout: str, kernel_device) -> None:
     """With a loss that is linear in the outputs, gains that are powers of two change the units only."""
-    found = []
+    results = []
     for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
         stack = stack_of(kernel_device, readout=readout, gains=gains)
         stack.unit = torch.full((2,), torch.nan, device=kernel_device)
         stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
         stack.gradients(stack(inputs_of(stack), step=0).sum(), out=gradient)
-        found.append((gradient, stack.unit))
-    (plain, unit), (ours, other) = found
-    assert torch.equal(ours, plain) and plain.isfinite().all()
-    assert torch.equal(other, unit * torch.tensor(gains, device=kernel_device))
+        results.append((gradient, stack.unit))
+    (plain, unit), (scaled, scaled_unit) = results
+    assert torch.equal(scaled, plain) and plain.isfinite().all()
+    assert torch.equal(scaled_unit, unit * torch.tensor(gains, device=kernel_device))
 
 
 def test_units_are_powers_of_two_that_scale_the_largest_gradient(kernel_device) -> None:
     unit = torch.zeros(5, device=kernel_device)
     outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)
-    given = torch.zeros(5, 2, 3, device=kernel_device)
-    given[0, 0, 0], given[1, 1, 2], given[2, 0, 1], given[3, 0, 0], given[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
-    (found,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, given)
-    peaks = found.abs().flatten(1).amax(1)
+    grad = torch.zeros(5, 2, 3, device=kernel_device)
+    grad[0, 0, 0], grad[1, 1, 2], grad[2, 0, 1], grad[3, 0, 0], grad[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
+    (scaled,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, grad)
+    peaks = scaled.abs().flatten(1).amax(1)
     assert ((peaks[:3] < 2**Measure.PEAK) & (peaks[:3] >= 2 ** (Measure.PEAK - 1))).all()
-    torch.testing.assert_close(found[:3] * unit[:3, None, None], given[:3], rtol=0, atol=0)
+    torch.testing.assert_close(scaled[:3] * unit[:3, None, None], grad[:3], rtol=0, atol=0)
     assert (torch.frexp(unit)[0] == 0.5).all()
     assert peaks[3].isnan() and unit[3] == 1 and peaks[4] == 0 and unit[4] == 1
 
@@ -166,11 +166,11 @@ def test_evaluation_uses_the_same_products(kernel_device) -> None:
     stack = stack_of(kernel_device, readout="token")
     x = inputs_of(stack)
     with torch.no_grad():
-        alone = stack(x)
+        evaluated = stack(x)
     stack.unit = torch.ones(2, device=kernel_device)
-    assert torch.equal(alone, stack(x).detach())
+    assert torch.equal(evaluated, stack(x).detach())
     stack.unit = None
-    assert not torch.equal(alone, stack(x).detach())  # TF32 on a GPU; on a CPU products of all bits
+    assert not torch.equal(evaluated, stack(x).detach())  # TF32 on a GPU; on a CPU products of all bits
 
 
 def trainer_of(task: Any, device: str, members: int = 3, **fields: Any) -> Trainer:
@@ -206,7 +206,7 @@ def test_other_precisions_use_neither_units_nor_float16(precision: str, kernel_d
 
 
 def test_units_are_reset_in_every_step(kernel_device, tiny_task, monkeypatch) -> None:
-    """Also if training continues with another precision, or after an error."""
+    """They are also reset if training continues with another precision, or after an error."""
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.update()
     assert trainer.running.unit.item() != 1
@@ -221,15 +221,15 @@ def test_units_are_reset_in_every_step(kernel_device, tiny_task, monkeypatch) ->
     assert trainer.stack.unit is None and trainer.stack.sink is None
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # infinity that is meant
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # infinity on purpose
 def test_overflow_in_float16_stops_only_that_member(kernel_device, tiny_task) -> None:
-    quiet, loud = (trainer_of(tiny_task, kernel_device) for _ in range(2))
-    loud.stack.blocks[0].norm_1.scale.data[1] = 1e6
-    for trainer in (quiet, loud):
+    quiet, overflowing = (trainer_of(tiny_task, kernel_device) for _ in range(2))
+    overflowing.stack.blocks[0].norm_1.scale.data[1] = 1e6
+    for trainer in (quiet, overflowing):
         for _ in range(2):
             trainer.update()
-    assert loud.alive.tolist() == [True, False, True] and loud.diverged_at[1] == 1
-    assert torch.equal(loud.stack.flat[[0, 2]], quiet.stack.flat[[0, 2]])
+    assert overflowing.alive.tolist() == [True, False, True] and overflowing.diverged_at[1] == 1
+    assert torch.equal(overflowing.stack.flat[[0, 2]], quiet.stack.flat[[0, 2]])
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
@@ -242,14 +242,14 @@ def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monk
 
 
 class Turned(encodings.Encoding):
-    """Adds nothing, but returns another memory layout."""
+    """An encoding that adds nothing but returns another memory layout."""
 
     def add(self, x: Tensor, block: int) -> Tensor:
         return x.transpose(1, 2).contiguous().transpose(1, 2) if block else x.mT.contiguous().mT
 
 
 class Larger(encodings.Encoding):
-    """Changes the input after its float16 copy would have been made."""
+    """An encoding that changes the input after its float16 copy would have been made."""
 
     def add(self, x: Tensor, block: int) -> Tensor:
         return 1.5 * x
@@ -258,8 +258,8 @@ class Larger(encodings.Encoding):
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("kind", [Turned, Larger])
 def test_user_defined_encodings(kind: type[encodings.Encoding], heads: int, kernel_device, monkeypatch) -> None:
-    monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "own": kind})
-    stack, exact = fast_and_exact(kernel_device, encoding="own", heads=heads, readout="token")
+    monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "custom": kind})
+    stack, exact = fast_and_exact(kernel_device, encoding="custom", heads=heads, readout="token")
     x = inputs_of(stack)
     errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
     assert 1e-5 < max(errors.values()) < 3e-3
@@ -267,15 +267,15 @@ def test_user_defined_encodings(kind: type[encodings.Encoding], heads: int, kern
 
 def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kernel_device) -> None:
     stack, exact = fast_and_exact(kernel_device, readout="token")
-    for each in (stack, exact):
-        each.answer.weight.data *= 400
+    for model in (stack, exact):
+        model.answer.weight.data *= 400
     x = inputs_of(stack)
     errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
     assert max(errors.values()) < 3e-3
 
 
 @pytest.mark.parametrize(
-    ("fields", "takes"),
+    ("fields", "uses_float16"),
     [
         ({"sigma": 2.0, "layers": 4}, True),
         ({"sigma": 9.0, "layers": 4}, False),
@@ -290,32 +290,32 @@ def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kerne
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of numbers that no one would take
-def test_large_pes_and_strong_decay_use_tf32(fields: dict[str, Any], takes: bool, kernel_device) -> None:
-    """Each norm divides gradients by the size of its input, so that they would become too small for float16."""
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # sigma is unrealistically large
+def test_large_pes_and_strong_decay_use_tf32(fields: dict[str, Any], uses_float16: bool, kernel_device) -> None:
+    """Each norm divides gradients by the size of its input, so they would become too small for float16."""
     stack = stack_of(kernel_device, **fields, width=8)
-    assert stack.halves == takes
-    if not takes and fields["layers"] == 4:
+    assert stack.halves == uses_float16
+    if not uses_float16 and fields["layers"] == 4:
         stack.unit = torch.full((2,), torch.nan, device=kernel_device)
         stack(inputs_of(stack, 1)).sum().backward()
-        assert stack.unit.isnan().all()  # nothing was measured
+        assert stack.unit.isnan().all()  # gradients were not scaled
 
 
-@pytest.mark.parametrize("spoil", ["unit", "half"])
-def test_mistakes_are_detected(spoil: str, kernel_device, monkeypatch) -> None:
-    """The negative twin: a unit that is not reversed, or a wrong float16 copy."""
+@pytest.mark.parametrize("mistake", ["unit", "half"])
+def test_mistakes_are_detected(mistake: str, kernel_device, monkeypatch) -> None:
+    """The mistakes are a unit that is not reversed, or a wrong float16 copy."""
     stack, exact = fast_and_exact(kernel_device)
     x = inputs_of(stack)
     norm = rows.norm
 
-    def spoilt(*arguments: Any) -> tuple[Tensor | None, ...]:
+    def wrong_norm(*arguments: Any) -> tuple[Tensor | None, ...]:
         out, half, *rest = norm(*arguments)
         return out, None if half is None else half * 1.02, *rest
 
-    if spoil == "half":
-        monkeypatch.setattr(rows, "norm", spoilt)
-    found, gradient, _ = in_units(stack, x)
-    if spoil == "unit":
+    if mistake == "half":
+        monkeypatch.setattr(rows, "norm", wrong_norm)
+    outcomes, gradient, _ = in_units(stack, x)
+    if mistake == "unit":
         names = {id(p): name for name, p in stack.named_parameters()}
-        found |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
-    assert max(errors_of(found, outcome(exact, x.double(), step=0)).values()) > 5e-3
+        outcomes |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
+    assert max(errors_of(outcomes, outcome(exact, x.double(), step=0)).values()) > 5e-3

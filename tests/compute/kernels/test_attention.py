@@ -19,27 +19,27 @@ from placecode.compute.gpu.kernels.attention import operand
 
 pytestmark = [
     pytest.mark.usefixtures("exact_products", "bfloat16_products"),
-    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),  # NaN that is meant
+    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),  # tests use NaN on purpose
 ]
 
 
 def mixed_values(q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], table: Tensor | None, heads: int) -> Tensor:
-    """softmax(q k^T / sqrt(c) + table) v, head by head, after the biases of q, or of all three, are added."""
+    """Return softmax(q k^T / sqrt(c) + table) v, with biases added to q, or to q, k and v."""
     q = q + biases[0][:, None, None]
     if len(biases) == 3:
         k, v = k + biases[1][:, None, None], v + biases[2][:, None, None]
     c, parts = q.shape[-1] // heads, []
     for head in range(heads):
-        mine = slice(head * c, (head + 1) * c)
-        scores = q[..., mine] @ k[..., mine].mT / c**0.5
+        columns = slice(head * c, (head + 1) * c)
+        scores = q[..., columns] @ k[..., columns].mT / c**0.5
         if table is not None:
             scores = scores + table[head % len(table)]
-        parts.append(torch.softmax(scores, -1) @ v[..., mine])
+        parts.append(torch.softmax(scores, -1) @ v[..., columns])
     return torch.cat(parts, -1)
 
 
 def table_of(kind: str | None, heads: int, m: int, n: int, device: str) -> Tensor | None:
-    """A bias of the scores, per head or for all heads, also with masked keys."""
+    """Return a score bias per head or for all heads, (1 or h, m, n). A causal one masks later keys."""
     if kind is None:
         return None
     table = draw(heads if "heads" in kind else 1, n, n, device=device, seed=9)
@@ -52,21 +52,21 @@ def table_of(kind: str | None, heads: int, m: int, n: int, device: str) -> Tenso
 
 
 def laid_out_as(x: Tensor) -> Tensor:
-    """An array of NaN with the strides of x."""
+    """Return an array of NaN with the shape and strides of x."""
     count = x.untyped_storage().nbytes() // x.element_size()
-    around = torch.full((count,), torch.nan, dtype=x.dtype, device=x.device)
-    return around.as_strided(x.shape, x.stride(), x.storage_offset())
+    memory = torch.full((count,), torch.nan, dtype=x.dtype, device=x.device)
+    return memory.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 def attend(
-    length: str, grad: Tensor, arguments: tuple[Any, ...], into: attention.Parts, place: Tensor, residual: bool = False
+    length: str, grad: Tensor, arguments: tuple[Any, ...], into: attention.Parts, sink: Tensor, residual: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return attention and the gradients of the biases. Those of q, k and v are written into `into`."""
     if length.startswith("long"):
-        found, sums = long_attention.attend(*arguments)
-        return found, long_attention.attend_backward(grad, found, sums, *arguments, into, (place,), residual)
-    found, kept = attention.attend(*arguments)
-    return found, attention.attend_backward(grad, kept, *arguments, into, (place,), residual)
+        result, saved = long_attention.attend(*arguments)
+        return result, long_attention.attend_backward(grad, result, saved, *arguments, into, (sink,), residual)
+    result, weights = attention.attend(*arguments)
+    return result, attention.attend_backward(grad, weights, *arguments, into, (sink,), residual)
 
 
 @pytest.mark.parametrize("length", ["short", "short, weights computed again", "long", "long, rounded", "long, TF32"])
@@ -74,11 +74,11 @@ def attend(
     ("members", "batch", "m", "n", "heads", "c", "table", "biases", "shared", "residual", "dtype"),
     [
         (2, 2, 5, 5, 1, 7, None, 1, False, True, torch.float32),  # a folded block
-        (2, 3, 1, 17, 1, 5, "causal", 1, True, False, torch.float32),  # the last token of one
+        (2, 3, 1, 17, 1, 5, "causal", 1, True, False, torch.float32),  # a folded block that computes the last token
         (1, 2, 19, 19, 2, 3, "heads, causal", 3, False, False, torch.float32),
         (2, 1, 1, 37, 3, 5, "heads", 3, False, False, torch.float32),
-        (1, 1, 37, 37, 1, 41, "later", 1, True, True, torch.float32),  # several tiles, several chunks of features
-        (2, 1, 16, 16, 3, 16, "shared", 3, False, False, torch.float32),  # sizes that fit
+        (1, 1, 37, 37, 1, 41, "later", 1, True, True, torch.float32),  # several tiles and chunks of features
+        (2, 1, 16, 16, 3, 16, "shared", 3, False, False, torch.float32),  # sizes that need no padding
         (1, 1, 1, 1, 1, 1, None, 3, False, False, torch.float32),
         (2, 1, 21, 21, 2, 5, "heads, causal", 3, False, False, torch.bfloat16),
         (1, 2, 1, 5, 1, 33, None, 1, True, False, torch.bfloat16),
@@ -88,41 +88,41 @@ def test_attention(
     length, members, batch, m, n, heads, c, table, biases, shared, residual, dtype, kernel_device, small_tiles,
     monkeypatch,
 ) -> None:  # fmt: skip
-    """Values and all gradients. Queries, keys and values are slices of one array, as after a projection."""
+    """Compare values and all gradients. Queries, keys and values are slices of one array, as after a projection."""
     if length in ("long, rounded", "long, TF32"):
         torch.set_float32_matmul_precision("high")
     monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
     monkeypatch.setattr(attention, "KEPT", 64 if length == "short" else 0)
-    d, where = heads * c, {"device": kernel_device, "dtype": dtype}
-    q, k, v = draw(members, batch, n, 3 * d, **where).split(d, -1)
+    d, options = heads * c, {"device": kernel_device, "dtype": dtype}
+    q, k, v = draw(members, batch, n, 3 * d, **options).split(d, -1)
     q, k = q[:, :, n - m :], k.contiguous() if residual else k
     v = k if shared else v
     flat = 0.5 * draw(members, 3 * d + 5, device=kernel_device, seed=1)
     vectors = flat[:, 5:].split(d, -1)[:biases]
-    extra, grad = table_of(table, heads, m, n, kernel_device), draw(members, batch, m, d, **where, seed=2)
+    added, grad = table_of(table, heads, m, n, kernel_device), draw(members, batch, m, d, **options, seed=2)
 
     exact = [part.detach().double().requires_grad_() for part in (q, k, *([] if shared else [v]))]
     exact_vectors = [part.double().requires_grad_() for part in vectors]
-    true = mixed_values(*exact[:2], exact[-1], exact_vectors, None if extra is None else extra.double(), heads)
-    true.backward(grad.double())
+    expected = mixed_values(*exact[:2], exact[-1], exact_vectors, None if added is None else added.double(), heads)
+    expected.backward(grad.double())
 
     d_q, d_k = laid_out_as(q), laid_out_as(k)
     into = (d_q, d_k, d_k if shared else laid_out_as(v))
-    place = torch.full((members, biases * d + 3), torch.nan, device=kernel_device)[:, 1 : 1 + biases * d]
-    found, d_biases = attend(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
+    sink = torch.full((members, biases * d + 3), torch.nan, device=kernel_device)[:, 1 : 1 + biases * d]
+    result, d_biases = attend(length, grad, ((q, k, v), vectors, added, heads), into, sink, residual)
 
-    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
+    tolerances = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
     if length in ("long, rounded", "long, TF32") and dtype == torch.float32:  # to ten bits
-        close = {"rtol": 2e-3, "atol": 2e-3}
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), true.detach(), **close)
+        tolerances = {"rtol": 2e-3, "atol": 2e-3}
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), expected.detach(), **tolerances)
     if residual:
         exact[1].grad += grad.double()
-    for ours, theirs in zip(into, exact, strict=False):
-        torch.testing.assert_close(ours.double(), theirs.grad, **close)
-    assert d_biases is place
-    close["atol"] *= 3  # sums over tokens; that of the key bias is truly zero
-    torch.testing.assert_close(d_biases.double(), torch.cat([each.grad for each in exact_vectors], 1), **close)
+    for actual, exact_part in zip(into, exact, strict=False):
+        torch.testing.assert_close(actual.double(), exact_part.grad, **tolerances)
+    assert d_biases is sink
+    tolerances["atol"] *= 3  # sums over tokens; the gradient of the key bias is exactly zero
+    torch.testing.assert_close(d_biases.double(), torch.cat([vector.grad for vector in exact_vectors], 1), **tolerances)
 
 
 @pytest.mark.parametrize("length", ["short", "long, rounded"])
@@ -131,15 +131,15 @@ def test_keys_and_gradients_in_float16(length, kernel_device, small_tiles) -> No
     if length == "long, rounded":
         torch.set_float32_matmul_precision("high")
     d = 6
-    both, keys = draw(2, 3, 21, 2 * d, device=kernel_device), draw(2, 3, 21, d, device=kernel_device, seed=1).half()
-    q, v = both.split(d, -1)
+    source, keys = draw(2, 3, 21, 2 * d, device=kernel_device), draw(2, 3, 21, d, device=kernel_device, seed=1).half()
+    q, v = source.split(d, -1)
     bias, grad = (draw(2, d, device=kernel_device, seed=2),), draw(2, 3, 21, d, device=kernel_device, seed=3)
     results = []
-    for k, kind in ((keys.float(), torch.float32), (keys, torch.float16)):
-        d_q, d_v = torch.full_like(both, torch.nan, dtype=kind).split(d, -1)
+    for k, dtype in ((keys.float(), torch.float32), (keys, torch.float16)):
+        d_q, d_v = torch.full_like(source, torch.nan, dtype=dtype).split(d, -1)
         into = (d_q, torch.full_like(k, torch.nan, dtype=torch.float32), d_v)
-        found, d_bias = attend(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
-        results.append((found, d_bias, into[1], d_q.half(), d_v.half()))
+        result, d_bias = attend(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
+        results.append((result, d_bias, into[1], d_q.half(), d_v.half()))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -157,9 +157,9 @@ def test_neighbouring_examples_and_heads_have_no_effect(length, kernel_device, s
     for part in parts:
         part[:, 1] = torch.nan  # the example in the middle
         part[:, 0, :, 3:] = torch.nan  # the second head of the first
-    for ours, before in zip(run(), clean, strict=True):
-        assert torch.equal(ours[:, 2], before[:, 2]) and torch.equal(ours[:, 0, :, :3], before[:, 0, :, :3])
-        assert ours[:, 1].isnan().all() and ours[:, 0, :, 3:].isnan().all()
+    for actual, expected in zip(run(), clean, strict=True):
+        assert torch.equal(actual[:, 2], expected[:, 2]) and torch.equal(actual[:, 0, :, :3], expected[:, 0, :, :3])
+        assert actual[:, 1].isnan().all() and actual[:, 0, :, 3:].isnan().all()
 
 
 @triton.jit
@@ -175,18 +175,18 @@ def rounded(x: Tensor, precision: str, like: Tensor | None = None) -> Tensor:
 
 
 def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
-    """To the nearest, ties away from zero; the hardware alone would cut off. Infinity and NaN survive."""
-    given = draw(64, device=kernel_device) * 10.0 ** draw(64, device=kernel_device, seed=1)
-    exact = given.double().cpu()  # a GPU's powers of two are not
-    step = 2.0 ** (exact.abs().log2().floor() - 10)
-    assert torch.equal(rounded(given, "tf32").double().cpu(), exact.sign() * (exact.abs() / step + 0.5).floor() * step)
-    assert not torch.equal(rounded(given, "tf32"), given)
+    """They are rounded to nearest, ties away from zero; the hardware would truncate. Infinity and NaN are preserved."""
+    x = draw(64, device=kernel_device) * 10.0 ** draw(64, device=kernel_device, seed=1)
+    double = x.double().cpu()  # a GPU's powers of two are approximate
+    step = 2.0 ** (double.abs().log2().floor() - 10)
+    assert torch.equal(rounded(x, "tf32").double().cpu(), double.sign() * (double.abs() / step + 0.5).floor() * step)
+    assert not torch.equal(rounded(x, "tf32"), x)
     unit = 2.0**-10
     for value, expected in (
         (1 + unit / 2, 1 + unit),  # a tie
         (-1 - unit / 2, -1 - unit),
         (1 + 0.499 * unit, 1.0),
-        (1 + 3 * unit, 1 + 3 * unit),  # nothing to round
+        (1 + 3 * unit, 1 + 3 * unit),  # exact in ten bits
         (2 - unit / 4, 2.0),  # into the next power of two
         (0.0, 0.0),
         (torch.inf, torch.inf),
@@ -198,10 +198,10 @@ def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
 
 
 def test_operands_of_other_products_are_not_rounded_to_ten_bits(kernel_device) -> None:
-    given = draw(64, device=kernel_device)
-    assert torch.equal(rounded(given, "ieee"), given)
-    half = rounded(given, "tf32", like=given.bfloat16())
-    torch.testing.assert_close(half, given, rtol=2**-7, atol=0)
+    x = draw(64, device=kernel_device)
+    assert torch.equal(rounded(x, "ieee"), x)
+    half = rounded(x, "tf32", like=x.bfloat16())
+    torch.testing.assert_close(half, x, rtol=2**-7, atol=0)
     assert torch.equal(half, half.bfloat16().float())
 
 
@@ -215,8 +215,8 @@ def test_products_have_the_precision_that_torch_is_set_to(length, kernel_device,
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
         into = tuple(laid_out_as(part) for part in parts)
-        found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
-        errors[precision] = (found.double() - exact).abs().max().item()
+        result, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+        errors[precision] = (result.double() - exact).abs().max().item()
     assert errors["highest"] < 2e-6
     assert 1e-5 < errors["high"] < 1e-2
 
@@ -236,35 +236,35 @@ def test_products_have_the_precision_that_torch_is_set_to(length, kernel_device,
 def test_rounded_products_are_as_accurate_at_any_scale(
     length, q_size, k_size, v_size, grad_size, kernel_device, small_tiles
 ) -> None:
-    """Ten bits of every input, also where products use numbers of a small range."""
+    """Products keep ten bits of every input, although float16 has a small range."""
     torch.set_float32_matmul_precision("high")
     sizes = torch.tensor([q_size, k_size, v_size], device=kernel_device)
     parts = (draw(2, 2, 37, 3, 8, device=kernel_device) * sizes[:, None]).unbind(-2)
     parts = tuple(part.contiguous() for part in parts)
     bias, grad = (draw(2, 8, device=kernel_device) * q_size,), draw(2, 2, 37, 8, device=kernel_device) * grad_size
     exact = [part.double().requires_grad_() for part in parts]
-    true = mixed_values(*exact, [bias[0].double()], None, 1)
-    true.backward(grad.double())
+    expected = mixed_values(*exact, [bias[0].double()], None, 1)
+    expected.backward(grad.double())
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
-    for ours, theirs in zip((found, *into), (true.detach(), *(each.grad for each in exact)), strict=True):
-        assert (ours.double() - theirs).norm() <= 2e-3 * theirs.norm()
+    result, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+    for actual, exact_values in zip((result, *into), (expected.detach(), *(part.grad for part in exact)), strict=True):
+        assert (actual.double() - exact_values).norm() <= 2e-3 * exact_values.norm()
 
 
 @pytest.mark.parametrize("length", ["short", "long"])
-@pytest.mark.parametrize("larger", [1.0, 1e3, 1e5])
-def test_one_large_gradient_does_not_reduce_the_precision_of_others(length, larger, kernel_device, small_tiles) -> None:
+@pytest.mark.parametrize("factor", [1.0, 1e3, 1e5])
+def test_one_large_gradient_does_not_reduce_the_precision_of_others(length, factor, kernel_device, small_tiles) -> None:
     """The gradient of every token has ten bits, even if that of one token is far larger."""
     torch.set_float32_matmul_precision("high")
     parts = tuple(draw(1, 1, 90, 16, device=kernel_device, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 16, device=kernel_device),), draw(1, 1, 90, 16, device=kernel_device)
-    grad[:, :, 7] *= larger
+    grad[:, :, 7] *= factor
     exact = [part.double().requires_grad_() for part in parts]
     mixed_values(*exact, [bias[0].double()], None, 1).backward(grad.double())
     into = tuple(laid_out_as(part) for part in parts)
     attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
-    ours, theirs = into[0][0, 0].double(), exact[0].grad[0, 0]
-    assert ((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max() < 5e-3
+    actual, expected = into[0][0, 0].double(), exact[0].grad[0, 0]
+    assert ((actual - expected).norm(dim=1) / expected.norm(dim=1)).max() < 5e-3
 
 
 def test_units_cover_whole_tiles() -> None:
@@ -277,7 +277,7 @@ def test_more_examples_than_a_gpu_takes_along_an_axis(cuda: str) -> None:
     parts = tuple(draw(1, 35_000, 65, 2, device=cuda, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 2, device=cuda),), draw(1, 35_000, 65, 2, device=cuda)
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = attend("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
-    true = mixed_values(*(part[:, -1:].double() for part in parts), [bias[0].double()], None, 2)
-    torch.testing.assert_close(found[:, -1:].double(), true, rtol=1e-5, atol=1e-5)
+    result, _ = attend("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
+    expected = mixed_values(*(part[:, -1:].double() for part in parts), [bias[0].double()], None, 2)
+    torch.testing.assert_close(result[:, -1:].double(), expected, rtol=1e-5, atol=1e-5)
     assert all(part.isfinite().all() for part in into)

@@ -1,4 +1,4 @@
-"""The kernels compile for a GPU, where there is none: the interpreter takes what a compiler would refuse."""
+"""The kernels compile for a GPU, without one. The interpreter accepts code that the compiler would reject."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCRIPT = """
     from placecode.compute.gpu.kernels import attention, long_attention, mlp, relative, rows, updates
 
     VECTORS = {
-        "table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
-        "bias", "shift", "pe", "mean", "spread", "sums", "d_pe", "w", "lift", "d_table",
+        "table", "lse", "delta", "means", "saved", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
+        "bias", "shift", "pe", "mean", "inverse", "sums", "d_pe", "w", "lift", "d_table",
     }
     ARRAYS = {"q", "k", "v", "g", "x", "y", "u", "grad", "out", "dq", "dk", "dv", "half", "d_total", "d_branch"}
     ARRAYS |= {"products"}
@@ -30,17 +30,17 @@ SCRIPT = """
         for name in kernel.arg_names:
             vector = name in VECTORS or name.endswith("units") or (name == "scale" and not of_attention)
             numbers = "fp32" if name in ("scale", "log2_e", "factor", "epsilon") else "i32"
-            vector = vector and not (of_attention and name == "sums")  # there, a number
+            vector = vector and not (of_attention and name == "sums")  # there, `sums` is a number
             array = "*fp16" if name in halves else "*" + kind
             types[name] = "*fp32" if vector else array if name in ARRAYS else numbers
             types[name] = "*i32" if name == "index" else types[name]
             types[name] = "constexpr" if name in constants else types[name]
-        made = compile(
+        compiled = compile(
             ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32),
             options={"num_warps": num_warps, "num_stages": num_stages},
         )
-        assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)  # what any GPU has
-        assert (("mma" in made.asm["ptx"]) == products), kernel.__name__
+        assert compiled.metadata.shared <= 99 * 1024, (kernel.__name__, compiled.metadata.shared)  # what any GPU has
+        assert (("mma" in compiled.asm["ptx"]) == products), kernel.__name__
 
     tiles = long_attention
     kernels = {"forward": tiles._forward, "queries": tiles._backward_queries, "keys": tiles._backward_keys}
@@ -91,8 +91,8 @@ SCRIPT = """
 
 def test_kernels_compile_and_fit() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT)],
         env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert process.returncode == 0, process.stderr[-3000:]

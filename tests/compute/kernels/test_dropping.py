@@ -15,7 +15,7 @@ SEEDS = (0, 1, 7)
 
 
 def drop(x: Tensor, rates: tuple[float, ...], step: int, first: int) -> tuple[Tensor, Tensor]:
-    """By the kernel, and by the formula."""
+    """Return x after dropout, computed by the kernel and by the formula in float64."""
     keep = (1 - torch.tensor(rates, dtype=torch.float64)).float()[:, None, None, None].to(x.device)
     keys = random.keys_for(SEEDS[: len(x)], "dropout").to(x.device)
     unit = random.uniform(keys, step, x[0].numel(), torch.float32, first).view(x.shape)
@@ -31,18 +31,18 @@ def drop(x: Tensor, rates: tuple[float, ...], step: int, first: int) -> tuple[Te
         ((2, 2, 3, 17), (0.3, 1e-3), -4, 2**33 + 5),  # evaluation, far into a large set
     ],
 )
-def test_masks_are_those_of_draws(shape, rates, step, first, dtype, kernel_device, monkeypatch) -> None:
+def test_masks_are_those_of_random_uniform(shape, rates, step, first, dtype, kernel_device, monkeypatch) -> None:
     monkeypatch.setattr(dropping, "BLOCK", 256)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(kernel_device, dtype)
-    found, true = drop(x, rates, step, first)
-    assert found.dtype == dtype
-    assert torch.equal(found == 0, true == 0) and (true == 0).any()
-    torch.testing.assert_close(found.double(), true, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=0)
-    assert not torch.equal(found == 0, drop(x, rates, step, first + 1)[0] == 0)
-    assert not torch.equal(found == 0, drop(x, rates, step + 1, first)[0] == 0)
+    actual, expected = drop(x, rates, step, first)
+    assert actual.dtype == dtype
+    assert torch.equal(actual == 0, expected == 0) and (expected == 0).any()
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=0)
+    assert not torch.equal(actual == 0, drop(x, rates, step, first + 1)[0] == 0)
+    assert not torch.equal(actual == 0, drop(x, rates, step + 1, first)[0] == 0)
 
 
-def test_rows_that_lie_apart_are_dropped_in_their_order(kernel_device) -> None:
+def test_inputs_that_are_not_contiguous(kernel_device) -> None:
     x = torch.randn(2, 4, 3, 10, generator=torch.Generator().manual_seed(0)).to(kernel_device)[..., ::2].transpose(1, 2)
-    found, true = drop(x, (0.5, 0.5), 1, 0)
-    torch.testing.assert_close(found.double(), true, rtol=1e-6, atol=0)
+    actual, expected = drop(x, (0.5, 0.5), 1, 0)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-6, atol=0)

@@ -17,7 +17,7 @@ CLOSE = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.bfloat16: {"rtol": 2
 
 
 def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0) -> list[Tensor]:
-    """Parameters as in a stack: views of one flat array, with gaps between them."""
+    """Return parameters as in a stack: views of one flat array, with gaps between them."""
     sizes = [torch.Size(shape).numel() for shape in shapes]
     flat = draw(members, sum(sizes) + 3 * len(sizes), device=device, seed=seed)
     starts = [sum(sizes[:i]) + 3 * i + 1 for i in range(len(sizes))]
@@ -25,14 +25,14 @@ def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0)
     return [flat[:, start : start + size].view(members, *shape) for start, size, shape in pairs]
 
 
-def exact(*given: Tensor | None) -> list[Tensor | None]:
-    """Copies in float64 that require gradients."""
-    return [None if each is None else each.detach().double().requires_grad_() for each in given]
+def exact(*arrays: Tensor | None) -> list[Tensor | None]:
+    """Return copies in float64 that require gradients."""
+    return [None if array is None else array.detach().double().requires_grad_() for array in arrays]
 
 
-def agree(found: Tensor, true: Tensor | None, dtype: torch.dtype = torch.float32, **looser: float) -> None:
-    assert true is not None
-    torch.testing.assert_close(found.double(), true.detach(), **{**CLOSE[dtype], **looser})
+def agree(actual: Tensor, expected: Tensor | None, dtype: torch.dtype = torch.float32, **tolerances: float) -> None:
+    assert expected is not None
+    torch.testing.assert_close(actual.double(), expected.detach(), **{**CLOSE[dtype], **tolerances})
 
 
 def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, gelu: bool) -> Tensor:
@@ -43,7 +43,7 @@ def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe:
 
 
 @pytest.mark.parametrize(
-    ("members", "items", "tokens", "width", "gelu", "pe", "apart", "programs", "dtype"),
+    ("members", "items", "tokens", "width", "gelu", "pe", "sliced", "programs", "dtype"),
     [
         (1, 5, 3, 5, True, True, False, 8192, torch.float32),
         (3, 11, 1, 17, False, False, True, 8192, torch.float32),
@@ -57,43 +57,43 @@ def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe:
         (1, 3, 3, 160, False, False, False, 8192, torch.bfloat16),
     ],
 )
-def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, kernel_device, monkeypatch) -> None:
-    """LN(x + f(y + bias)) scale + shift + pe, mean and spread, and all gradients, in their destinations.
+def test_norm(members, items, tokens, width, gelu, pe, sliced, programs, dtype, kernel_device, monkeypatch) -> None:
+    """Test LN(x + f(y + bias)) scale + shift + pe, its mean and inverse standard deviation, and all gradients.
 
-    With few `programs`, each processes several items in the backward pass.
+    With few `programs`, each processes several items in the backward pass. If `sliced`, x has a larger row stride.
     """
     monkeypatch.setattr(rows, "PROGRAMS", programs)
-    many, given = items * tokens, {"device": kernel_device, "dtype": dtype}
-    x = draw(members, many, 2 * width if apart else width, **given)[..., :width]
-    assert x.is_contiguous() != apart
-    y, grad = (draw(members, many, width, **given, seed=seed) for seed in (1, 2))
+    count, options = items * tokens, {"device": kernel_device, "dtype": dtype}
+    x = draw(members, count, 2 * width if sliced else width, **options)[..., :width]
+    assert x.is_contiguous() != sliced
+    y, grad = (draw(members, count, width, **options, seed=seed) for seed in (1, 2))
     scale, shift, table = laid_out(members, (width,), (width,), (tokens, width), device=kernel_device)
-    bias = draw(members, width, device=kernel_device, seed=3)  # of another layout: a folded offset has its own
+    bias = draw(members, width, device=kernel_device, seed=3)  # not part of the flat array, like the `offset` of `Fold`
     table = table if pe else None
-    found, _, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
-    assert found.dtype == dtype
-    truth = exact(x, y, bias, scale, shift, table)
-    true = normed(*truth, gelu)
-    agree(found, true, dtype)
-    branch = truth[1] + truth[2][:, None]
-    total = truth[0] + (F.gelu(branch) if gelu else branch)
+    result, _, mean, inverse = rows.norm(x, y, bias, scale, shift, table, gelu)
+    assert result.dtype == dtype
+    inputs = exact(x, y, bias, scale, shift, table)
+    expected = normed(*inputs, gelu)
+    agree(result, expected, dtype)
+    branch = inputs[1] + inputs[2][:, None]
+    total = inputs[0] + (F.gelu(branch) if gelu else branch)
     agree(mean, total.mean(-1))
-    agree(spread, (total.var(-1, correction=0) + 1e-5).rsqrt(), rtol=1e-5)
+    agree(inverse, (total.var(-1, correction=0) + 1e-5).rsqrt(), rtol=1e-5)
 
-    true.backward(grad.double())
-    places = laid_out(members, (width,), (width,), device=kernel_device)
+    expected.backward(grad.double())
+    destinations = laid_out(members, (width,), (width,), device=kernel_device)
     d_x, d_y, vectors, d_pe = rows.norm_backward(
-        grad, x, y, bias, scale, mean, spread, tokens if pe else None, gelu, (None, *places)
+        grad, x, y, bias, scale, mean, inverse, tokens if pe else None, gelu, (None, *destinations)
     )
-    looser = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
-    agree(d_x, truth[0].grad, dtype, **looser)
-    agree(d_y, truth[1].grad, dtype, **looser)
+    tolerances = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
+    agree(d_x, inputs[0].grad, dtype, **tolerances)
+    agree(d_y, inputs[1].grad, dtype, **tolerances)
     assert (d_x is d_y) != gelu  # one tensor where both are the same
-    for value, other in zip(vectors, truth[2:5], strict=True):
-        agree(value, other.grad, dtype, **looser)
-    assert vectors[1] is places[0] and vectors[2] is places[1]
+    for value, exact_vector in zip(vectors, inputs[2:5], strict=True):
+        agree(value, exact_vector.grad, dtype, **tolerances)
+    assert vectors[1] is destinations[0] and vectors[2] is destinations[1]
     if pe:
-        agree(d_pe, truth[5].grad, dtype, **looser)
+        agree(d_pe, inputs[5].grad, dtype, **tolerances)
     else:
         assert d_pe is None
 
@@ -103,29 +103,29 @@ def test_norm_with_float16_copies(kernel_device) -> None:
     x, y, grad = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
     for gelu in (True, False):
-        found, nothing, mean, spread = rows.norm(x, y, bias, scale, shift, pe, gelu)
-        again, half, *others = rows.norm(x, y, bias, scale, shift, pe, gelu, True)
-        assert nothing is None and torch.equal(half, found.half())
-        assert all(torch.equal(a, b) for a, b in zip((again, *others), (found, mean, spread), strict=True))
-        given = (grad, x, y, bias, scale, mean, spread, 3, gelu, None)
-        d_x, d_y, vectors, d_pe = rows.norm_backward(*given)
-        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*given, torch.float16)
+        result, no_copy, mean, inverse = rows.norm(x, y, bias, scale, shift, pe, gelu)
+        same_result, half, *statistics = rows.norm(x, y, bias, scale, shift, pe, gelu, True)
+        assert no_copy is None and torch.equal(half, result.half())
+        assert all(torch.equal(a, b) for a, b in zip((same_result, *statistics), (result, mean, inverse), strict=True))
+        arguments = (grad, x, y, bias, scale, mean, inverse, 3, gelu, None)
+        d_x, d_y, vectors, d_pe = rows.norm_backward(*arguments)
+        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*arguments, torch.float16)
         assert torch.equal(half_y, d_y.half()) and not torch.equal(half_y.float(), d_y)
         assert torch.equal(other_x, d_x) and torch.equal(other_pe, d_pe)
         assert all(torch.equal(a, b) for a, b in zip(other_vectors, vectors, strict=True))
 
 
 def test_norm_with_the_parameters_of_a_neighbour_differs(kernel_device) -> None:
-    """The negative twin: the PE of the next token, or the vectors of the next member."""
+    """This negative control uses the PE of the next token, or the vectors of the next member."""
     x, y = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(2))
-    given = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
-    found, _, _, _ = rows.norm(x, y, *given, True)
-    agree(found, normed(*exact(x, y, *given), True))
+    parameters = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
+    result, _, _, _ = rows.norm(x, y, *parameters, True)
+    agree(result, normed(*exact(x, y, *parameters), True))
     for i in range(4):
-        for axis in {0, given[i].dim() - 2}:
-            wrong = [each.roll(1, axis) if j == i else each for j, each in enumerate(given)]
+        for axis in {0, parameters[i].dim() - 2}:
+            wrong = [parameter.roll(1, axis) if j == i else parameter for j, parameter in enumerate(parameters)]
             with pytest.raises(AssertionError):
-                agree(found, normed(*exact(x, y, *wrong), True))
+                agree(result, normed(*exact(x, y, *wrong), True))
 
 
 @pytest.mark.parametrize(
@@ -147,32 +147,32 @@ def test_embed(
     sides = (width, features) if flipped else (features, width)
     w, bias, table = laid_out(members, sides, (width,), (tokens, width), device=kernel_device)
     w, table = w.mT if flipped else w, table if pe else None
-    truth = exact(x, w, bias, table)
-    true = truth[0] @ truth[1] + truth[2][:, None] + (truth[3].repeat(1, items, 1) if pe else 0)
-    found, nothing = rows.embed(x, w, bias, table)
-    assert found.dtype == dtype and nothing is None
-    agree(found, true, dtype)
+    inputs = exact(x, w, bias, table)
+    expected = inputs[0] @ inputs[1] + inputs[2][:, None] + (inputs[3].repeat(1, items, 1) if pe else 0)
+    result, no_copy = rows.embed(x, w, bias, table)
+    assert result.dtype == dtype and no_copy is None
+    agree(result, expected, dtype)
     if dtype == torch.float32:
-        again, half = rows.embed(x, w, bias, table, True)
-        assert torch.equal(again, found) and torch.equal(half, found.half())
-    grad = draw(*found.shape, device=kernel_device, dtype=dtype, seed=1)
-    true.backward(grad.double())
+        same_result, half = rows.embed(x, w, bias, table, True)
+        assert torch.equal(same_result, result) and torch.equal(half, result.half())
+    grad = draw(*result.shape, device=kernel_device, dtype=dtype, seed=1)
+    expected.backward(grad.double())
     d_w, d_pe = rows.embed_backward(grad, x, tokens)
-    agree(d_w, truth[1].grad, rtol=1e-5, atol=1e-5)  # sums are float32 even of bfloat16
-    agree(d_pe.sum(1), truth[2].grad, rtol=1e-5, atol=1e-5)
+    agree(d_w, inputs[1].grad, rtol=1e-5, atol=1e-5)  # sums are float32 even of bfloat16
+    agree(d_pe.sum(1), inputs[2].grad, rtol=1e-5, atol=1e-5)
     if pe:
-        agree(d_pe, truth[3].grad, rtol=1e-5, atol=1e-5)
+        agree(d_pe, inputs[3].grad, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("members", "count", "width"), [(1, 15, 5), (3, 37, 33), (2, 3, 160)])
 def test_shift_rows(members, count, width, dtype, kernel_device) -> None:
-    """In place, and nothing else."""
+    """x is changed in place."""
     x = draw(members, count, width, device=kernel_device, dtype=dtype)
     bias, _ = laid_out(members, (width,), (width,), device=kernel_device)
-    true = x.double() + bias.double()[:, None]
+    expected = x.double() + bias.double()[:, None]
     assert rows.shift_rows(x, bias) is x
-    agree(x, true, dtype)
+    agree(x, expected, dtype)
 
 
 @pytest.mark.parametrize(
@@ -180,23 +180,23 @@ def test_shift_rows(members, count, width, dtype, kernel_device) -> None:
 )
 def test_sum_pieces(members, parts, count, width, kernel_device) -> None:
     pieces = draw(members, parts, count, width, device=kernel_device)
-    places = laid_out(members, *[(width,)] * count, device=kernel_device)
-    around = places[0]._base.clone()
-    for into in (None, (*places[:-1], None), tuple(places)):
-        found = rows.sum_pieces(pieces, into)
+    destinations = laid_out(members, *[(width,)] * count, device=kernel_device)
+    before = destinations[0]._base.clone()
+    for into in (None, (*destinations[:-1], None), tuple(destinations)):
+        sums = rows.sum_pieces(pieces, into)
         for i in range(count):
-            agree(found[i], pieces.double()[:, :, i].sum(1))
-            assert into is None or into[i] is None or found[i] is into[i]
-    for place in places:
-        place.zero_()
-    outside = places[0]._base != 0  # what lies between the places is as it was
-    assert outside.any() and torch.equal(places[0]._base[outside], around[outside])
+            agree(sums[i], pieces.double()[:, :, i].sum(1))
+            assert into is None or into[i] is None or sums[i] is into[i]
+    for destination in destinations:
+        destination.zero_()
+    outside = destinations[0]._base != 0  # gaps between the destinations are unchanged
+    assert outside.any() and torch.equal(destinations[0]._base[outside], before[outside])
 
 
 def test_sums_are_deterministic(kernel_device) -> None:
-    """Two stages, no atomics: the same bits every time."""
+    """They have two stages and no atomics, so the bits are the same every time."""
     x, y, grad = (draw(2, 40, 17, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (17,), (17,), (17,), (5, 17), device=kernel_device)
-    _, _, mean, spread = rows.norm(x, y, bias, scale, shift, pe, True)
-    once, twice = (rows.norm_backward(grad, x, y, bias, scale, mean, spread, 5, True, None) for _ in range(2))
+    _, _, mean, inverse = rows.norm(x, y, bias, scale, shift, pe, True)
+    once, twice = (rows.norm_backward(grad, x, y, bias, scale, mean, inverse, 5, True, None) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip((*once[2], once[3]), (*twice[2], twice[3]), strict=True))

@@ -67,11 +67,11 @@ inline float slope(float x, float below_x) { return below_x + x * 0.39894228f * 
 // ---- rows ----
 
 template <class Work> void in_blocks(long members, long rows, Work work) {
-    const long each = (rows + BLOCK - 1) / BLOCK;
+    const long blocks = (rows + BLOCK - 1) / BLOCK;
     #pragma omp parallel for schedule(static)
-    for (long i = 0; i < members * each; i++) {
-        const long first = i % each * BLOCK;
-        work(i / each, first, least(BLOCK, rows - first), i);
+    for (long i = 0; i < members * blocks; i++) {
+        const long first = i % blocks * BLOCK;
+        work(i / blocks, first, least(BLOCK, rows - first), i);
     }
 }
 
@@ -271,8 +271,8 @@ void attend_example(float* mixed, float* weights, const Parts<const float>& from
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
     turn_queries(q, from.q, from.q_row, bias, n, d, row);
     for (long m = 0; m < h; m++, weights += n * row) {
-        const long own = m * c * row;
-        product<false>(weights, from.k + m * c, from.k_row, q + own, row, n, c);  // (keys, queries)
+        const long head = m * c * row;
+        product<false>(weights, from.k + m * c, from.k_row, q + head, row, n, c);  // (keys, queries)
         for (long w = 0; w < row; w += LANES) {
             float* s = weights + w;
             Vector top = vector(s), sum = {};
@@ -283,7 +283,7 @@ void attend_example(float* mixed, float* weights, const Parts<const float>& from
             sum = 1.0f / sum;
             for (long j = 0; j < n; j++) vector(s + j * row) *= sum;
         }
-        product<true>(out + own, from.v + m * c, from.v_row, weights, row, c, n);
+        product<true>(out + head, from.v + m * c, from.v_row, weights, row, c, n);
     }
     turn(mixed, d, out, row, d, n, false);
 }
@@ -298,8 +298,8 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
     turn_queries(q, from.q, from.q_row, bias, n, d, row);
     turn(g, row, dmixed, d, n, d, true);
     for (long m = 0; m < h; m++, weights += n * row) {
-        const long own = m * c * row;
-        product<false>(ds, from.v + m * c, from.v_row, g + own, row, n, c);
+        const long head = m * c * row;
+        product<false>(ds, from.v + m * c, from.v_row, g + head, row, n, c);
         for (long w = 0; w < row; w += LANES) {
             const float* p = weights + w;
             float* s = ds + w;
@@ -308,11 +308,11 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
             for (long j = 0; j < n; j++)
                 vector(s + j * row) = vector(p + j * row) * (vector(s + j * row) - sum) * scale;
         }
-        product<true>(dq + own, from.k + m * c, from.k_row, ds, row, c, n);
+        product<true>(dq + head, from.k + m * c, from.k_row, ds, row, c, n);
         turn(square, row, ds, row, n, n, true);
-        product<false>(dk + own, q + own, row, square, row, c, n);
+        product<false>(dk + head, q + head, row, square, row, c, n);
         turn(square, row, weights, row, n, n, true);
-        product<false>(dv + own, g + own, row, square, row, c, n);
+        product<false>(dv + head, g + head, row, square, row, c, n);
     }
     for (long i = 0; residual && i < d * row; i += LANES) vector(dk + i) += vector(g + i);
     turn(into.q, into.q_row, dq, row, d, n, false);
@@ -320,26 +320,26 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
     turn(into.v, into.v_row, dv, row, d, n, false);
 }
 
-// Write the sum over k of a[k] b[k] to `out` (d), or add it with `more`. Numbers of a are `lda` floats apart, and rows
-// of b `ldb`.
+// Write the sum over k of a[k] b[k] to `out` (d), or add it if `add` is true. Numbers of a are `lda` floats apart, and
+// rows of b `ldb`.
 inline void weigh(float* ALONE out, const float* ALONE a, long lda, const float* ALONE b, long ldb, long count, long d,
-                  bool more) {
+                  bool add) {
     long i = 0;
     for (; i + LANES <= d; i += LANES) {
         Vector sum = {};
         for (long k = 0; k < count; k++) sum += a[k * lda] * vector(b + k * ldb + i);
-        vector(out + i) = more ? vector(out + i) + sum : sum;
+        vector(out + i) = add ? vector(out + i) + sum : sum;
     }
     for (; i < d; i++) {
         float sum = 0;
         for (long k = 0; k < count; k++) sum += a[k * lda] * b[k * ldb + i];
-        out[i] = more ? out[i] + sum : sum;
+        out[i] = add ? out[i] + sum : sum;
     }
 }
 
-// Compute `look` for one example, with tokens x (n, d) and queries (h, d) whose rows are `apart` floats apart.
-void look_example(float* seen, float* weights, const float* query, long apart, const float* x, long n, long h, long d,
-                  float* room) {
+// Compute `attend_one` for one example, with tokens x (n, d) and queries (h, d) whose rows are `apart` floats apart.
+void attend_one_example(float* means, float* weights, const float* query, long apart, const float* x, long n, long h,
+                        long d, float* room) {
     const long row = whole_vectors(n);
     float *turned = room, *scores = turned + d * row;
     turn(turned, row, x, d, n, d, true);
@@ -350,16 +350,16 @@ void look_example(float* seen, float* weights, const float* query, long apart, c
         for (long j = 0; j < row; j++) s[j] = exponential(s[j] - top);
         for (long j = 0; j < n; j++) sum += s[j];
         for (long j = 0; j < n; j++) p[j] = s[j] / sum;
-        weigh(seen + m * apart, p, 1, x, d, n, d, false);
+        weigh(means + m * apart, p, 1, x, d, n, d, false);
     }
 }
 
-void look_example_back(float* dx, float* dquery, const float* dseen, const float* weights, const float* query,
-                       long apart, const float* x, long n, long h, long d, float* room) {
+void attend_one_example_back(float* dx, float* dquery, const float* dmeans, const float* weights, const float* query,
+                             long apart, const float* x, long n, long h, long d, float* room) {
     const long row = whole_vectors(n);
     float *turned = room, *scores = turned + d * row;
     turn(turned, row, x, d, n, d, true);
-    product<false>(scores, dseen, apart, turned, row, h, d);
+    product<false>(scores, dmeans, apart, turned, row, h, d);
     for (long m = 0; m < h; m++) {
         const float* p = weights + m * n;
         float *s = scores + m * row, sum = 0;
@@ -368,7 +368,7 @@ void look_example_back(float* dx, float* dquery, const float* dseen, const float
         weigh(dquery + m * apart, s, 1, x, d, n, d, false);
     }
     for (long j = 0; j < n; j++) {
-        weigh(dx + j * d, weights + j, n, dseen, apart, h, d, false);
+        weigh(dx + j * d, weights + j, n, dmeans, apart, h, d, false);
         weigh(dx + j * d, scores + j, row, query, apart, h, d, true);
     }
 }
@@ -376,9 +376,9 @@ void look_example_back(float* dx, float* dquery, const float* dseen, const float
 template <class Work> void in_examples(long count, long room, Work work) {
     #pragma omp parallel
     {
-        std::vector<float> own(room);
+        std::vector<float> memory(room);
         #pragma omp for schedule(static)
-        for (long i = 0; i < count; i++) work(i, own.data());
+        for (long i = 0; i < count; i++) work(i, memory.data());
     }
 }
 
@@ -407,9 +407,9 @@ void norm(float* y, float* unit, float* inverse, const float* x, const float* br
           long stride, long with_gelu) {
     const auto work = with_gelu ? norm_rows<true> : norm_rows<false>;
     in_blocks(members, rows, [=](long e, long first, long count, long) {
-        const long at = (e * rows + first) * d, own = e * stride;
-        work(y + at, unit + at, inverse + e * rows + first, x + at, branch + at, bias + e * bias_stride, scale + own,
-             shift + own, count, d);
+        const long at = (e * rows + first) * d;
+        work(y + at, unit + at, inverse + e * rows + first, x + at, branch + at, bias + e * bias_stride,
+             scale + e * stride, shift + e * stride, count, d);
     });
 }
 
@@ -419,10 +419,10 @@ void norm_back(float* dx, float* branch, const float* dy, const float* unit, con
     const auto work = with_gelu ? norm_rows_back<true> : norm_rows_back<false>;
     Sums sums(members, rows, 3 * d);
     in_blocks(members, rows, [&](long e, long first, long count, long block) {
-        const long at = (e * rows + first) * d, own = e * stride;
+        const long at = (e * rows + first) * d;
         float* sum = sums.of(block);
         work(dx + at, branch + at, dy + at, unit + at, inverse + e * rows + first, bias + e * bias_stride,
-             scale + own, sum, sum + d, sum + 2 * d, count, d);
+             scale + e * stride, sum, sum + d, sum + 2 * d, count, d);
     });
     sums.into(dscale, stride, 0, d);
     sums.into(dshift, stride, d, d);
@@ -451,32 +451,32 @@ void attend_back(float* dq, float* dk, float* dv, const float* dmixed, const flo
     });
 }
 
-void look(float* seen, float* weights, const float* query, const float* x, long members, long examples, long n, long h,
-          long d) {
+void attend_one(float* means, float* weights, const float* query, const float* x, long members, long examples, long n,
+                long h, long d) {
     in_examples(members * examples, (d + h) * whole_vectors(n), [=](long i, float* room) {
         const long at = (i / examples * h * examples + i % examples) * d;
-        look_example(seen + at, weights + i * h * n, query + at, examples * d, x + i * n * d, n, h, d, room);
+        attend_one_example(means + at, weights + i * h * n, query + at, examples * d, x + i * n * d, n, h, d, room);
     });
 }
 
-void look_back(float* dx, float* dquery, const float* dseen, const float* weights, const float* query, const float* x,
-               long members, long examples, long n, long h, long d) {
+void attend_one_back(float* dx, float* dquery, const float* dmeans, const float* weights, const float* query,
+                     const float* x, long members, long examples, long n, long h, long d) {
     in_examples(members * examples, (d + h) * whole_vectors(n), [=](long i, float* room) {
         const long at = (i / examples * h * examples + i % examples) * d;
-        look_example_back(dx + i * n * d, dquery + at, dseen + at, weights + i * h * n, query + at, examples * d,
-                          x + i * n * d, n, h, d, room);
+        attend_one_example_back(dx + i * n * d, dquery + at, dmeans + at, weights + i * h * n, query + at, examples * d,
+                                x + i * n * d, n, h, d, room);
     });
 }
 
 void adam(float* weights, const float* gradient, float* first, float* second, const float* settings, long members,
           long columns, long encoding_columns) {
     constexpr long CHUNK = 1 << 14;
-    const long each = (columns + CHUNK - 1) / CHUNK;
+    const long chunks = (columns + CHUNK - 1) / CHUNK;
     #pragma omp parallel for schedule(static)
-    for (long i = 0; i < members * each; i++) {
-        const float* s = settings + i / each * 7;
+    for (long i = 0; i < members * chunks; i++) {
+        const float* s = settings + i / chunks * 7;
         const float keep = s[0], keep2 = s[1], correction = s[2], correction2 = 1.0f / s[3], epsilon = s[4];
-        const long row = i / each * columns, start = i % each * CHUNK, end = least(start + CHUNK, columns);
+        const long row = i / chunks * columns, start = i % chunks * CHUNK, end = least(start + CHUNK, columns);
         const long middle = least(end, start > encoding_columns ? start : encoding_columns);
         float *ALONE w = weights + row, *ALONE m = first + row, *ALONE v = second + row;
         const float* ALONE g = gradient + row;

@@ -66,9 +66,9 @@ class Kernels:
         """
         inner = branch + bias[:, None]
         total = x + (F.gelu(inner) if gelu else inner)
-        normal, _, by = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
+        normal, _, inverse_std = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
         unit.copy_(normal)
-        inverse.copy_(by[..., 0])
+        inverse.copy_(inverse_std[..., 0])
         torch.addcmul(shift[:, None], unit, scale[:, None], out=y)
 
     def norm_back(
@@ -117,18 +117,20 @@ class Kernels:
         dv.copy_(w @ g)
         dk.copy_(ds @ q + g if residual else ds @ q)
 
-    def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
+    def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         """Compute attention with one query per example and head, (e, h, b, d), over the tokens x, (e, b, n, d).
 
-        Write the attention weights to `weights`, (e, b, h, n), and the weighted means of the tokens to `seen`, which
+        Write the attention weights to `weights`, (e, b, h, n), and the weighted means of the tokens to `means`, which
         has the shape of `query`.
         """
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
-        seen.copy_((weights @ x).transpose(1, 2))
+        means.copy_((weights @ x).transpose(1, 2))
 
-    def look_back(self, dx: Tensor, dquery: Tensor, dseen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """Write the gradients of x and of `query` to `dx` and `dquery`, given the gradient `dseen` of `seen`."""
-        g, q = dseen.transpose(1, 2), query.transpose(1, 2)  # (e, b, h, d)
+    def attend_one_back(
+        self, dx: Tensor, dquery: Tensor, dmeans: Tensor, weights: Tensor, query: Tensor, x: Tensor
+    ) -> None:
+        """Write the gradients of x and of `query` to `dx` and `dquery`, given the gradient `dmeans` of `means`."""
+        g, q = dmeans.transpose(1, 2), query.transpose(1, 2)  # (e, b, h, d)
         dw = g @ x.mT
         ds = weights * (dw - (weights * dw).sum(-1, keepdim=True))
         dquery.copy_((ds @ x).transpose(1, 2))
@@ -157,7 +159,7 @@ class Compiled(Kernels):
         self._gelu, self._gelu_back = function("gelu", 3, 4), function("gelu_back", 4, 4)
         self._norm, self._norm_back = function("norm", 8, 6), function("norm_back", 10, 6)
         self._attend, self._attend_back = function("attend", 6, 9), function("attend_back", 9, 10)
-        self._look, self._look_back = function("look", 4, 5), function("look_back", 6, 5)
+        self._attend_one, self._attend_one_back = function("attend_one", 4, 5), function("attend_one_back", 6, 5)
         self._adam = function("adam", 5, 3)
 
     def gelu(self, y: Tensor, x: Tensor, bias: Tensor) -> None:
@@ -189,13 +191,15 @@ class Compiled(Kernels):
         arrays = _pointers(*into, dmixed, weights, *parts, bias)
         self._attend_back(*arrays, *_sizes(weights, parts, bias), residual)
 
-    def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
+    def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         e, b, n, d = x.shape
-        self._look(*_pointers(seen, weights, query, x), e, b, n, query.shape[1], d)
+        self._attend_one(*_pointers(means, weights, query, x), e, b, n, query.shape[1], d)
 
-    def look_back(self, dx: Tensor, dquery: Tensor, dseen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
+    def attend_one_back(
+        self, dx: Tensor, dquery: Tensor, dmeans: Tensor, weights: Tensor, query: Tensor, x: Tensor
+    ) -> None:
         e, b, n, d = x.shape
-        self._look_back(*_pointers(dx, dquery, dseen, weights, query, x), e, b, n, query.shape[1], d)
+        self._attend_one_back(*_pointers(dx, dquery, dmeans, weights, query, x), e, b, n, query.shape[1], d)
 
     def adam(
         self, flat: Tensor, gradient: Tensor, first: Tensor, second: Tensor, settings: Tensor, encoding_columns: int

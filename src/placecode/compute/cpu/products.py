@@ -25,14 +25,14 @@ def to_bf16(x: Tensor) -> Tensor:
     return x.bfloat16() if MULTIPLIES_BF16 else x.bfloat16().to(x.dtype)
 
 
-def product(out: Tensor, a: Tensor, b: Tensor, more: bool = False) -> Tensor:
-    """Write the product a b to `out`, or add it to `out` if `more` is true, and return `out`.
+def product(out: Tensor, a: Tensor, b: Tensor, add: bool = False) -> Tensor:
+    """Write the product a b to `out`, or add it to `out` if `add` is true, and return `out`.
 
     If a and b are bf16 and `out` is not, the product is rounded to bf16 first.
     """
     if a.dtype == out.dtype:
-        return out.baddbmm_(a, b) if more else torch.bmm(a, b, out=out)
-    return out.add_(torch.bmm(a, b)) if more else out.copy_(torch.bmm(a, b))
+        return out.baddbmm_(a, b) if add else torch.bmm(a, b, out=out)
+    return out.add_(torch.bmm(a, b)) if add else out.copy_(torch.bmm(a, b))
 
 
 def times(vectors: Tensor, matrices: Tensor) -> Tensor:

@@ -41,10 +41,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # returns losses (g,) from outputs an
 def fits(stack: Stack) -> bool:
     """Return whether `Step` supports a stack: it is on a CPU and not `plain`, has post-norm blocks without dropout, and
     its encoding is `Additive` or acts only inside attention."""
-    first, kind = stack.members[0], type(stack.encoding)
-    known = kind is Additive or kind.add is Encoding.add
-    fitting = known and first.norm == "post" and first.dropout == 0
-    return fitting and stack.flat.device.type == "cpu" and not stack.plain
+    member, encoding = stack.members[0], type(stack.encoding)
+    supported = (encoding is Additive or encoding.add is Encoding.add) and member.norm == "post" and member.dropout == 0
+    return supported and stack.flat.device.type == "cpu" and not stack.plain
 
 
 class Step:
@@ -169,11 +168,9 @@ class _Group:
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """Return losses (g,) and the gradient of the last block's output. Autograd differentiates output and loss."""
-        leaves = [
-            leaf.detach().requires_grad_() for leaf in (self.output, self.w["answer.weight"], self.w["answer.bias"])
-        ]
+        arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
+        x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
-            x, weight, bias = leaves
             if self.readout != "last":
                 x = self._by_token(x).mean(2) if self.readout == "mean" else self._by_token(x)
             outputs = linear(x, weight, bias)
@@ -187,20 +184,22 @@ class _Group:
 class _Block:
     """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs.
 
-    If `alone` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
+    If `last_only` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
     """
 
-    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
+    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, last_only: bool) -> None:
         self.kernels: Kernels = step.kernels
         self.encoding = encoding  # set if it acts inside attention
-        self.alone, self.index, name = alone, index, f"blocks.{index}."
+        self.last_only, self.index, name = last_only, index, f"blocks.{index}."
         self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
         self.group = group
         self.w = {key.removeprefix(name): value for key, value in group.w.items() if key.startswith(name)}
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
-        self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
-        self.projects = not alone and encoding is None  # whether `projected` has queries, keys and values of all tokens
+        self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if last_only else b * n
+        self.projects = (
+            not last_only and encoding is None
+        )  # whether `projected` has queries, keys and values of all tokens
         self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
         def new(key: str, *shape: int) -> Tensor:
@@ -212,16 +211,17 @@ class _Block:
         )
         self.out = self.mixed if self.folded else new("out", rows, d)
         self.inverse_1, self.inverse_2 = new("inverse_1", rows), new("inverse_2", rows)
-        self.lean, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
+        self.query_offset, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
         if encoding is None:
             self.offset = new("offset", d)
-        if alone:
+        if last_only:
             self.read, self.weights = new("read", b, d), new("weights", b, self.heads, n)
-            self.query, self.seen = new("query", self.heads, b, d), new("seen", self.heads, b, d)
+            self.query, self.means = new("query", self.heads, b, d), new("means", self.heads, b, d)
         else:
             self.weights = new("weights", b, self.heads, n, -(-n // LANES) * LANES)
         if self.folded:
-            self.lean, self.matrix, self.dmatrix = new("lean", d), new("matrix", d, 2 * d), new("dmatrix", d, 2 * d)
+            self.query_offset = new("query_offset", d)
+            self.matrix, self.dmatrix = new("matrix", d, 2 * d), new("dmatrix", d, 2 * d)
         else:
             self.matrix, self.dmatrix = (views["attention.projection.weight"] for views in (self.w, self.dw))
         if self.projects:
@@ -240,7 +240,7 @@ class _Block:
     def fold(self) -> None:
         """Compute products of weights, unless an encoding acts inside attention: `offset`, the output bias plus the
         value bias times W. If `self.folded` (one head), also `matrix`, which holds Q K' and V W (see the top of this
-        module), and `lean`, the query bias times K'."""
+        module), and `query_offset`, the query bias times K'."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -250,7 +250,7 @@ class _Block:
         if self.folded:
             torch.bmm(query, key.mT, out=self.matrix[..., :d])
             torch.bmm(value, out, out=self.matrix[..., d:])
-            self.lean.copy_(times(query_bias, key.mT))
+            self.query_offset.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
         """Compute gradients of weights from `dmatrix` and from `dprojected`, (g, d or more), the sum over all tokens.
@@ -259,36 +259,36 @@ class _Block:
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
-        dlean, doffset = dprojected[:, :d], self.dw["attention.out.bias"]
+        dquery_offset, doffset = dprojected[:, :d], self.dw["attention.out.bias"]
         if self.folded:
             query, key, value = self.w["attention.projection.weight"].chunk(3, -1)
             dquery, dkey, dvalue = self.dw["attention.projection.weight"].chunk(3, -1)
             dscores, dvalues = self.dmatrix.chunk(2, -1)
             torch.bmm(dscores, key, out=dquery)
-            torch.bmm(dscores.mT, query, out=dkey).addcmul_(dlean[:, :, None], query_bias[:, None])
+            torch.bmm(dscores.mT, query, out=dkey).addcmul_(dquery_offset[:, :, None], query_bias[:, None])
             torch.bmm(dvalues, out.mT, out=dvalue)
             torch.bmm(value.mT, dvalues, out=dout)
-            dlean = times(dlean, key)
+            dquery_offset = times(dquery_offset, key)
         dout.addcmul_(value_bias[:, :, None], doffset[:, None])
-        dquery_bias.copy_(dlean)
+        dquery_bias.copy_(dquery_offset)
         dkey_bias.zero_()
         dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
         """Write the output of the block to y. The input is `x` and, if the block projects, `projected`."""
         w, kernels = self.w, self.kernels
-        if self.alone:
+        if self.last_only:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
         if self.encoding is not None:
             self._attend_autograd(rounded)
-        elif self.alone:
-            self._look()
+        elif self.last_only:
+            self._attend_last()
         else:
-            kernels.attend(self.mixed, self.weights, self._parts(self.projected, self.x), self.lean)
+            kernels.attend(self.mixed, self.weights, self._parts(self.projected, self.x), self.query_offset)
         if not self.folded:
             product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
-            self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out,
+            self.middle, self.unit_1, self.inverse_1, self.read if self.last_only else self.x, self.out,
             self.offset, w["norm_1.scale"], w["norm_1.shift"], False,
         )  # fmt: skip
         product(self.up, rounded(self.middle), rounded(w["up.weight"]))
@@ -312,7 +312,7 @@ class _Block:
         product(dw["down.weight"], rounded(self.up).mT, ddown)
         dup = rounded(self.dhidden)
         product(dw["up.weight"], rounded(self.middle).mT, dup)
-        product(dmiddle, dup, rounded(w["up.weight"]).mT, more=True)
+        product(dmiddle, dup, rounded(w["up.weight"]).mT, add=True)
         kernels.norm_back(
             dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"],
             dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False,
@@ -324,10 +324,10 @@ class _Block:
             dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.encoding is not None:
             return self._attend_autograd_back(dmixed)
-        if self.alone:
-            return self._look_back(dmixed)
+        if self.last_only:
+            return self._attend_last_back(dmixed)
         into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
-        kernels.attend_back(into, dmixed, self.weights, parts, self.lean, self.folded)
+        kernels.attend_back(into, dmixed, self.weights, parts, self.query_offset, self.folded)
         return dsum
 
     def project(self, rounded: Round) -> None:
@@ -337,32 +337,32 @@ class _Block:
         """Add the part that comes through `projected` to `gradient`, the gradient of `x`, in place."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
-        product(gradient, dprojected, rounded(self.matrix).mT, more=True)
+        product(gradient, dprojected, rounded(self.matrix).mT, add=True)
         self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
 
     def _by_head(self, x: Tensor) -> Tensor:
         """Return a view of x, (g, b, d), with shape (g, h, b, c), or of weights (g, d, d) with shape (g, h, d, c)."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
-    def _look(self) -> None:
+    def _attend_last(self) -> None:
         """Compute attention of the last token alone; the key matrix is applied to its query, not to all tokens."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
-        self.q = self._by_head(linear(self.read, to_query, self.lean) * (d // self.heads) ** -0.5)
+        self.q = self._by_head(linear(self.read, to_query, self.query_offset) * (d // self.heads) ** -0.5)
         torch.matmul(self.q, self._by_head(to_key).mT, out=self.query)
-        self.kernels.look(self.seen, self.weights, self.query, x)
-        self._by_head(self.mixed).copy_(self.seen @ self._by_head(to_value))
+        self.kernels.attend_one(self.means, self.weights, self.query, x)
+        self._by_head(self.mixed).copy_(self.means @ self._by_head(to_value))
 
-    def _look_back(self, dmixed: Tensor) -> Tensor:
+    def _attend_last_back(self, dmixed: Tensor) -> Tensor:
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         dto_query, dto_key, dto_value = self.dw["attention.projection.weight"].chunk(3, -1)
         x, dx = (array.view(-1, self.b, self.n, d) for array in (self.x, self.dx))
         by_head = self._by_head(dmixed)
-        self._by_head(dto_value).copy_(self.seen.mT @ by_head)
-        dseen, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
-        self.kernels.look_back(dx, dquery, dseen, self.weights, self.query, x)
+        self._by_head(dto_value).copy_(self.means.mT @ by_head)
+        dmeans, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
+        self.kernels.attend_one_back(dx, dquery, dmeans, self.weights, self.query, x)
         self._by_head(dto_key).copy_(dquery.mT @ self.q)
         dq = (dquery @ self._by_head(to_key)).transpose(1, 2).flatten(2) * (d // self.heads) ** -0.5  # (g, b, d)
         torch.bmm(self.read.mT, dq, out=dto_query)
@@ -373,7 +373,7 @@ class _Block:
     def _attend_autograd(self, rounded: Round) -> None:
         """Compute attention with an encoding that acts inside it. Autograd differentiates the plain implementation."""
         assert self.encoding is not None
-        at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
+        at, e = slice(self.n - 1, self.n) if self.last_only else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
         with torch.enable_grad(), low:
             x = self.x.view(e, self.b, self.n, -1).detach().requires_grad_()
@@ -394,7 +394,7 @@ class _Block:
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(parameters, rest, strict=True):
             self.group.dw[name] += dparameter
-        if not self.alone:
+        if not self.last_only:
             return self.dsum.add_(dx.flatten(1, 2))
         dx[:, :, -1] += self.dsum
         return dx.flatten(1, 2)

@@ -19,10 +19,10 @@ from placecode.compute.gpu.kernels import relative, rows
 class Fold(Function):
     """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
 
-    The matrices are Q K^T and V W side by side, and the vectors K q and v W + w. Scores are (x Q + q)(x K + k)^T =
-    (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax cancels; so the key bias k has no
-    effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
-    Q K^T and V W first saves half of the products over rows.
+    The matrices are Q K^T and V W side by side, and the vectors K q (`query_offset`) and v W + w (`offset`). Scores are
+    (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query. Softmax cancels these, so
+    the key bias k has no effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the attention weights P
+    of a query sum to 1. Computing Q K^T and V W first saves half of the products over rows.
 
     `vectors`, (e, r, d), are those of relative positions, or None. Products of queries with them are (x Q + q) R^T, so
     Q R^T is appended to the matrices, padded with zeros to a multiple of `PADDING` columns, and q R^T, (e, r), is
@@ -43,7 +43,7 @@ class Fold(Function):
         with torch.autocast(matrix.device.type, enabled=False):  # small products; the result is rounded later
             torch.bmm(query, key.mT, out=folded[..., :d])
             torch.bmm(value, out_matrix, out=folded[..., d : 2 * d])
-            lean = torch.bmm(key, bias[:, :d, None])[..., 0]
+            query_offset = torch.bmm(key, bias[:, :d, None])[..., 0]
             offset = torch.bmm(bias[:, None, 2 * d :], out_matrix)[:, 0] + out_bias
             if vectors is not None:
                 torch.bmm(query, vectors.mT, out=folded[..., 2 * d : 2 * d + count])
@@ -51,33 +51,33 @@ class Fold(Function):
                 lift = torch.bmm(bias[:, None, :d], vectors.mT)[:, 0]
         ctx.save_for_backward(matrix, bias, out_matrix, vectors)
         ctx.sink, ctx.out_sink = sink, out_sink
-        return folded, lean, lift, offset
+        return folded, query_offset, lift, offset
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, d_folded: Tensor, d_lean: Tensor, d_lift: Tensor | None, d_offset: Tensor
+        ctx: Any, d_folded: Tensor, d_query_offset: Tensor, d_lift: Tensor | None, d_offset: Tensor
     ) -> tuple[Tensor | None, ...]:
         matrix, bias, out_matrix, vectors = ctx.saved_tensors
-        (query, key, value), d = matrix.chunk(3, -1), d_lean.shape[1]
+        (query, key, value), d = matrix.chunk(3, -1), d_query_offset.shape[1]
         d_matrix = torch.empty_like(matrix) if ctx.sink is None else ctx.sink
         d_out = torch.empty_like(out_matrix) if ctx.out_sink is None else ctx.out_sink
         d_scores, d_values = d_folded[..., :d], d_folded[..., d : 2 * d]
         d_query = torch.bmm(d_scores, key, out=d_matrix[..., :d])
         d_key = torch.bmm(d_scores.mT, query, out=d_matrix[..., d : 2 * d])
-        d_key.addcmul_(d_lean[:, :, None], bias[:, None, :d])
+        d_key.addcmul_(d_query_offset[:, :, None], bias[:, None, :d])
         torch.bmm(d_values, out_matrix.mT, out=d_matrix[..., 2 * d :])
         torch.bmm(value.mT, d_values, out=d_out).addcmul_(bias[:, 2 * d :, None], d_offset[:, None])
         with torch.autocast(matrix.device.type, enabled=False):
-            d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
+            d_query_bias = torch.bmm(key.mT, d_query_offset[:, :, None])[..., 0]
             d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
             d_vectors = None
             if vectors is not None and d_lift is not None:
-                d_reach = d_folded[..., 2 * d : 2 * d + vectors.shape[1]]
-                d_query.baddbmm_(d_reach, vectors)
+                d_products = d_folded[..., 2 * d : 2 * d + vectors.shape[1]]
+                d_query.baddbmm_(d_products, vectors)
                 d_query_bias += torch.bmm(d_lift[:, None], vectors)[:, 0]
-                d_vectors = torch.bmm(d_reach.mT, query).addcmul_(d_lift[:, :, None], bias[:, None, :d])
-        d_bias = torch.cat([d_query_bias, torch.zeros_like(d_lean), d_value_bias], 1)
+                d_vectors = torch.bmm(d_products.mT, query).addcmul_(d_lift[:, :, None], bias[:, None, :d])
+        d_bias = torch.cat([d_query_bias, torch.zeros_like(d_query_offset), d_value_bias], 1)
         return d_matrix, d_bias, d_out, d_offset, d_vectors, None, None
 
 
@@ -90,59 +90,73 @@ class FoldedHalf(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, half: Tensor | None, folded: Tensor, lean: Tensor, lift: Tensor | None, offset: Tensor,
-        scale: Tensor, shift: Tensor, table: Tensor | None, index: Tensor | None, last: bool, places: rows.Sinks,
+        ctx: Any, x: Tensor, half: Tensor | None, folded: Tensor, query_offset: Tensor, lift: Tensor | None,
+        offset: Tensor, scale: Tensor, shift: Tensor, table: Tensor | None, index: Tensor | None, last: bool,
+        places: rows.Sinks,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        taken = x if half is None else half
-        used = folded.to(taken.dtype)
+        inputs = x if half is None else half
+        w = folded.to(inputs.dtype)
         e, b, n, d = x.shape
         if last:  # with one query, the tokens themselves serve as keys and values
-            q = torch.bmm(x[:, :, -1], used[..., :d])[:, :, None]
+            q = torch.bmm(x[:, :, -1], w[..., :d])[:, :, None]
             parts = (q, x, x)
         else:
-            q, v, products = product(as_rows(taken), used).view(e, b, n, -1).tensor_split((d, 2 * d), -1)
-            parts = (q, taken, v)
+            q, v, products = product(as_rows(inputs), w).view(e, b, n, -1).tensor_split((d, 2 * d), -1)
+            parts = (q, inputs, v)
         if index is not None and lift is not None:
             if last:
-                products = torch.bmm(x[:, :, -1], used[..., 2 * d :])[:, :, None]
+                products = torch.bmm(x[:, :, -1], w[..., 2 * d :])[:, :, None]
             table = relative.select(products, lift, index, table, d**-0.5)
-        mixed, kept = attend(parts, (lean,), table, 1)
+        mixed, saved = attend(parts, (query_offset,), table, 1)
         if last:
-            y, residual = torch.bmm(mixed, used[..., d : 2 * d]), x[:, :, -1]
+            y, residual = torch.bmm(mixed, w[..., d : 2 * d]), x[:, :, -1]
         else:
             y, residual = mixed, as_rows(x)
             mixed = residual
-        result, rounded, mean, spread = rows.norm(residual, y, offset, scale, shift, None, False, half is not None)
-        ctx.save_for_backward(x, *parts, mixed, y, mean, spread, used, lean, lift, offset, scale, table, index, *kept)
+        result, rounded, mean, inverse = rows.norm(residual, y, offset, scale, shift, None, False, half is not None)
+        ctx.save_for_backward(
+            x, *parts, mixed, y, mean, inverse, w, query_offset, lift, offset, scale, table, index, *saved
+        )
         ctx.last, ctx.places = last, places
         return returned(ctx, result, rounded, (e, b, 1 if last else n, d))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, q, taken, v, mixed, y, mean, spread, used, lean, lift, offset, scale, table, index, *kept = ctx.saved_tensors
+        x, q, inputs, v, mixed, y, mean, inverse, w, query_offset, lift, offset, scale, table, index, *saved = (
+            ctx.saved_tensors
+        )
         (e, b, n, d), last = x.shape, ctx.last
         residual = x[:, :, -1] if last else as_rows(x)
         back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
-            as_rows(grad.contiguous()), residual, y, offset, scale, mean, spread, None, False, ctx.places
+            as_rows(grad.contiguous()), residual, y, offset, scale, mean, inverse, None, False, ctx.places
         )
-        d_x, d_folded = torch.empty_like(x), torch.empty(e, used.shape[2], d, device=x.device).mT
+        d_x, d_folded = torch.empty_like(x), torch.empty(e, w.shape[2], d, device=x.device).mT
         d_table = None if index is None else torch.empty_like(table)
         if last:
-            d_mixed, d_q = torch.bmm(back, used[..., d : 2 * d].mT), torch.empty_like(q)
-            d_lean = attend_backward(
-                d_mixed, mixed, kept, (q, x, x), (lean,), table, 1, (d_q, d_x, d_x), d_table=d_table
+            d_mixed, d_q = torch.bmm(back, w[..., d : 2 * d].mT), torch.empty_like(q)
+            d_query_offset = attend_backward(
+                d_mixed, mixed, saved, (q, x, x), (query_offset,), table, 1, (d_q, d_x, d_x), d_table=d_table
             )
             outer(x[:, :, -1], d_q[:, :, 0], d_folded[..., :d])
             outer(mixed, back, d_folded[..., d : 2 * d])
-            back.baddbmm_(d_q[:, :, 0], used[..., :d].mT)
-            d_products = torch.empty(e, b, 1, used.shape[2] - 2 * d, dtype=used.dtype, device=x.device)
+            back.baddbmm_(d_q[:, :, 0], w[..., :d].mT)
+            d_products = torch.empty(e, b, 1, w.shape[2] - 2 * d, dtype=w.dtype, device=x.device)
         else:
-            all_three = torch.empty(e, b, n, used.shape[2], dtype=used.dtype, device=x.device)
+            all_three = torch.empty(e, b, n, w.shape[2], dtype=w.dtype, device=x.device)
             d_q, d_v, d_products = all_three.tensor_split((d, 2 * d), -1)
-            d_lean = attend_backward(
-                back, y, kept, (q, taken, v), (lean,), table, 1, (d_q, d_x, d_v), residual=True, d_table=d_table
+            d_query_offset = attend_backward(
+                back,
+                y,
+                saved,
+                (q, inputs, v),
+                (query_offset,),
+                table,
+                1,
+                (d_q, d_x, d_v),
+                residual=True,
+                d_table=d_table,
             )
         d_lift = None
         if d_table is not None:
@@ -150,10 +164,10 @@ class FoldedHalf(Function):
             d_lift = d_products[..., : lift.shape[1]].sum((1, 2), dtype=torch.float32)
             if last:
                 outer(x[:, :, -1], d_products[:, :, 0], d_folded[..., 2 * d :])
-                back.baddbmm_(d_products[:, :, 0], used[..., 2 * d :].mT)
+                back.baddbmm_(d_products[:, :, 0], w[..., 2 * d :].mT)
         if last:
             d_x[:, :, -1] += back
         else:
-            outer(as_rows(taken), as_rows(all_three), d_folded)
-            product(as_rows(all_three), used.mT, as_rows(d_x))
-        return d_x, None, d_folded, d_lean, d_lift, d_offset, d_scale, d_shift, *[None] * 4
+            outer(as_rows(inputs), as_rows(all_three), d_folded)
+            product(as_rows(all_three), w.mT, as_rows(d_x))
+        return d_x, None, d_folded, d_query_offset, d_lift, d_offset, d_scale, d_shift, *[None] * 4

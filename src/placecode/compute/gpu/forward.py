@@ -26,16 +26,7 @@ from torch import Tensor
 from placecode import random
 from placecode.compute.gpu import kernels
 from placecode.compute.gpu.folded import Fold, FoldedHalf
-from placecode.compute.gpu.functions import (
-    AttentionHalf,
-    Drop,
-    Embed,
-    Matrix,
-    Measure,
-    MlpHalf,
-    OutHalf,
-    Project,
-)
+from placecode.compute.gpu.functions import AttentionHalf, Drop, Embed, Matrix, Measure, MlpHalf, OutHalf, Project
 from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Additive, Alibi, Encoding
 from placecode.encodings.relative import Relative
@@ -54,16 +45,16 @@ class Weights:
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
-        short = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
-        self.dtype = torch.bfloat16 if short else stack.flat.dtype
-        views = stack.views(stack.flat.to(self.dtype)) if short else [p.detach() for p in stack.ordered]
+        low_precision = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+        self.dtype = torch.bfloat16 if low_precision else stack.flat.dtype
+        views = stack.views(stack.flat.to(self.dtype)) if low_precision else [p.detach() for p in stack.ordered]
         sinks = [None] * len(views) if stack.sink is None else stack.views(stack.sink)
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
     def matrix(self, layer: Linear) -> Matrix:
         """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient, or None."""
-        used, sink = self._of[id(layer.weight)]
-        return layer.as_matrix(used), None if sink is None else layer.as_matrix(sink)
+        view, sink = self._of[id(layer.weight)]
+        return layer.as_matrix(view), None if sink is None else layer.as_matrix(sink)
 
     def places(self, *vectors: Tensor) -> rows.Sinks:
         """Return the destinations (e, d) of the gradients of biases, scales or shifts; None if there are none."""
@@ -73,12 +64,12 @@ class Weights:
 
 def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
     """Return the outputs of all members for inputs x. The arguments and the result are those of `Stack.forward`."""
-    weights, blocks, (n, example) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
-    drops = example.dropout > 0 and (step is not None or example.dropout_at_evaluation)
-    pre = example.norm == "pre"
+    weights, blocks, (n, member) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
+    drops = member.dropout > 0 and (step is not None or member.dropout_at_evaluation)
+    pre = member.norm == "pre"
 
     def encoding_at(i: int) -> Encoding:
-        return stack.encoding if i == 0 or example.placement == "every" else stack.nowhere
+        return stack.encoding if i == 0 or member.placement == "every" else stack.nowhere
 
     def pe_at(i: int) -> Tensor | None:
         """Return the PE (e, n, d) that the kernel before block i adds to its result.
@@ -97,9 +88,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     def halved(i: int) -> bool:
         """Return whether block i needs its input also in float16. A block that computes only the last token does not,
         since float16 would not save time."""
-        return (
-            halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
-        )
+        return halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), member.heads, n, member.width)
 
     def writes_half(i: int) -> bool:
         """Return whether the kernel before block i writes the float16 input of the block.
@@ -129,10 +118,10 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             x = block(x, encoding, i, at, None)
             continue
         x = x.to(weights.dtype)
-        if _is_fused(encoding, example.heads, n, example.width):
+        if _is_fused(encoding, member.heads, n, member.width):
             if halved(i) and half is None:
                 half = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
-            attention_half = _folded_half if example.heads == 1 else _attention_half
+            attention_half = _folded_half if member.heads == 1 else _attention_half
             x, half = attention_half(block, x, half, encoding, i, at, weights)
         else:
             x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
@@ -148,8 +137,8 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:
     """Return whether products use float16: the precision setting allows it, and gradients are scaled or not needed."""
-    wanted = stack.unit is not None or not torch.is_grad_enabled()
-    return wanted and stack.halves and kernels.takes_halves(x)
+    scaled_or_not_needed = stack.unit is not None or not torch.is_grad_enabled()
+    return scaled_or_not_needed and stack.halves and kernels.takes_halves(x)
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
@@ -259,9 +248,9 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
     if _adds_the_same(encoding):
         probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
         table = encoding.bias(probe, i, at)
-    if (seen := encoding.mask(n, at)) is not None:
-        barrier = torch.zeros(seen.shape, device=x.device).masked_fill(~seen, -torch.inf)
-        table = barrier if table is None else table + barrier
+    if (visible := encoding.mask(n, at)) is not None:
+        hidden = torch.zeros(visible.shape, device=x.device).masked_fill(~visible, -torch.inf)
+        table = hidden if table is None else table + hidden
     return None if table is None else table.reshape(-1, *table.shape[-2:]).float().contiguous()
 
 

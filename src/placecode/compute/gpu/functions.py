@@ -73,22 +73,22 @@ def attend(
     """Compute attention from queries, keys and values (`parts`), biases of the scores, and a table of rotations or
     None. Return the weighted means of the values, (e, b m, d) for m queries, and what `attend_backward` needs."""
     if _is_long(parts, heads):
-        out, kept = long_attention.attend(parts, biases, table, heads)
-        return as_rows(out), kept
+        out, saved = long_attention.attend(parts, biases, table, heads)
+        return as_rows(out), saved
     out, weights = attention.attend(parts, biases, table, heads)
     return as_rows(out), (weights,)
 
 
 def attend_backward(
-    grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
+    grad: Tensor, out: Tensor, saved: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Run the backward pass of `attend`. Write the gradients of queries, keys and values to `into`, and return those
     of the biases. For the other arguments see `attention.attend_backward`."""
     arguments = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
-        return attention.attend_backward(grad, kept[0], *arguments, d_table)
-    return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *arguments)
+        return attention.attend_backward(grad, saved[0], *arguments, d_table)
+    return long_attention.attend_backward(grad, out.view(parts[0].shape), saved, *arguments)
 
 
 class Embed(Function):
@@ -140,17 +140,17 @@ class OutHalf(Function):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x, mixed = x.contiguous(), mixed.contiguous()
         y = torch.bmm(as_rows(mixed), weights[0])
-        result, rounded, mean, spread = rows.norm(as_rows(x), y, bias, scale, shift, None, False, halved)
-        ctx.save_for_backward(x, mixed, y, mean, spread, bias, scale)
+        result, rounded, mean, inverse = rows.norm(as_rows(x), y, bias, scale, shift, None, False, halved)
+        ctx.save_for_backward(x, mixed, y, mean, inverse, bias, scale)
         ctx.weights, ctx.places = weights, places
         return returned(ctx, result, rounded, x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, mixed, y, mean, spread, bias, scale = ctx.saved_tensors
+        x, mixed, y, mean, inverse, bias, scale = ctx.saved_tensors
         d_x, _, vectors, _ = rows.norm_backward(
-            as_rows(grad.contiguous()), as_rows(x), y, bias, scale, mean, spread, None, False, ctx.places
+            as_rows(grad.contiguous()), as_rows(x), y, bias, scale, mean, inverse, None, False, ctx.places
         )
         d_matrix = outer(as_rows(mixed), d_x, ctx.weights[1])
         d_mixed = torch.bmm(d_x, ctx.weights[0].mT).view_as(mixed)
@@ -167,21 +167,21 @@ class AttentionHalf(Function):
         weights: Matrix, out_weights: Matrix, places: rows.Sinks, out_places: rows.Sinks,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        taken = x if half is None else half
-        (e, b, n, d), kind = x.shape, taken.dtype
-        w, out_w = weights[0].to(kind), out_weights[0].to(kind)
+        inputs = x if half is None else half
+        (e, b, n, d), dtype = x.shape, inputs.dtype
+        w, out_w = weights[0].to(dtype), out_weights[0].to(dtype)
         if last:
             q = torch.bmm(x[:, :, -1], w[..., :d])[:, :, None]  # (e, b, 1, d)
             k, v = torch.bmm(as_rows(x), w[..., d:]).view(e, b, n, -1).split(d, -1)
         else:
-            q, k, v = product(as_rows(taken), w).view(e, b, n, -1).split(d, -1)
-        mixed, kept = attend((q, k, v), bias.split(d, -1), table, heads)
-        short = mixed.to(kind)
-        y = product(short, out_w)
+            q, k, v = product(as_rows(inputs), w).view(e, b, n, -1).split(d, -1)
+        mixed, saved = attend((q, k, v), bias.split(d, -1), table, heads)
+        mixed_half = mixed.to(dtype)
+        y = product(mixed_half, out_w)
         residual = x[:, :, -1] if last else as_rows(x)
-        result, rounded, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
+        result, rounded, mean, inverse = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
         ctx.save_for_backward(
-            x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept,
+            x, inputs, q, k, v, mixed, mixed_half, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved,
         )  # fmt: skip
         ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
         ctx.places, ctx.out_places = places, out_places
@@ -190,23 +190,25 @@ class AttentionHalf(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept = (
+        x, inputs, q, k, v, mixed, mixed_half, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved = (
             ctx.saved_tensors
         )
-        (e, b, n, d), (sink, out_sink), last, kind = x.shape, ctx.sinks, ctx.last, taken.dtype
+        (e, b, n, d), (sink, out_sink), last, dtype = x.shape, ctx.sinks, ctx.last, inputs.dtype
         residual = x[:, :, -1] if last else as_rows(x)
         back, d_y, vectors, _ = rows.norm_backward(
-            as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, spread, None, False, ctx.out_places, kind
+            as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, inverse, None, False, ctx.out_places, dtype
         )
-        d_out = outer(short, d_y, out_sink)
+        d_out = outer(mixed_half, d_y, out_sink)
         d_mixed = product(d_y, out_w.mT)
         if last:
-            d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=kind, device=x.device)
+            d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=dtype, device=x.device)
             into = (d_q, *d_kv.split(d, -1))
         else:
-            d_all = torch.empty(e, b, n, 3 * d, dtype=kind, device=x.device)
+            d_all = torch.empty(e, b, n, 3 * d, dtype=dtype, device=x.device)
             into = d_all.split(d, -1)
-        d_bias = attend_backward(d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places)
+        d_bias = attend_backward(
+            d_mixed, mixed, saved, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
+        )
         d_bias[:, d : 2 * d].zero_()  # exactly zero, see `Attention.bias_with`
         if last:
             sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
@@ -215,7 +217,7 @@ class AttentionHalf(Function):
             d_x = torch.bmm(as_rows(d_kv), w[..., d:].mT).view_as(x)
             d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], w[..., :d].mT)
             return d_x, None, sink, d_bias, d_out, *vectors, *[None] * 7
-        d_matrix = outer(as_rows(taken), as_rows(d_all), sink)
+        d_matrix = outer(as_rows(inputs), as_rows(d_all), sink)
         d_x = product(as_rows(d_all), w.mT, back).view_as(x)
         return d_x, None, d_matrix, d_bias, d_out, *vectors, *[None] * 7
 
@@ -230,14 +232,14 @@ class MlpHalf(Function):
         up_places: rows.Sinks, places: rows.Sinks, halved: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        taken = x if half is None else half
-        kind = taken.dtype
-        up_w, down_w = up_weights[0].to(kind), down_weights[0].to(kind)
-        u = product(as_rows(taken), up_w)
-        g = mlp.activate(u, up_bias, kind)
+        inputs = x if half is None else half
+        dtype = inputs.dtype
+        up_w, down_w = up_weights[0].to(dtype), down_weights[0].to(dtype)
+        u = product(as_rows(inputs), up_w)
+        g = mlp.activate(u, up_bias, dtype)
         y = product(g, down_w)
-        result, rounded, mean, spread = rows.norm(as_rows(x), y, down_bias, scale, shift, pe, True, halved)
-        ctx.save_for_backward(x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale)
+        result, rounded, mean, inverse = rows.norm(as_rows(x), y, down_bias, scale, shift, pe, True, halved)
+        ctx.save_for_backward(x, inputs, u, g, y, mean, inverse, up_w, down_w, up_bias, down_bias, scale)
         ctx.tokens = None if pe is None else pe.shape[1]
         ctx.sinks, ctx.up_places, ctx.places = (up_weights[1], down_weights[1]), up_places, places
         return returned(ctx, result, rounded, x.shape)
@@ -245,15 +247,15 @@ class MlpHalf(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
-        (up_sink, down_sink), kind = ctx.sinks, taken.dtype
+        x, inputs, u, g, y, mean, inverse, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
+        (up_sink, down_sink), dtype = ctx.sinks, inputs.dtype
         back, d_y, vectors, d_pe = rows.norm_backward(
-            as_rows(grad.contiguous()), as_rows(x), y, down_bias, scale, mean, spread,
-            ctx.tokens, True, ctx.places, kind,
+            as_rows(grad.contiguous()), as_rows(x), y, down_bias, scale, mean, inverse,
+            ctx.tokens, True, ctx.places, dtype,
         )  # fmt: skip
         d_down = outer(g, d_y, down_sink)
-        d_u, d_up_bias = mlp.activate_backward(product(d_y, down_w.mT), u, up_bias, ctx.up_places, kind)
-        d_up = outer(as_rows(taken), d_u, up_sink)
+        d_u, d_up_bias = mlp.activate_backward(product(d_y, down_w.mT), u, up_bias, ctx.up_places, dtype)
+        d_up = outer(as_rows(inputs), d_u, up_sink)
         d_x = product(d_u, up_w.mT, back).view_as(x)
         return d_x, None, d_up, d_up_bias, d_down, *vectors, d_pe, *[None] * 5
 

@@ -14,7 +14,8 @@ vendor's library. The reference for every kernel is in `models.encoder` or `trai
 
 The functions take and return tensors. Arrays are (e, rows, features) in float32 or bfloat16, some also in float16.
 Parameters are float32 views of the flat array of a stack. Sums over rows have two stages, so results do not depend on
-the order in which a GPU schedules its work.
+the order in which a GPU schedules its work. In kernels, x_member and x_row are the distances in memory between two
+members and two rows of x.
 """
 
 from __future__ import annotations

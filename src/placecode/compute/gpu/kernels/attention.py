@@ -43,11 +43,11 @@ def operand(value, like, PRECISION: tl.constexpr):
 
     For TF32, it is rounded to ten bits here, because the hardware would truncate it.
     """
-    kind = like.dtype.element_ty
-    if kind == tl.float32 and PRECISION == "tf32":
+    dtype = like.dtype.element_ty
+    if dtype == tl.float32 and PRECISION == "tf32":
         bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
         return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)
-    return value.to(kind)
+    return value.to(dtype)
 
 
 @triton.jit
@@ -66,7 +66,7 @@ def read(x, bias, row, row_stride, real, col, c, BIAS: tl.constexpr):
 
 @triton.jit
 def _weights(
-    q, k, q_bias, k_bias, table, query, key, real_query, real_key, seen, n, c, q_row, k_row, scale,
+    q, k, q_bias, k_bias, table, query, key, real_query, real_key, inside, n, c, q_row, k_row, scale,
     TABLE: tl.constexpr, K_BIAS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -78,7 +78,7 @@ def _weights(
         b = read(k, k_bias, key, k_row, real_key, col, c, K_BIAS)
         scores = tl.dot(operand(a, q, PRECISION), tl.trans(operand(b, q, PRECISION)), scores, input_precision=PRECISION)
     if TABLE:
-        scores += tl.load(table + query[:, None] * n + key[None, :], mask=seen, other=0.0)
+        scores += tl.load(table + query[:, None] * n + key[None, :], mask=inside, other=0.0)
     scores = tl.where((key < n)[None, :], scores, float("-inf"))
     scores = tl.exp(scores - tl.max(scores, 1)[:, None])
     return scores / tl.sum(scores, 1)[:, None]
@@ -86,8 +86,8 @@ def _weights(
 
 @triton.jit
 def _forward(
-    q, k, v, q_bias, k_bias, v_bias, table, out, kept,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own,
+    q, k, v, q_bias, k_bias, v_bias, table, out, saved,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, bias_member,
     table_member, table_item, table_head, scale,
     TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
@@ -95,7 +95,7 @@ def _forward(
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
     query, key = tl.arange(0, M), tl.arange(0, N)
     real_query, real_key = (query < m)[:, None], (key < n)[:, None]
-    vector = member * own + head * c
+    vector = member * bias_member + head * c
     table += member * table_member + item * table_item + head * table_head
     weights = _weights(
         q + member * q_member + item * q_item + head * c, k + member * k_member + item * k_item + head * c,
@@ -103,9 +103,9 @@ def _forward(
         real_query & (key < n)[None, :], n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
     )  # fmt: skip
     if KEEP:
-        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
-        seen = real_query & (key < n)[None, :]
-        tl.store(kept + query[:, None] * n + key[None, :], weights, mask=seen)
+        saved += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        inside = real_query & (key < n)[None, :]
+        tl.store(saved + query[:, None] * n + key[None, :], weights, mask=inside)
     weights = operand(weights, v, PRECISION)
     v += member * v_member + item * v_item + head * c
     out += ((member * tl.num_programs(0) + item) * m * heads + head) * c
@@ -119,8 +119,8 @@ def _forward(
 
 @triton.jit
 def _backward(
-    q, k, v, q_bias, k_bias, v_bias, table, kept, grad, dq, dk, dv, d_table, dq_bias, dk_bias, dv_bias,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own,
+    q, k, v, q_bias, k_bias, v_bias, table, saved, grad, dq, dk, dv, d_table, dq_bias, dk_bias, dv_bias,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, bias_member,
     table_member, table_item, table_head, scale, sums,
     TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     D_TABLE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
@@ -128,20 +128,20 @@ def _backward(
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
     query, key = tl.arange(0, M), tl.arange(0, N)
     real_query, real_key = (query < m)[:, None], (key < n)[:, None]
-    seen = real_query & (key < n)[None, :]
-    vector = member * own + head * c
+    inside = real_query & (key < n)[None, :]
+    vector = member * bias_member + head * c
     at_q = member * q_member + item * q_item + head * c
     at_k = member * k_member + item * k_item + head * c
     at_v = member * v_member + item * v_item + head * c
     tile = ((member * tl.num_programs(0) + item) * heads + head) * m * n
     table += member * table_member + item * table_item + head * table_head
     if KEEP:
-        kept += tile
-        weights = tl.load(kept + query[:, None] * n + key[None, :], mask=seen, other=0.0)
+        saved += tile
+        weights = tl.load(saved + query[:, None] * n + key[None, :], mask=inside, other=0.0)
     else:
         weights = _weights(
             q + at_q, k + at_k, q_bias + vector, k_bias + vector, table, query, key,
-            real_query, real_key, seen, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
+            real_query, real_key, inside, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
         )  # fmt: skip
     grad += ((member * tl.num_programs(0) + item) * m * heads + head) * c
     g_row = heads * c
@@ -153,9 +153,9 @@ def _backward(
         back = tl.dot(operand(g, q, PRECISION), tl.trans(operand(b, q, PRECISION)), back, input_precision=PRECISION)
     back = weights * (back - tl.sum(weights * back, 1)[:, None])
     if D_TABLE:
-        tl.store(d_table + tile + query[:, None] * n + key[None, :], back, mask=seen)
-    back = operand(tl.where(seen, back, 0.0), q, PRECISION)
-    weights = operand(tl.where(seen, weights, 0.0), q, PRECISION)
+        tl.store(d_table + tile + query[:, None] * n + key[None, :], back, mask=inside)
+    back = operand(tl.where(inside, back, 0.0), q, PRECISION)
+    weights = operand(tl.where(inside, weights, 0.0), q, PRECISION)
     piece = (member * tl.num_programs(0) + item) * sums + head * c
     for first in range(0, c, C):
         col = first + tl.arange(0, C)
@@ -218,27 +218,27 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
     e, b, m, d = q.shape
     n = k.shape[2]
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
-    kept = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
+    saved = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
     _forward[(b, heads, e)](
         q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out,
-        out if kept is None else kept,
+        out if saved is None else saved,
         m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         biases[0].stride(0), *_strides(table), (d // heads) ** -0.5,
-        TABLE=table is not None, KEEP=kept is not None,
+        TABLE=table is not None, KEEP=saved is not None,
         **_settings(q, n, heads, len(biases), "forward"),
     )  # fmt: skip
-    return out, kept
+    return out, saved
 
 
 def attend_backward(
-    grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
+    grad: Tensor, saved: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
     into: Parts, places: Sinks, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
 
-    `kept` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients is
-    written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores is
-    written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
+    `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
+    is written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores
+    is written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
     (e, 3 d or d), which are written to the destination in `places`, if there is one.
     """
     q, k, v = parts
@@ -248,11 +248,11 @@ def attend_backward(
     pieces = sums.split(d, dim=3)
     _backward[(b, heads, e)](
         q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table,
-        grad if kept is None else kept, grad, *into, grad if d_table is None else d_table,
+        grad if saved is None else saved, grad, *into, grad if d_table is None else d_table,
         *pieces, *pieces[:1] * (3 - len(biases)),
         m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         biases[0].stride(0), *_strides(table), (d // heads) ** -0.5, sums.shape[3],
-        TABLE=table is not None, KEEP=kept is not None, SHARED=k is v, RESIDUAL=residual, D_TABLE=d_table is not None,
+        TABLE=table is not None, KEEP=saved is not None, SHARED=k is v, RESIDUAL=residual, D_TABLE=d_table is not None,
         **_settings(q, n, heads, len(biases), "backward"),
     )  # fmt: skip
     return sum_pieces(sums, places)[0]

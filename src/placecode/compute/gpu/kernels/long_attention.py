@@ -61,22 +61,22 @@ def attend(
     e, b, m, d = q.shape
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
     lse = torch.empty(e, b, m, heads, device=q.device)
-    kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
-    tensors, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    saved: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
+    tensors, numbers, settings = _arguments(parts, biases, table, heads, saved)
     launch = _launch("forward", settings["C"], tensors[0].dtype)
     tiles = triton.cdiv(m, launch["QUERIES"])
     _forward[(tiles * b * heads, e)](*tensors, out, lse, tiles, *numbers, **settings, **launch)
-    return out, kept
+    return out, saved
 
 
 def attend_backward(
-    grad: Tensor, out: Tensor, kept: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
+    grad: Tensor, out: Tensor, saved: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, places: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute the same as `attention.attend_backward`. `out` and `kept` are what `attend` returned."""
-    (q, k, v), lse = parts, kept[0]
+    """Compute the same as `attention.attend_backward`. `out` and `saved` are what `attend` returned."""
+    (q, k, v), lse = parts, saved[0]
     e, b, m, d = q.shape
-    tensors, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    tensors, numbers, settings = _arguments(parts, biases, table, heads, saved)
     of_queries, of_keys = (_launch(name, settings["C"], tensors[0].dtype) for name in ("queries", "keys"))
     tiles = triton.cdiv(m, of_queries["QUERIES"]), triton.cdiv(k.shape[2], of_keys["KEYS"])
     sums = torch.zeros(e, b * max(tiles), 1, len(biases) * d, device=q.device)
@@ -91,15 +91,15 @@ def attend_backward(
     )
     g_strides = (heads * m * width, m * width, width) if half else (m * d, d // heads, d)
     tensors = (*tensors, g, *units, lse, delta)
-    ends = (sums.shape[3], sums.shape[1])
+    sizes = (sums.shape[3], sums.shape[1])
     _backward_queries[(tiles[0] * b * heads, e)](
-        *tensors, into[0], pieces[0], tiles[0], *numbers, *g_strides, *into[0].stride()[:3], *ends,
+        *tensors, into[0], pieces[0], tiles[0], *numbers, *g_strides, *into[0].stride()[:3], *sizes,
         **settings,
         **of_queries,
     )  # fmt: skip
     _backward_keys[(tiles[1] * b * heads, e)](
         *tensors, grad, into[1], into[2], pieces[1], pieces[2], tiles[1], *numbers, *g_strides,
-        *into[1].stride()[:3], *into[2].stride()[:3], *ends,
+        *into[1].stride()[:3], *into[2].stride()[:3], *sizes,
         SHARED=k is v, RESIDUAL=residual, **settings, **of_keys,
     )  # fmt: skip
     return sum_pieces(sums, places)[0]
@@ -135,13 +135,13 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
 
 
 def _arguments(
-    parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, kept: tuple[Tensor, ...]
+    parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, saved: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
     """Return the arguments that all kernels have in common: a tuple of tensors, a tuple of numbers, and constants."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
-    half = len(kept) > 1
-    tensors = kept[1:] if half else (*parts, *kept * 3)
+    half = len(saved) > 1
+    tensors = saved[1:] if half else (*parts, *saved * 3)
     strides = [
         stride
         for x in tensors[:3]
@@ -153,11 +153,11 @@ def _arguments(
     return (*tensors, *vectors), numbers, {**flags, "UNIT": UNIT, "C": _width(c)}
 
 
-def _launch(passing: str, width: int, kind: torch.dtype) -> dict[str, int]:
+def _launch(passing: str, width: int, dtype: torch.dtype) -> dict[str, int]:
     """Return the launch settings of the kernel `passing` (a key of `LAUNCH`) for tiles of this width and dtype."""
     launch = LAUNCH[passing]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
-    stages = launch["num_stages"] if width <= 64 and kind != torch.float32 else 1
+    stages = launch["num_stages"] if width <= 64 and dtype != torch.float32 else 1
     return {**launch, **small, "num_stages": stages}  # small GPUs have little shared memory
 
 

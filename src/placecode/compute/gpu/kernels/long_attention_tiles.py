@@ -26,16 +26,16 @@ def _program(tiles, heads):
     the examples of all members. Tiles, examples and heads share the first axis of programs, because GPUs allow many
     programs along the first axis but few along the others.
     """
-    tile, both = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    tile, example_and_head = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     member, items = tl.program_id(1).to(tl.int64), tl.num_programs(0) // (tiles * heads)
-    item, head = (both // heads).to(tl.int64), both % heads
+    item, head = (example_and_head // heads).to(tl.int64), example_and_head % heads
     example = member * items + item
     return tile, member, item, head, example * heads + head, example
 
 
 @triton.jit
 def _halve(
-    x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
+    x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, bias_member, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Store (x + bias) * factor / unit for a tile of tokens as float16, ordered by head, and the unit of the tile.
@@ -46,7 +46,7 @@ def _halve(
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real = (token < tokens)[:, None]
     x += member * x_member + item * x_item + head * c
-    value = read(x, bias + member * own + head * c, token, x_row, real, col, c, BIAS)
+    value = read(x, bias + member * bias_member + head * c, token, x_row, real, col, c, BIAS)
     value = tl.where(real, value * factor, 0.0)
     unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
     tl.store(out + (number * tokens + token)[:, None] * C + col[None, :], (value * (1.0 / unit)).to(tl.float16), real)
@@ -148,7 +148,7 @@ def _plus_table(scores, table, query, key, m, n, log2_e):
 def _forward(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
-    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e,
     UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -156,7 +156,7 @@ def _forward(
     begin = place * QUERIES
     query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real = (query < m)[:, None]
-    vector = member * own + head * c
+    vector = member * bias_member + head * c
     q += member * q_member + item * q_item + head * q_head
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
@@ -169,8 +169,8 @@ def _forward(
     mixed = tl.zeros((QUERIES, C), tl.float32)
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
-        seen = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        real_key = (key < n)[:, None]
+        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
@@ -181,7 +181,7 @@ def _forward(
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
-        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
         weights = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
         mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, HALF)
@@ -196,7 +196,7 @@ def _forward(
 def _backward_queries(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta, dq, dq_bias,
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
-    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e,
     g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
     UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
@@ -205,7 +205,7 @@ def _backward_queries(
     begin = place * QUERIES
     query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real, used = (query < m)[:, None], (col < c)[None, :]
-    vector = member * own + head * c
+    vector = member * bias_member + head * c
     q += member * q_member + item * q_item + head * q_head
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
@@ -221,14 +221,14 @@ def _backward_queries(
     result = tl.zeros((QUERIES, C), tl.float32)
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
-        seen = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        real_key = (key < n)[:, None]
+        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
-        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
         back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, HALF) - mean[:, None])
         unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / ROOM)
@@ -245,7 +245,7 @@ def _backward_keys(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta,
     grad, dk, dv, dk_bias, dv_bias,
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
-    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e, g_item, g_head, g_row,
+    v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e, g_item, g_head, g_row,
     dk_member, dk_item, dk_row, dv_member, dv_item, dv_row, sums, shares,
     UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
@@ -259,7 +259,7 @@ def _backward_keys(
     begin = place * KEYS
     key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)
     real, used = (key < n)[:, None], (col < c)[None, :]
-    vector = member * own + head * c
+    vector = member * bias_member + head * c
     q += member * q_member + item * q_item + head * q_head
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
@@ -273,9 +273,9 @@ def _backward_keys(
     d_value = tl.zeros((KEYS, C), tl.float32)
     for first in range(0, m, QUERIES):
         query = first + tl.arange(0, QUERIES)
-        here = (query < m)[:, None]
-        a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
-        back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF, PRECISION)
+        real_query = (query < m)[:, None]
+        a = _tile(q, q_bias + vector, query, q_row, real_query, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+        back_out = _tile(g, g, query, g_row, real_query, col, c, 1.0, False, HALF, PRECISION)
         tile = of_queries + first // UNIT
         a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
         line = (example * m + query) * heads + head

@@ -21,7 +21,7 @@ PROGRAMS = 32768
 
 
 @triton.jit
-def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.constexpr):
+def _activate(u, bias, out, rows, width, stride, ROWS: tl.constexpr, COLS: tl.constexpr):
     member = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -29,14 +29,14 @@ def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.const
     inside = (row < rows)[:, None] & used[None, :]
     place = member * rows * width + row[:, None] * width + col[None, :]
     before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32)
-    before += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    before += tl.load(bias + member * stride + col, mask=used, other=0.0)[None, :]
     tl.store(out + place, gelu_and_slope(before)[0].to(out.dtype.element_ty), mask=inside)
 
 
-def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor:
-    """Return GELU(u + bias), (e, rows, h), for u (e, rows, h) and bias (e, h). Its dtype is `kind`, or that of u."""
+def activate(u: Tensor, bias: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return GELU(u + bias), (e, rows, h), for u (e, rows, h) and bias (e, h). Its dtype is `dtype`, or that of u."""
     e, rows, width = u.shape
-    out = torch.empty_like(u, dtype=kind)
+    out = torch.empty_like(u, dtype=dtype)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
     _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
         u, bias, out, rows, width, bias.stride(0), ROWS=block, COLS=cols, num_warps=warps
@@ -46,12 +46,12 @@ def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor
 
 @triton.jit
 def _activate_backward(
-    grad, u, bias, out, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
+    grad, u, bias, out, sums, rows, width, stride, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
 ):
     member, part = tl.program_id(2).to(tl.int64), tl.program_id(0)
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
     used = col < width
-    offset = tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    offset = tl.load(bias + member * stride + col, mask=used, other=0.0)[None, :]
     total = tl.zeros((ROWS, COLS), tl.float32)
     for first in tl.range(part * share, tl.minimum((part + 1) * share, rows), ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)
@@ -65,15 +65,15 @@ def _activate_backward(
 
 
 def activate_backward(
-    grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, kind: torch.dtype | None = None
+    grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of u, (e, rows, h), and of the bias, (e, h), given the gradient of the result of `activate`.
 
-    The gradient of u has the dtype `kind` (None for that of `grad`). If this is the dtype of `grad`, `grad` is
+    The gradient of u has the dtype `dtype` (None for that of `grad`). If this is the dtype of `grad`, `grad` is
     overwritten with it. The gradient of the bias is written to the destination `into`, if there is one.
     """
     e, rows, width = u.shape
-    out = grad if kind in (None, grad.dtype) else torch.empty_like(grad, dtype=kind)
+    out = grad if dtype in (None, grad.dtype) else torch.empty_like(grad, dtype=dtype)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]
     tiles = triton.cdiv(width, cols)
     parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)

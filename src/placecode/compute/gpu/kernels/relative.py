@@ -20,19 +20,19 @@ def _select(
 ):  # fmt: skip
     item, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     query, key = tl.arange(0, M), tl.arange(0, N)
-    seen = (query < m)[:, None] & (key < n)[None, :]
+    inside = (query < m)[:, None] & (key < n)[None, :]
     pair = query[:, None] * n + key[None, :]
     products += member * member_stride + item * item_stride
     lift += member * lift_stride
     bias = tl.zeros((M, N), tl.float32)
     for axis in range(axes):
-        column = tl.load(index + axis * m * n + pair, mask=seen, other=0)
-        bias += tl.load(products + query[:, None] * row_stride + column, mask=seen, other=0.0).to(tl.float32)
-        bias += tl.load(lift + column, mask=seen, other=0.0)
+        column = tl.load(index + axis * m * n + pair, mask=inside, other=0)
+        bias += tl.load(products + query[:, None] * row_stride + column, mask=inside, other=0.0).to(tl.float32)
+        bias += tl.load(lift + column, mask=inside, other=0.0)
     bias *= scale
     if TABLE:
-        bias += tl.load(table + pair, mask=seen, other=0.0)
-    tl.store(out + (member * tl.num_programs(0) + item) * m * n + pair, bias, mask=seen)
+        bias += tl.load(table + pair, mask=inside, other=0.0)
+    tl.store(out + (member * tl.num_programs(0) + item) * m * n + pair, bias, mask=inside)
 
 
 @triton.jit

@@ -71,8 +71,8 @@ def gelu_and_slope(x):
 
 @triton.jit
 def _norm(
-    x, y, bias, scale, shift, pe, out, half, mean, spread,
-    rows, width, tokens, x_member, x_row, bias_member, own, epsilon,
+    x, y, bias, scale, shift, pe, out, half, mean, inverse,
+    rows, width, tokens, x_member, x_row, bias_member, scale_member, epsilon,
     GELU: tl.constexpr, PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
@@ -81,7 +81,7 @@ def _norm(
     real, used = row < rows, col < width
     inside = real[:, None] & used[None, :]
     place = member * rows * width + row[:, None] * width + col[None, :]
-    vector = member * own + col
+    vector = member * scale_member + col
     branch = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     there = member * x_member + row[:, None] * x_row + col[None, :]
     total = tl.load(x + there, mask=inside, other=0.0).to(tl.float32)
@@ -96,12 +96,12 @@ def _norm(
     result = away * rate[:, None] * gain[None, :] + tl.load(shift + vector, mask=used, other=0.0)[None, :]
     if PE:
         token = row % tokens
-        result += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
+        result += tl.load(pe + member * scale_member + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
     if HALF:
         tl.store(half + place, result.to(half.dtype.element_ty), mask=inside)
     tl.store(mean + member * rows + row, centre, mask=real)
-    tl.store(spread + member * rows + row, rate, mask=real)
+    tl.store(inverse + member * rows + row, rate, mask=real)
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
@@ -132,22 +132,22 @@ def norm(
     e, rows, width = y.shape
     out = torch.empty_like(y)
     half = torch.empty_like(y, dtype=torch.float16) if halved else None
-    mean, spread = (torch.empty(e, rows, device=y.device) for _ in range(2))
+    mean, inverse = (torch.empty(e, rows, device=y.device) for _ in range(2))
     tile = _tile(y, 2)
     _norm[(triton.cdiv(rows, tile["ROWS"]), e)](
-        x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, spread,
+        x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, inverse,
         rows, width, 1 if pe is None else pe.shape[1],
         x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON,
         GELU=activate, PE=pe is not None, HALF=halved,
         **tile,
     )  # fmt: skip
-    return out, half, mean, spread
+    return out, half, mean, inverse
 
 
 @triton.jit
 def _norm_backward(
-    grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, d_pe,
-    items, tokens, rows, width, x_member, x_row, bias_member, own, share,
+    grad, x, y, bias, scale, mean, inverse, d_total, d_branch, sums, d_pe,
+    items, tokens, rows, width, x_member, x_row, bias_member, scale_member, share,
     GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -159,7 +159,7 @@ def _norm_backward(
     token = tile * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, WIDTH)
     used = col < width
-    gain = tl.load(scale + member * own + col, mask=used, other=0.0)[None, :]
+    gain = tl.load(scale + member * scale_member + col, mask=used, other=0.0)[None, :]
     offset = tl.load(bias + member * bias_member + col, mask=used, other=0.0)[None, :]
     sum_bias = tl.zeros((WIDTH,), tl.float32)
     sum_scale = tl.zeros((WIDTH,), tl.float32)
@@ -174,7 +174,7 @@ def _norm_backward(
         before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32) + offset
         total = tl.load(x + there, mask=inside, other=0.0).to(tl.float32)
         centre = tl.load(mean + member * rows + row, mask=real, other=0.0)[:, None]
-        rate = tl.load(spread + member * rows + row, mask=real, other=0.0)[:, None]
+        rate = tl.load(inverse + member * rows + row, mask=real, other=0.0)[:, None]
         if GELU:
             value, slope = gelu_and_slope(before)
             total += value
@@ -202,15 +202,15 @@ def _norm_backward(
 
 
 def norm_backward(
-    grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, spread: Tensor,
-    tokens: int | None, activate: bool, into: Sinks, kind: torch.dtype | None = None,
+    grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor,
+    tokens: int | None, activate: bool, into: Sinks, dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
     """Compute the gradients of `norm`, given the gradient of its result, (e, rows, d).
 
     `tokens` is the number n of tokens of the PE, or None without a PE. Returns four gradients:
 
     - of x, (e, rows, d)
-    - of y, (e, rows, d), with the dtype `kind` (None for that of y); the same tensor as that of x if both are equal
+    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as that of x if both are equal
     - of bias, scale and shift, a tuple of (e, d), written to the destinations `into` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
@@ -220,15 +220,15 @@ def norm_backward(
     items, tiles = -(-rows // n), -(-n // tile["ROWS"])
     parts, share = cut(items, tiles, e, PROGRAMS)
     d_total = torch.empty_like(y)
-    kind = kind or y.dtype
-    apart = activate or kind != y.dtype
-    d_branch = torch.empty_like(y, dtype=kind) if apart else d_total
+    dtype = dtype or y.dtype
+    separate = activate or dtype != y.dtype
+    d_branch = torch.empty_like(y, dtype=dtype) if separate else d_total
     sums = torch.empty(e, parts * tiles, 3, width, device=grad.device)
     d_pe = torch.empty(e, parts, n, width, device=grad.device) if tokens else None
     _norm_backward[(tiles, parts, e)](
-        grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe,
+        grad, x, y, bias, scale, mean, inverse, d_total, d_branch, sums, sums if d_pe is None else d_pe,
         items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share,
-        GELU=activate, PE=tokens is not None, BRANCH=apart, STAGES=STAGES,
+        GELU=activate, PE=tokens is not None, BRANCH=separate, STAGES=STAGES,
         **tile,
     )  # fmt: skip
     return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
@@ -272,7 +272,7 @@ def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
 
 @triton.jit
 def _embed(
-    x, w, bias, pe, out, half, rows, width, features, tokens, w_in, w_out, own,
+    x, w, bias, pe, out, half, rows, width, features, tokens, w_in, w_out, stride,
     PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
@@ -280,14 +280,14 @@ def _embed(
     col = tl.arange(0, WIDTH)
     real, used = row < rows, col < width
     inside = real[:, None] & used[None, :]
-    value = tl.zeros((ROWS, WIDTH), tl.float32) + tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    value = tl.zeros((ROWS, WIDTH), tl.float32) + tl.load(bias + member * stride + col, mask=used, other=0.0)[None, :]
     for feature in range(features):
         factor = tl.load(x + (member * rows + row) * features + feature, mask=real, other=0.0).to(tl.float32)
-        line = tl.load(w + member * own + feature * w_in + col * w_out, mask=used, other=0.0)
+        line = tl.load(w + member * stride + feature * w_in + col * w_out, mask=used, other=0.0)
         value += factor[:, None] * line[None, :]
     if PE:
         token = row % tokens
-        value += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
+        value += tl.load(pe + member * stride + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     place = member * rows * width + row[:, None] * width + col[None, :]
     tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
     if HALF:
@@ -352,7 +352,7 @@ def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor
 
 
 @triton.jit
-def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _shift_rows(x, bias, rows, width, stride, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, WIDTH)
@@ -360,7 +360,7 @@ def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constex
     inside = (row < rows)[:, None] & used[None, :]
     place = member * rows * width + row[:, None] * width + col[None, :]
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    value += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    value += tl.load(bias + member * stride + col, mask=used, other=0.0)[None, :]
     tl.store(x + place, value.to(x.dtype.element_ty), mask=inside)
 
 

@@ -55,17 +55,17 @@ def _update(
         p = tl.load(flat + place, mask=used, other=0.0)
         g = tl.load(gradient + place, mask=used, other=0.0)
         g = tl.where(of_pe & (tl.load(learns + member) == 0), 0.0, g)
-        speed = tl.where(of_pe, tl.load(pe_rate + member), tl.load(rate + member))
+        learning_rate = tl.where(of_pe, tl.load(pe_rate + member), tl.load(rate + member))
         if FACTOR:
             g = g * tl.load(factor + member)
         if DECAY or PE_DECAY:
-            of_rest = tl.load(decay + member) if DECAY else 0.0
-            own = tl.load(pe_decay + member) if PE_DECAY else 0.0
-            lost = tl.where(of_pe, own, of_rest)
+            decay_of_weights = tl.load(decay + member) if DECAY else 0.0
+            decay_of_pe = tl.load(pe_decay + member) if PE_DECAY else 0.0
+            decay_here = tl.where(of_pe, decay_of_pe, decay_of_weights)
             if KIND == "adamw":
-                p = p * (1.0 - speed * lost)
+                p = p * (1.0 - learning_rate * decay_here)
             else:
-                g = g + p * lost
+                g = g + p * decay_here
         m = tl.load(first + place, mask=used, other=0.0)
         if KIND == "sgd":
             m = m * tl.load(beta1 + member) + g
@@ -78,7 +78,7 @@ def _update(
             root = tl.sqrt(v) / tl.load(fix2 + member) + tl.load(epsilon + member)
             direction = m / (root * tl.load(fix1 + member))
         tl.store(first + place, m, mask=used)
-        tl.store(flat + place, p - speed * direction, mask=used)
+        tl.store(flat + place, p - learning_rate * direction, mask=used)
 
 
 def update(
