@@ -17,7 +17,7 @@ from scipy import stats
 from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
-from placecode.cli.doctor import Finding
+from placecode.cli.doctor import Check
 from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.channels.network import NetworkSigma
@@ -176,8 +176,8 @@ def test_duration_in_words(seconds: float, text: str) -> None:
 def test_install_lines_keep_their_brackets(printed: Printed) -> None:
     """To the printer, [brain] is a style; to pip, it is what to install."""
     advice = "missing nilearn; pip install 'placecode[brain]'"
-    findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
-    assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
+    checks = [Check("extra brain", advice, False), Check("Python", "3")]
+    assert printed(display.doctor_table(checks))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
 
 
 COMMANDS = ["", "experiments", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]

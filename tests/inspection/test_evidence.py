@@ -39,11 +39,11 @@ def test_numbers_are_those_of_the_tables() -> None:
     last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
     last = last[(last["split"] == "ood") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
     rows = last.merge(run.members, on="member").query("encoding == 'learned'")
-    one, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
+    at_0_2, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
     setting = next(item for item in evidence.settings() if item.name == "lst-sigma")
     (point,) = (item for item in setting.outcome.points if item.sigma == 0.2)
-    assert point.found == pytest.approx(interval(one), abs=1e-5)
-    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - one), abs=1e-5)
+    assert point.found == pytest.approx(interval(at_0_2), abs=1e-5)
+    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - at_0_2), abs=1e-5)
     assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
 
 
