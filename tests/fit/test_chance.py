@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from placecode.fit import chance
-from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, question_errors
+from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, sample_errors
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.table import Table, tables
@@ -257,7 +257,7 @@ def test_missing_values_neither_hide_nor_create_a_dependence() -> None:
 
 def test_errors_of_questions_are_those_of_evaluation() -> None:
     stack, task = trained(dependent(), 3, seeds=(0, 5))
-    result = question_errors(stack, task, "validation")
+    result = sample_errors(stack, task, "validation")
     assert result.shape == (2, task.rows("validation"))
     expected = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
     np.testing.assert_allclose(result.mean(axis=1), expected, rtol=1e-6)

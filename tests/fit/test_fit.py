@@ -13,7 +13,8 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
-from placecode.fit.fitting import Found, _near_share, fit
+from placecode.experiments.channels.own_results import Found
+from placecode.fit.fitting import _near_share, fit
 from placecode.tasks.table import tables
 
 SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "halves": 1, "draws": 99}
@@ -95,7 +96,7 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
     experiment, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
-        fit(experiment, folder, tell=messages.append, stop=lambda: len(messages) == 2)
+        fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
     with pytest.raises(BadInput, match="it holds a fit that was stopped after training"):

@@ -228,8 +228,7 @@ def peak_memory(device: str) -> int | None:
 def measure(job: Job) -> dict[str, Any]:
     """Measure the time and memory of one job in this process.
 
-    Returns the dict of `timed` with "peak_bytes" (None if unknown), "tflops" for a ceiling, and a "note" if a peer has
-    one.
+    Returns the dict of `timed` with "peak_bytes" (None if unknown), and with "tflops" of a ceiling or "note" of a peer.
     """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
@@ -304,7 +303,7 @@ def _interrupt_delayed() -> Iterator[None]:
 
 
 def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
-    """Call `work(job)` and send its result, or {"note": reason} if it fails, to the parent process."""
+    """Call `work(job)` and send its result to the parent process, or {"note": reason} if it fails."""
     os.dup2(2, 1)  # stdout is for results, so messages of compilers go to stderr
     try:
         result = work(job)

@@ -45,13 +45,8 @@ def start_of(stack: Stack, index: int) -> Start:
     return renamed
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention with the fused kernel of torch."""
-    return F.scaled_dot_product_attention(q, k, v)
-
-
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention by two products and a softmax. Under vmap, the fused kernel would run model by model."""
+    """Compute attention by two products and a softmax. Under vmap, torch's fused kernel would run model by model."""
     weights: Tensor = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)
     return weights @ v
 
@@ -63,20 +58,20 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 class PlainBlock(nn.Module):
     """Transformer block: LN(x + attention), then LN(x + MLP), with GELU after both linear layers of the MLP.
 
-    With `last_alone`, only the output of the last token is computed.
+    With `last_only`, only the output of the last token is computed.
     """
 
-    def __init__(self, case: Case, last_alone: bool, attend: Attend) -> None:
+    def __init__(self, case: Case, last_only: bool, attend: Attend) -> None:
         super().__init__()
         d, hidden = case.width, case.expansion * case.width
-        self.heads, self.last_alone, self.attend = case.heads, last_alone, attend
+        self.heads, self.last_only, self.attend = case.heads, last_only, attend
         self.projection, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.norm_1, self.norm_2 = nn.LayerNorm(d), nn.LayerNorm(d)
         self.up, self.down = nn.Linear(d, hidden), nn.Linear(hidden, d)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, n, d) -> (b, m, d)
         d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
-        if self.last_alone:
+        if self.last_only:
             queried = x[:, -1:]
             q = F.linear(queried, weight[:d], bias[:d])
             k, v = F.linear(x, weight[d:], bias[d:]).chunk(2, dim=-1)
@@ -92,7 +87,7 @@ class PlainBlock(nn.Module):
 class Plain(nn.Module):
     """The paper's transformer, written for a single model. It adds its learned PE (`table`) in every block."""
 
-    def __init__(self, case: Case, attend: Attend = fused_attention) -> None:
+    def __init__(self, case: Case, attend: Attend = F.scaled_dot_product_attention) -> None:
         super().__init__()
         self.case = case
         self.embedding = nn.Linear(case.features, case.width)
@@ -111,8 +106,8 @@ class Plain(nn.Module):
         return self.answer(x if self.case.readout == "token" else x[:, -1])  # type: ignore[no-any-return]
 
     @staticmethod
-    def own_names(start: Start) -> Start:
-        """Rename initial weights from the parameter names of placecode to those of this model."""
+    def renamed_weights(start: Start) -> Start:
+        """Return initial weights, which have the names of `Plain`, with the parameter names of this class."""
         return start
 
 
@@ -128,22 +123,24 @@ class Encoder(Plain):
         return nn.TransformerEncoderLayer(d, case.heads, hidden, dropout=0.0, activation="gelu", batch_first=True)
 
     @staticmethod
-    def own_names(start: Start) -> Start:
-        theirs = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
-        theirs |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
+    def renamed_weights(start: Start) -> Start:
+        torch_names = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
+        torch_names |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
         renamed = {}
         for name, value in start.items():
-            for ours, other in theirs.items():
-                name = name.replace(f".{ours}", f".{other}")
+            for plain_name, torch_name in torch_names.items():
+                name = name.replace(f".{plain_name}", f".{torch_name}")
             renamed[name] = value
         return renamed
 
 
-def built(model: type[Plain], case: Case, start: Start, device: str, attend: Attend = fused_attention) -> nn.Module:
+def built(
+    model: type[Plain], case: Case, start: Start, device: str, attend: Attend = F.scaled_dot_product_attention
+) -> nn.Module:
     """Return a model of class `model` on the device, with copies of the initial weights."""
     with torch.device("meta"):  # to skip the random initialization
         module = model(case, attend)
-    copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
+    copies = {name: value.to(device, copy=True) for name, value in model.renamed_weights(start).items()}
     module.load_state_dict(copies, assign=True)
     return module
 

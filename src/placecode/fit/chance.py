@@ -58,8 +58,8 @@ class Chance(NamedTuple):
 
 
 @torch.no_grad()
-def question_errors(stack: Stack, task: Table, split: str) -> Array:
-    """Return the mean squared error of each of e members on each of the N masked samples of a split, (e, N)."""
+def sample_errors(stack: Stack, task: Table, split: str) -> Array:
+    """Return the mean squared error of each of e members on each of N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
     for part in portions(stack, task, task.rows(split)):
@@ -83,7 +83,7 @@ class _TestSamples:
         self.values = self.task.raw("test", self.rows)
 
     def dice(self, time: int = 0) -> Tensor:
-        """Return random numbers (r, n) that determine which channels are hidden; every `time` gives other ones."""
+        """Return random numbers (r, n) that determine which channels are hidden; they differ for every `time`."""
         questions = self.rows + time * len(self.task.splits["test"])
         return self.task.dice("test", questions[None]).view(self.values.shape)
 
@@ -104,10 +104,9 @@ class _TestSamples:
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
     """Test whether the channels of a table depend on each other.
 
-    In each of `draws` repetitions, every channel is shifted along the samples by a random amount of its own, which
-    destroys dependence between channels. The gain is the error of predicting the mean minus the error of the models,
-    averaged over members. That of the table is compared with those of the shifted ones. The same channels of the same
-    samples are hidden every time.
+    In each of `draws` repetitions, every channel is shifted along the samples by a different random amount, which
+    destroys dependence between channels. The gain on the true samples is compared with the gains on the shifted ones.
+    A gain is averaged over members. The same channels of the same samples are hidden every time.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()
@@ -125,10 +124,9 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
 
 
 def _p_values(gains: Array) -> Array:
-    """Return the p-values of a permutation test, (draws + 1, ...) -> (...).
+    """Return the p-values (...) of permutation tests from their gains (draws + 1, ...), first on the true samples.
 
-    `gains` are reductions of the error by a prediction: first on the table itself, and then on `draws` randomly shifted
-    copies. The p-value is the share of gains, including the first, that are at least as large as the first.
+    The p-value is the share of gains, including the first, that are at least as large as the first.
     """
     return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 

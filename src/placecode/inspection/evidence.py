@@ -72,7 +72,7 @@ class Curve:
 
     @property
     def learned(self) -> bool:
-        """Whether the models at the best sigma have learned: the gain is at least MIN_GAIN and significantly above 0."""
+        """Whether models at the best sigma have learned: the gain is at least MIN_GAIN and significantly above 0."""
         low, high = self.best.found.low, self.best.found.high
         significant = low > self.nothing if self.sign > 0 else high < self.nothing
         return self.gain >= MIN_GAIN and significant
