@@ -63,5 +63,5 @@ def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case) -> 
     assert len(data) == 2 * case.batch and torch.equal(data.inputs, again.splits["train"].inputs)
     outputs = torch.randn(3, *([16, 6, 1] if case.readout == "token" else [16, 4]))
     losses = task.loss(outputs, data.targets.expand(3, *data.targets.shape))
-    one = F.mse_loss if case.readout == "token" else F.cross_entropy
-    torch.testing.assert_close(losses, torch.stack([one(output, data.targets) for output in outputs]))
+    loss_of_member = F.mse_loss if case.readout == "token" else F.cross_entropy
+    torch.testing.assert_close(losses, torch.stack([loss_of_member(output, data.targets) for output in outputs]))

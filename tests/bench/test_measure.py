@@ -125,8 +125,8 @@ def test_a_failure_in_a_fresh_process_is_a_note() -> None:
 
 def test_more_members_hold_more_memory() -> None:
     wide = TINY.resized(width=64, batch=64, tokens=16)
-    few, many = (measure.in_fresh_process(job(members=count, steps=1, case=wide))["peak_bytes"] for count in (1, 8))
-    assert many > few + 2 * 2**20
+    small, large = (measure.in_fresh_process(job(members=count, steps=1, case=wide))["peak_bytes"] for count in (1, 8))
+    assert large > small + 2 * 2**20
 
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
@@ -159,10 +159,10 @@ def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch) ->
 
 
 def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
-    def run(device: str, found: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-        left = list(found)
-        monkeypatch.setattr(measure, "in_fresh_process", lambda job: left.pop(0))
-        return measure.measured(dataclasses.replace(job(), device=device)), len(found) - len(left)
+    def run(device: str, results: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+        remaining = list(results)
+        monkeypatch.setattr(measure, "in_fresh_process", lambda job: remaining.pop(0))
+        return measure.measured(dataclasses.replace(job(), device=device)), len(results) - len(remaining)
 
     slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
     assert run("cpu", [slow, fast, slow]) == (fast, 3) and run("cpu", [slow, failed, slow]) == (slow, 3)

@@ -52,18 +52,18 @@ def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
 
 
 def test_a_table_merged_with_itself_is_the_same() -> None:
-    one = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
-    again = merge.merged(one, one)
+    first = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
+    merged_twice = merge.merged(first, first)
     for name in ("rows", "ceilings", "kernels", "calls"):
-        assert again[name] == one[name]
+        assert merged_twice[name] == first[name]
 
 
 def test_tables_of_two_machines_or_without_times_are_refused() -> None:
-    one = table("a", 1.0, ("lst-paper", "high"))
+    first = table("a", 1.0, ("lst-paper", "high"))
     with pytest.raises(BadInput, match="must be of one machine; their gpu is G and H"):
-        merge.merged(one, table("b", 1.0, ("lst-paper", "high"), gpu="H"))
+        merge.merged(first, table("b", 1.0, ("lst-paper", "high"), gpu="H"))
     with pytest.raises(BadInput, match="no time of placecode for lst-paper in precision bf16"):
-        merge.merged(one, table("b", None, ("lst-paper", "bf16")))
+        merge.merged(first, table("b", None, ("lst-paper", "bf16")))
 
 
 def test_the_script_makes_and_changes_a_file(tmp_path, capsys) -> None:

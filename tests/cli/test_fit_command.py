@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.folders import same_files
 from helpers.table_data import write
 
 from placecode import cli
@@ -46,10 +47,6 @@ def summary_of(folder: Path | str) -> dict[str, Any]:
     return dict(json.loads((Path(folder) / "summary.json").read_text()))
 
 
-def same_files(one: Path, two: Path, *names: str) -> bool:
-    return all((one / name).read_bytes() == (two / name).read_bytes() for name in (*PRODUCTS, "summary.json", *names))
-
-
 def frame(samples: int = 200) -> pd.DataFrame:
     """Three pairs of channels, each two nearly the same."""
     rng = np.random.default_rng(0)
@@ -58,7 +55,7 @@ def frame(samples: int = 200) -> pd.DataFrame:
 
 
 def files(folder: Path) -> list[str]:
-    """A table and what is known of its channels, as words of the command line."""
+    """Write a table and the known positions and groups of its channels; return the options that name these files."""
     frame().to_csv(folder / "t.csv", index=False)
     places = pd.DataFrame({"name": NAMES, "x": [0, 1, 5, 6, 9, 10.5], "y": [0, 0, 1, 1, 4, 4]})
     places.to_csv(folder / "places.csv", index=False)
@@ -70,10 +67,10 @@ def files(folder: Path) -> list[str]:
 def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> tuple[Path, str]:
     """A fit made by the command line, report and all, and what it printed; no test changes it."""
     folder = tmp_path_factory.mktemp("fits")
-    known = files(folder)
+    options = files(folder)
     code = "import sys; from placecode.fit.fitting import others; others.find_spec = lambda name: None; "
     code += "from placecode.cli import main; sys.exit(main())"
-    words = ["fit", "t.csv", *known, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
+    words = ["fit", "t.csv", *options, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -228,7 +225,7 @@ def test_fit_killed_before_its_verdict_resumes_to_the_same_bytes(
     summary = summary_of(out)
     (out / "summary.json").write_text(json.dumps({name: summary[name] for name in ("experiment", "step", "rows")}))
     assert cli.main([*words, "--resume"]) == 0
-    assert same_files(out, fitted[0])
+    assert same_files(out, fitted[0], *PRODUCTS, "summary.json")
 
 
 def test_a_report_of_a_fit_without_a_verdict_says_so(copied: tuple[Path, list[str]], refuse: Refuse) -> None:
@@ -276,7 +273,7 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
     again = shlex.split(command)
     assert again == ["placecode", *words, "--out", "broken", "--resume"]
     assert cli.main(again[1:]) == 0
-    assert same_files(Path("broken"), Path("whole"), "weights.safetensors")
+    assert same_files(Path("broken"), Path("whole"), *PRODUCTS, "summary.json", "weights.safetensors")
 
 
 def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(

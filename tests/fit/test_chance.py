@@ -162,13 +162,13 @@ def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     gains = np.zeros((20, 6))
     for draw in range(20):
         for channel in range(6):
-            shown, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
+            shifted, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
             for place, piece in enumerate(np.unique(pieces)):
                 here = (pieces == piece) & known
-                shown[here] = np.roll(shown[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
+                shifted[here] = np.roll(shifted[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
             hidden = targets[:, channel, -1].bool().numpy()
             assert known[hidden].all()
-            gains[draw, channel] = (shown[hidden] ** 2 - (predicted[:, channel] - shown)[hidden] ** 2).sum()
+            gains[draw, channel] = (shifted[hidden] ** 2 - (predicted[:, channel] - shifted)[hidden] ** 2).sum()
     expected = (1 + (gains[1:] >= gains[0]).sum(axis=0)) / 20
     np.testing.assert_allclose(channel_p_values(stack, task, 19, seed=3), expected)
 
@@ -197,8 +197,8 @@ def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
     stack, task = trained(values, 0)
     result = against_chance(stack, task, 7)
     raw, hidden = (torch.cat(parts) for parts in zip(*questions, strict=True))
-    many = len(task.splits["test"])
-    assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(result.shifted).all()
+    count = len(task.splits["test"])
+    assert raw.shape == (8, count, 6) and count >= 78 and np.isfinite(result.shifted).all()
     true = raw[0].numpy()
     pieces = task.pieces[task.splits["test"].targets]
     assert len(np.unique(pieces)) == 4
@@ -208,7 +208,7 @@ def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
             known = ~np.isnan(true)
             assert np.array_equal(known, ~np.isnan(draw))
             by = [
-                next(k for k in range(many) if np.array_equal(np.roll(t[here], -k), d[here]))
+                next(k for k in range(count) if np.array_equal(np.roll(t[here], -k), d[here]))
                 for t, d, here in zip(true.T, draw.T, (known & (pieces == piece)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other

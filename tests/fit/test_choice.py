@@ -59,9 +59,9 @@ def test_a_single_sigma_needs_no_choice() -> None:
 
 
 def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
-    one = alike(0.1, fits=1)
-    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)}).sigma == 0.2
-    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one}).sigma == 0.1
+    single_fit = alike(0.1, fits=1)
+    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: single_fit, 0.2: alike(2.0)}).sigma == 0.2
+    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: single_fit, 0.2: single_fit}).sigma == 0.1
 
 
 def test_one_sample_has_no_standard_error() -> None:

@@ -129,8 +129,8 @@ def test_columns_without_names_are_identified_by_position(tmp_path) -> None:
         assert not hasattr(fitted, "feature_names_in_") and fitted.n_features_in_ == 6
         predicted = fitted.transform(source)
         rest = np.delete(values, 1, axis=1)
-        for other in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
-            np.testing.assert_array_equal(fitted.transform(other), predicted)
+        for same_table in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
+            np.testing.assert_array_equal(fitted.transform(same_table), predicted)
 
 
 @pytest.mark.filterwarnings("ignore:the first column of data")
@@ -139,8 +139,8 @@ def test_a_count_of_the_rows_is_not_a_channel(tmp_path) -> None:
     plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
     data = plain.rename_axis("time").reset_index()
     data.to_csv(tmp_path / "t.csv", index=False)
-    one, two = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
-    for fitted in (one, two):
+    from_frame, from_file = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
+    for fitted in (from_frame, from_file):
         same(fitted, tiny().fit(plain))
         assert list(fitted.feature_names_in_) == list("abcdef")
         np.testing.assert_array_equal(fitted.transform(data.tail(40)), fitted.transform(plain.tail(40)))

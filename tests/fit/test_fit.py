@@ -39,8 +39,8 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
 def test_independent_channels_have_no_place_and_groups_do(partly) -> None:
     result, _ = partly
     assert result.found and (~result.placed[20:]).sum() >= 4 and result.placed[:20].sum() >= 17
-    kept = np.flatnonzero(result.placed[:20])
-    assert ari(result.ours.labels[kept], GROUPS[kept]) > 0.8
+    placed = np.flatnonzero(result.placed[:20])
+    assert ari(result.ours.labels[placed], GROUPS[placed]) > 0.8
 
 
 def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> None:
@@ -88,8 +88,8 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
     similar, near = similar + similar.T, places.neighbors_in_space(positions)
     measure = _near_share(similar, near)
     for order in (np.arange(30), rng.permutation(30)):
-        dealt = near[order][:, order]
-        assert measure(order) == pytest.approx(float(places.place_agreement(similar, dealt)))
+        shuffled = near[order][:, order]
+        assert measure(order) == pytest.approx(float(places.place_agreement(similar, shuffled)))
     assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 

@@ -33,7 +33,7 @@ def parts() -> dict[str, Table]:
 def methods(parts: dict[str, Table]) -> dict[str, Method]:
     results = dict(compare(parts, 0.3))
     assert list(results) == ["correlation", "pca", "graphical lasso", "umap"]
-    return {name: other for name, other in results.items() if isinstance(other, Method)}
+    return {name: result for name, result in results.items() if isinstance(result, Method)}
 
 
 def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
@@ -108,11 +108,11 @@ def test_the_graphical_lasso_is_that_of_connectivity(parts, methods) -> None:
 
 
 def test_every_method_finds_groups_that_show_in_pairs(methods) -> None:
-    for name, other in methods.items():
-        assert ari(other.labels, GROUPS) == 1, name
-        assert other.similarity.shape == (N, N)
-        assert {k: places.shape for k, places in other.maps.items()} == {2: (N, 2), 3: (N, 3)}
-        assert other.scores["heldout_mse"] < 0.7
+    for name, method in methods.items():
+        assert ari(method.labels, GROUPS) == 1, name
+        assert method.similarity.shape == (N, N)
+        assert {k: places.shape for k, places in method.maps.items()} == {2: (N, 2), 3: (N, 3)}
+        assert method.scores["heldout_mse"] < 0.7
 
 
 def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
@@ -139,9 +139,9 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
 
 
 def test_pieces_make_the_same_covariance(parts, monkeypatch) -> None:
-    whole = covariance_of(parts["all"])
+    expected = covariance_of(parts["all"])
     monkeypatch.setattr(others, "VALUES_PER_CHUNK", 100)
-    np.testing.assert_allclose(covariance_of(parts["all"]), whole, rtol=1e-9)
+    np.testing.assert_allclose(covariance_of(parts["all"]), expected, rtol=1e-9)
 
 
 def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:

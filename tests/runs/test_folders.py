@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.folders import contents
 
 from placecode.errors import BadInput
 from placecode.runs.read import Run
@@ -24,10 +25,6 @@ def unfinished(tmp_path: Path) -> Path:
     with Folder.open(path, CONFIG) as folder:
         (folder.checkpoints / "stack-000.json").write_text("{}")
     return path
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def rejected(path: Path, config: dict[str, Any], **mode: bool) -> str:

@@ -335,9 +335,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             wider = X.shape[1] > self.n_features_in_  # otherwise columns without names could be confused
             extra = [name for name in X.columns if wider and name in self._dropped]
             X = X.drop(columns=extra)  # noqa: N806
-            validate_data(
-                self, X, reset=False, skip_check_array=True
-            )  # names first: categories are coded by position
+            validate_data(self, X, reset=False, skip_check_array=True)  # names first: categories are coded by position
             X = coded(X, self._categories)  # noqa: N806
         values = validate_data(self, filled(X), dtype=DTYPES, reset=False, ensure_all_finite="allow-nan")
         stored = as_float32(values[:, self.channels_] - self._offsets)
