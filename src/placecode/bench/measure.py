@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
-from placecode.bench.peers import PEERS, start_of
+from placecode.bench.peers import PEERS, weights_of
 from placecode.execution.memory import peak_resident
 from placecode.execution.where import Where
 from placecode.models.encoder import plan_stacks
@@ -122,9 +122,9 @@ class PeerRun(Candidate):
         # a peer uses autocast for its forward pass only, as torch recommends
         self.where = Where(job.device, "high" if bf16 else job.precision).resolved()
         task = Synthetic(job.case)
-        start = start_of(stack_for(job.case.members(1), task), 0)
+        initial = weights_of(stack_for(job.case.members(1), task), 0)
         with self.where.arithmetic():
-            self.peer = PEERS[job.name](job.case, task, [start] * job.members, job.device, bf16)
+            self.peer = PEERS[job.name](job.case, task, [initial] * job.members, job.device, bf16)
         self.models = self.peer.models
 
     def run(self, steps: int) -> None:

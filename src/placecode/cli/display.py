@@ -318,9 +318,8 @@ def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
     rows = result["rows"]
     for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
         table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")
-        columns = ["", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x"]
-        columns.append("compared with")
-        for column in columns:
+        columns = ("", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x")
+        for column in (*columns, "compared with"):
             table.add_column(column, justify="right" if column else "left")
         for row in rows:
             if (row["case"], row["precision"]) == (case, precision):
