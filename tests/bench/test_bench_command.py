@@ -34,7 +34,7 @@ def command(*words: str) -> dict[str, Any]:
 
 
 def test_result_is_the_same_as_json_on_stdout_and_in_the_files(tmp_path, monkeypatch, capsys) -> None:
-    """Really measured, but in this process; the test of Ctrl-C starts processes."""
+    """Rows are measured in this process; only the test of Ctrl-C starts processes."""
     monkeypatch.setattr(measure, "in_fresh_process", measure.measure)
     words = [*TINY, "--members", "1,3", "--peer-members", "3", "--peers", "vmap", "--steps", "1", "--seconds", "0.01"]
     assert cli.main([*words, "--json", "--out", "out"]) == 0
@@ -83,7 +83,7 @@ def test_printed_table_has_ratios_and_reasons(measured, capsys) -> None:
 
 
 def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
-    """Of the usual numbers those that are named for them; all, where none of them is; and those that are given."""
+    """Stacked peers use the default numbers for peers, all numbers if none of these applies, or the chosen ones."""
 
     def counts(plan: bench.Plan) -> dict[str, list[int]]:
         return {name: [job.members for job in plan.jobs() if job.name == name] for name in ("compiled-vmap", "vmap")}

@@ -1,4 +1,4 @@
-"""What is trained in a benchmark: its sizes are those of the experiments, and its products are counted right."""
+"""Models of benchmarks have the sizes of the experiments, and their operations are counted correctly."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ SHAPES = {"last": TINY, "token": TOKEN, "one block": TINY.resized(layers=1), "on
 
 
 def counted(case: Case, model: type[Plain]) -> int:
-    """The products of a step, by torch's own counter."""
+    """Return the number of floating-point operations of a step, counted by torch."""
     task = Synthetic(case, batches=1)
     module = built(model, case, weights_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
     data = task.splits["train"]
@@ -34,7 +34,7 @@ def test_flops_are_those_that_torch_counts(case) -> None:
 
 
 def test_flops_of_the_papers_model() -> None:
-    """12.1 GFLOP are known of its linear layers; attention adds a little at 16 tokens, and half of all at 360."""
+    """Its linear layers have 12.1 GFLOP. Attention adds little at 16 tokens, and is half of the total at 360."""
     linear = {name: 3 * sum(layer.flops for layer in linear_layers(case)) for name, case in CASES.items()}
     assert linear["lst-paper"] == pytest.approx(12.1e9, rel=0.01)
     assert flops(CASES["lst-paper"]) == pytest.approx(12.35e9, rel=0.001)

@@ -1,4 +1,4 @@
-"""The figures of a benchmark show its rows, and nothing that was not measured."""
+"""The figures of a benchmark show the measured rows and nothing else."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def row(name: str, members: int, precision: str, micro: float | None, peak: int 
 
 @pytest.fixture
 def result() -> dict[str, Any]:
-    """A benchmark of a GPU, as it might be."""
+    """A made-up benchmark of a GPU."""
     rows = []
     for i, precision in enumerate(("high", "bf16")):
         rows += [row("placecode", 2**k, precision, 1000 / 2 ** min(k, 3) / (i + 1), 2**20 * 2**k) for k in range(6)]

@@ -1,4 +1,4 @@
-"""Tables of several calls become one; what is compared stays within one call."""
+"""Results of several calls are merged; rows of one case and precision come from one call."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ merge = load(ROOT / "benchmarks" / "merge.py")
 
 
 def table(call: str | None, micro: float | None, *groups: tuple[str, str], gpu: str = "G") -> dict[str, Any]:
-    """A benchmark of some cases and precisions, every row of it with the same time."""
+    """Return a benchmark of these cases and precisions, in which every row has the same time."""
     about = {"device": "cuda", "gpu": gpu, "processor": "p", "git": call}
     mark = {} if call is None else {"call": call}
     rows, ceilings, kernels = [], [], []

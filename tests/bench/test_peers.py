@@ -1,4 +1,4 @@
-"""The same work is a fact: every peer gets from the weights of our stack to its losses, step after step."""
+"""Every peer does the same work: from the weights of a stack of placecode, it has the same losses at each step."""
 
 import dataclasses
 from typing import Any
@@ -21,7 +21,7 @@ MEMBERS = 3
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """torch.compile up to the point where C++ would be written; and the modes that were asked for."""
+    """Let torch.compile trace models without generating code; return the list of its modes."""
     modes, usual = list[str](), torch.compile
 
     def compile(model: Any, mode: str) -> Any:
@@ -33,12 +33,12 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def losses_of(peer: Peer) -> Tensor:
-    """(steps, models)"""
+    """Return the losses of STEPS steps, (steps, models)."""
     return torch.stack([torch.tensor([float(loss) for loss in peer.step()]) for _ in range(STEPS)])
 
 
 def both(name: str, case: Case, bf16: bool = False) -> tuple[Tensor, Tensor]:
-    """The losses of placecode and of a peer, from the same weights. One batch is all the data, so its order is one."""
+    """Return the losses of placecode and of a peer from the same weights. One batch has all data, in any order."""
     task = Synthetic(case, batches=1)
     stack = stack_for(case.members(MEMBERS), task)
     peer = PEERS[name](case, task, [weights_of(stack, i) for i in range(MEMBERS)], "cpu", bf16)

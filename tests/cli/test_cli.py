@@ -1,4 +1,4 @@
-"""The command line: what each command prints, leaves behind and means by its words."""
+"""The command line: what each command prints and writes, and how its arguments are read."""
 
 import html
 import json
@@ -28,7 +28,7 @@ def cells(printed: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> tuple[Path, str]:
-    """A run made by the command line, report and all, and what it printed; no test changes it."""
+    """A run made by the command line, with its report, and what it printed. No test changes it."""
     folder = tmp_path_factory.mktemp("runs")
     command = [sys.executable, "-m", "placecode.cli", *RUN, "--out", "first"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
@@ -145,7 +145,7 @@ LONGER = [*RUN, "--epochs", "30", "--evaluations", "15"]
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A longer run that nobody has stopped."""
+    """A longer run that was not interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
@@ -156,7 +156,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ctrl_c_saves_and_the_printed_command_continues(
     tmp_path: Path, uninterrupted: Path, no_report: None, environment: dict[str, str]
 ) -> None:
-    """Ctrl-C in the middle of a run; the printed command, taken at its word, ends as if it had never been stopped."""
+    """After Ctrl-C in the middle of a run, the printed command completes it to the bytes of an uninterrupted run."""
     words = [*LONGER, "--out", "broken", "--force"]
     command, pipe = [sys.executable, "-m", "placecode.cli", *words], subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)

@@ -1,4 +1,4 @@
-"""The doctor lists what a machine has and what is missing, on any machine."""
+"""`placecode doctor` lists what a machine has and what is missing."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ VERSIONS = {"torch": "2.99", "numpy": "1.99", "pytest": "8.9"}
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if placecode were installed with some of what it can use."""
+    """Pretend that placecode is installed, with some of its optional packages."""
 
     def version(name: str) -> str:
         if name not in VERSIONS:

@@ -1,4 +1,4 @@
-"""The run folder on the command line: what it keeps, what resuming needs, damage, and a disk that is full."""
+"""The run folder on the command line: overwriting, resuming, damaged files and a full disk."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ Refuse = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run and one that a full disk has ended in its second stack, to be copied."""
+    """A finished run, and one that was stopped in its second stack by a full disk. Tests copy them."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
@@ -119,7 +119,7 @@ def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, r
 
 
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
-    """The checkpoints of single members fit; the weights of all do not. The kernel says so, not a stand-in."""
+    """With a limit of the operating system, checkpoints of single members can be written, but not all weights."""
     pytest.importorskip("resource")
     words, unlimited, out = [*RUN, "--stack", "1", "--out"], tmp_path / "whole", tmp_path / "out"
     assert cli.main([*words, str(unlimited)]) == 0

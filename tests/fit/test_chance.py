@@ -37,7 +37,7 @@ def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
-    """Record the questions."""
+    """A list to which the samples and hidden channels of every prediction are appended."""
     calls: Questions = []
     plain = Table.ask
 
@@ -51,14 +51,14 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
 
 
 def with_memory(values: np.ndarray, factor: float) -> np.ndarray:
-    """Add to every sample a share of the one before."""
+    """Return autocorrelated values: each sample plus `factor` times the previous one."""
     for step in range(1, len(values)):
         values[step] += factor * values[step - 1]
     return values
 
 
 def test_p_values_of_independent_channels_are_uniform() -> None:
-    """White noise and noise with memory, and models that overfit it: p below 0.1 in a tenth of cases."""
+    """White and autocorrelated noise, and models that overfit it: p is below 0.1 in a tenth of cases."""
     p_values = []
     for seed in range(40):
         values = np.random.default_rng(seed).normal(size=(120, 5))
@@ -88,7 +88,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
 def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
-    """Values whose whole part is the number of the group, in no order: each stays where its group is."""
+    """The integer part of each value is the number of its group, so a shift within groups does not change it."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
@@ -145,7 +145,7 @@ def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
-    """By hand: the same predictions, compared with the channel shifted in each block."""
+    """Compare with p-values computed in a loop: the same predictions, and the channel shifted in each block."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 5, seeds=(0, 1))

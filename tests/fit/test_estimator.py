@@ -1,4 +1,4 @@
-"""LearnedPositions: an estimator among others, whatever holds the table; what it says is what was learned."""
+"""LearnedPositions passes the checks of scikit-learn, and its attributes, predictions and scores are right."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from placecode.runs.read import Run
 
 @parametrize_with_checks([tiny()])
 def test_checks_of_sklearn(estimator, check) -> None:
-    """All but the check of the array API, which skips unless that is switched on."""
+    """The check of the array API is skipped unless that is switched on."""
     check(estimator)
 
 
@@ -56,7 +56,7 @@ def test_a_copy_is_predicted_in_its_unit(learned) -> None:
 
 
 def test_a_large_offset_changes_nothing_but_the_unit(tmp_path) -> None:
-    """Though float32 cannot hold 100000000.5; predictions come back in the unit that was given."""
+    """This holds although float32 cannot represent 100000000.5. Predictions are in the units of the table."""
     values = table()
     away = values + np.array([0, 1e8, 0, -1e9, 0, 0])
     named = pd.DataFrame(away, columns=list("abcdef"))

@@ -1,4 +1,4 @@
-"""A fit of channels of which some have nothing to do with any other: these have no place, and stopping is clean."""
+"""Fits of tables with independent channels, which get no place on the map, and fits that are stopped."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
 
 
 def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
-    """Channels without a label cannot be right; the six that have one could all be."""
+    """The share is over the six channels with a label, since the nearest channel of the others cannot be right."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
     result = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
     same = (labels[:, None] == labels) & (labels >= 0)
@@ -75,7 +75,7 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
 
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
-    """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
+    """Labels are uninformative if there are none, all are equal or all differ. The last labels are informative."""
     result = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
     informative = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (result.ours, *result.others.values()):

@@ -1,4 +1,4 @@
-"""Other methods on the same table have the numbers of independent computations."""
+"""Results of the other methods equal those of independent computations."""
 
 import importlib.util
 
@@ -42,7 +42,7 @@ def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
 
 
 def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Raw values of the test questions and what is hidden in them."""
+    """Return the raw values of the masked test samples, and which of them are hidden."""
     _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(task.rows("test"))[None])
     return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
 
@@ -127,7 +127,7 @@ def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
 
 
 def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_have() -> None:
-    """Three channels that never meet in one sample, each two with a perfect correlation, one of them negative."""
+    """Three channels are never known in one sample; pairs correlate perfectly, and one pair negatively."""
     rng = np.random.default_rng(0)
     source = rng.normal(size=(600, 1))
     values = (source * [1, 1, 1, 0] + [0, 0, 0, 1] * rng.normal(size=(600, 4))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""`placecode recommend`: which sigma, from which evidence, and what it does not say."""
+"""`placecode recommend`: the recommended sigma, its evidence and its limits."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ ASKED = Asked(tokens=16, width=64, optimizer="adam")
 
 
 def setting(good: float, task: str = "a", learned: bool = True, **fields: Any) -> Setting:
-    """Return a setting in which one sigma of the grid is perfect, and those far from it lack all."""
+    """Return a setting in which the sigma `good` lacks nothing, and sigmas far from it lack the whole gain."""
     behind = [min(1.0, abs(math.log10(sigma / good))) for sigma in GRID]
     nothing = 0.0 if learned else 1.0
     points = tuple(

@@ -28,7 +28,7 @@ def unfinished(tmp_path: Path) -> Path:
 
 
 def rejected(path: Path, config: dict[str, Any], **mode: bool) -> str:
-    """The message with which opening the folder fails. Nothing changes."""
+    """Assert that opening the folder fails and changes no file; return the error message."""
     before = contents(path)
     with pytest.raises(BadInput) as error, Folder.open(path, config, **mode):
         pass

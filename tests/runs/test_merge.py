@@ -69,7 +69,7 @@ def test_rows_that_differ_in_a_key_are_added(change: dict[str, Any]) -> None:
 
 
 def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -> None:
-    """Attention is compared with references that are in one of the pieces only, and answers with other seeds."""
+    """Attention is compared with references, which only one piece has, and answers are compared between seeds."""
     experiment = tiny(references=(0.0,), epochs=1, evaluations=1)
     single = local.execute(experiment, tmp_path / "whole", where=TWO_STACKS)
     cuts = ("4:6", "1:4", "0:1")
@@ -94,7 +94,7 @@ def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -
 
 
 def assert_rejected(text: str, paths: list[Path], out: Path, **options: Any) -> None:
-    """Merging fails with this text, and changes nothing."""
+    """Assert that merging fails with this text and changes no file."""
     before, existed = [contents(path) for path in paths], out.exists()
     with pytest.raises(BadInput, match=text):
         merge(paths, out, **options)
@@ -218,7 +218,7 @@ def test_a_copy_of_a_run_without_arrays(copy: Path, tmp_path: Path) -> None:
 
 
 def test_metrics_of_conditions_are_kept_where_none_is_over_all_examples(copy: Path, tmp_path: Path) -> None:
-    """And at the first and last evaluation of each member, of which those that diverge have fewer."""
+    """They are also kept at the first and last evaluation of each member; a diverged member has fewer evaluations."""
     metrics = Run(copy).metrics
     first, middle, last = metrics["step"].unique()
     shorter = metrics[(metrics["member"] != 1) | (metrics["step"] != last)]
@@ -276,7 +276,7 @@ def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> Non
 
 
 def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_path: Path) -> None:
-    """How far PEs moved is kept. What needs other members is computed from the rounded arrays of all pieces."""
+    """The distances that PEs moved are kept; analyses of several members are computed from the rounded arrays."""
     cuts = ("0:1,2:3", "1:2,3:4")
     pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
     full = merge(pieces, tmp_path / "full", compare=experiment.compare)
