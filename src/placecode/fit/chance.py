@@ -105,8 +105,8 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
     """Test whether the channels of a table depend on each other.
 
     In each of `draws` repetitions, every channel is shifted along the samples by a different random amount, which
-    destroys dependence between channels. The gain on the true samples is compared with the gains on the shifted ones.
-    A gain is averaged over members. The same channels of the same samples are hidden every time.
+    destroys dependence between channels. The gain (see `Chance`) on the true samples, averaged over members, is
+    compared with the gains on the shifted ones. The same channels of the same samples are hidden every time.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()

@@ -182,11 +182,7 @@ def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
 
 
 def conclude(
-    experiment: OwnData,
-    run: Run,
-    where: local.Where,
-    announce: Announce = lambda step: None,
-    label_names: tuple[str, ...] = (),
+    experiment: OwnData, run: Run, where: local.Where, announce: Announce, label_names: tuple[str, ...]
 ) -> Found:
     """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
 

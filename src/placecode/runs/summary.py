@@ -50,13 +50,12 @@ def summarize(
     analysed = analysed.assign(split="analysis", condition=analysed["target"].replace("", "all"))
     analysed = analysed.rename(columns={"analysis": "metric"})
     values = pd.concat([measured, analysed[list(measured.columns)]], ignore_index=True)
-    values = values.assign(setting=values["member"].map(setting_of))
-    converged = ~values["member"].isin(set(diverged))
+    values["setting"] = values["member"].map(setting_of)
+    values["value"] = values["value"].mask(values["member"].isin(set(diverged)))  # NaN: not in the mean
     rows = []
     for (setting, split, condition, metric), group in values.groupby(["setting", *MEASURE], sort=False):
         row = {**json.loads(setting), "split": split, "condition": condition, "metric": metric}
-        statistics = _statistics(group.loc[converged[group.index], "value"])
-        rows.append({**row, **statistics, "diverged": diverged_counts[setting]})
+        rows.append({**row, **_statistics(group["value"]), "diverged": diverged_counts[setting]})
     if baselines is not None:
         rows += _baseline_rows(baselines, names)
     return {"experiment": experiment, "step": int(metrics["step"].max()), "rows": rows}
