@@ -82,10 +82,10 @@ class _TestSamples:
         self.rows = rows.to(stack.flat.device)
         self.values = self.task.raw("test", self.rows)
 
-    def dice(self, time: int = 0) -> Tensor:
-        """Return random numbers (r, n) that determine which channels are hidden; they differ for every `time`."""
-        questions = self.rows + time * len(self.task.splits["test"])
-        return self.task.dice("test", questions[None]).view(self.values.shape)
+    def dice(self, repetition: int = 0) -> Tensor:
+        """Return random numbers (r, n) that determine which channels are hidden, different in every repetition."""
+        numbers = self.rows + repetition * len(self.task.splits["test"])
+        return self.task.dice("test", numbers[None]).view(self.values.shape)
 
     def predict(self, values: Tensor, dice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hide channels of samples (..., n) and predict them.
@@ -140,17 +140,17 @@ def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Ar
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
     values, local = samples.values, samples.task
-    times = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
+    repetitions = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
     predicted, hidden = [], []
-    for time in range(times):
-        dice = samples.dice(time)
+    for repetition in range(repetitions):
+        dice = samples.dice(repetition)
         for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
             _, outputs, targets = samples.predict(values[at], dice[at])
             predicted.append(outputs.mean(0))
             hidden.append(targets[0, ..., -1])
-    predictions = torch.cat(predicted).view(times, *values.shape, -1) * local.used
-    scored = torch.cat(hidden).view(times, *values.shape)
+    predictions = torch.cat(predicted).view(repetitions, *values.shape, -1) * local.used
+    scored = torch.cat(hidden).view(repetitions, *values.shape)
     # gain = true^2 - (prediction - true)^2, summed over hidden values; prediction^2 is the same for all shifts
     weight = (scored[..., None] * predictions).sum(0)  # (r, n, w)
     constant = (scored[..., None] * predictions.square()).sum((0, 1, 3)).double()  # (n,)
@@ -222,11 +222,11 @@ def count_predictions(task: Table, draws: int) -> int:
 
     `draws` is the number of random shifts in the test of the whole table.
     """
-    times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
+    shifts = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
     table_samples, channel_samples = (
         len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)
     )
-    return (draws + 1 + times) * table_samples + channel_samples
+    return (draws + 1 + shifts) * table_samples + channel_samples
 
 
 class Shifts:

@@ -87,7 +87,7 @@ class WeightedSetting:
 
 @dataclass(frozen=True)
 class Vote:
-    """How well one sigma did in the studied settings."""
+    """How well one sigma did in the studied settings, which are weighted by their similarity to the model."""
 
     sigma: float
     known: float
@@ -110,7 +110,7 @@ class Recommendation:
     vote: Vote
     """The recommended sigma, and how well it did in the studied settings."""
     flat: tuple[float, float]
-    """Smallest and largest sigma of the range around it in which all sigmas are good in most settings, by weight."""
+    """Range (lowest, highest) around the recommended sigma in which all sigmas are good in most settings, by weight."""
     weighted: tuple[WeightedSetting, ...]
     """Settings that the recommendation is based on, the nearest first."""
     defaults: dict[str, Vote]
