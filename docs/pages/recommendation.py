@@ -17,9 +17,9 @@ from templating import render_page
 
 from placecode import cli
 from placecode.inspection import evidence, recommend
-from placecode.inspection.evidence import IN_NOISE, LEAST, TOLERANCE, Curve, Setting
+from placecode.inspection.evidence import IN_NOISE, MIN_GAIN, TOLERANCE, Curve, Setting
 from placecode.inspection.libraries import LIBRARIES
-from placecode.inspection.recommend import DEFAULTS, ENOUGH, FAMILIES, GOALS, GRID, Asked, HeldOut, Recommendation
+from placecode.inspection.recommend import DEFAULTS, FAMILIES, GOALS, GRID, MIN_SHARE, Asked, HeldOut, Recommendation
 from placecode.reports import figures
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map
 def page(settings: Sequence[Setting] | None = None) -> str:
     """Return the text of the whole page, from the packaged evidence or from these settings."""
     known = evidence.settings() if settings is None else settings
-    constants = {"grid": GRID, "least": LEAST, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": ENOUGH}
+    constants = {"grid": GRID, "least": MIN_GAIN, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": MIN_SHARE}
     return render_page(
         "recommend.md.j2",
         **constants,

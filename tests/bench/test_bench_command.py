@@ -26,15 +26,8 @@ def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def command(*words: str) -> dict[str, Any]:
-    """The real command line, as arguments of a subprocess."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(cli.__file__).parents[2])
-    return {"args": [sys.executable, "-m", "placecode.cli", *words], "text": True, "env": environment}
-
-
 def test_result_is_the_same_as_json_on_stdout_and_in_the_files(tmp_path, monkeypatch, capsys) -> None:
-    """Really measured, but in this process; the test of Ctrl-C starts processes."""
+    """Rows are measured in this process; only the test of Ctrl-C starts processes."""
     monkeypatch.setattr(measure, "in_fresh_process", measure.measure)
     words = [*TINY, "--members", "1,3", "--peer-members", "3", "--peers", "vmap", "--steps", "1", "--seconds", "0.01"]
     assert cli.main([*words, "--json", "--out", "out"]) == 0
@@ -83,7 +76,7 @@ def test_printed_table_has_ratios_and_reasons(measured, capsys) -> None:
 
 
 def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
-    """Of the usual numbers those that are named for them; all, where none of them is; and those that are given."""
+    """Stacked peers use the default numbers for peers, all numbers if none of these applies, or the chosen ones."""
 
     def counts(plan: bench.Plan) -> dict[str, list[int]]:
         return {name: [job.members for job in plan.jobs() if job.name == name] for name in ("compiled-vmap", "vmap")}
@@ -183,9 +176,11 @@ def test_files_of_a_benchmark_are_overwritten_only_with_force(tmp_path, measured
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path) -> None:
     words = [*TINY, "--members", "1", "--peers", "none", "--seconds", "100", "--out", "out"]
+    command, pipe = [sys.executable, "-m", "placecode.cli", *words], subprocess.PIPE
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:
-        process = subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
     finally:
         signal.signal(signal.SIGINT, before)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

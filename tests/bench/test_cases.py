@@ -1,4 +1,4 @@
-"""What is trained in a benchmark: its sizes are those of the experiments, and its products are counted right."""
+"""Models of benchmarks have the sizes of the experiments, and their operations are counted correctly."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from placecode.bench.cases import CASES, Case, Synthetic, flops, linear_layers
-from placecode.bench.peers import Plain, built, plain_attention, start_of
+from placecode.bench.peers import Plain, built, plain_attention, weights_of
 from placecode.experiments.latin.squares import LstSigma
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import stack_for, steps_per_epoch
@@ -19,9 +19,9 @@ SHAPES = {"last": TINY, "token": TOKEN, "one block": TINY.resized(layers=1), "on
 
 
 def counted(case: Case, model: type[Plain]) -> int:
-    """The products of a step, by torch's own counter."""
+    """Return the number of floating-point operations of a step, counted by torch."""
     task = Synthetic(case, batches=1)
-    module = built(model, case, start_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
+    module = built(model, case, weights_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
     data = task.splits["train"]
     with FlopCounterMode(display=False) as counter:
         task.loss(module(data.inputs)[None], data.targets[None]).sum().backward()
@@ -34,7 +34,7 @@ def test_flops_are_those_that_torch_counts(case) -> None:
 
 
 def test_flops_of_the_papers_model() -> None:
-    """12.1 GFLOP are known of its linear layers; attention adds a little at 16 tokens, and half of all at 360."""
+    """Its linear layers have 12.1 GFLOP. Attention adds little at 16 tokens, and is half of the total at 360."""
     linear = {name: 3 * sum(layer.flops for layer in linear_layers(case)) for name, case in CASES.items()}
     assert linear["lst-paper"] == pytest.approx(12.1e9, rel=0.01)
     assert flops(CASES["lst-paper"]) == pytest.approx(12.35e9, rel=0.001)
@@ -63,5 +63,5 @@ def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case) -> 
     assert len(data) == 2 * case.batch and torch.equal(data.inputs, again.splits["train"].inputs)
     outputs = torch.randn(3, *([16, 6, 1] if case.readout == "token" else [16, 4]))
     losses = task.loss(outputs, data.targets.expand(3, *data.targets.shape))
-    one = F.mse_loss if case.readout == "token" else F.cross_entropy
-    torch.testing.assert_close(losses, torch.stack([one(output, data.targets) for output in outputs]))
+    loss_of_member = F.mse_loss if case.readout == "token" else F.cross_entropy
+    torch.testing.assert_close(losses, torch.stack([loss_of_member(output, data.targets) for output in outputs]))

@@ -9,10 +9,10 @@ from placecode.bench.compare import compared_with, times_memory, times_placecode
 from placecode.bench.measure import Job, row_of
 
 
-def row(name: str, members: int, micro: float | None, peak: int | None = None, **other: Any) -> dict[str, Any]:
-    case, precision = other.pop("case", "lst-paper"), other.pop("precision", "high")
+def row(name: str, members: int, micro: float | None, peak: int | None = None, **columns: Any) -> dict[str, Any]:
+    case, precision = columns.pop("case", "lst-paper"), columns.pop("precision", "high")
     job = Job(CASES[case], name, members, "cuda", precision, 1.0)
-    return row_of(job, {"us_per_model_step": micro, "peak_bytes": peak}) | {"call": "first", **other}
+    return row_of(job, {"us_per_model_step": micro, "peak_bytes": peak}) | {"call": "first", **columns}
 
 
 ROWS = [

@@ -1,4 +1,4 @@
-"""The figures of a benchmark show its rows, and nothing that was not measured."""
+"""The figures of a benchmark show the measured rows and nothing else."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def row(name: str, members: int, precision: str, micro: float | None, peak: int 
 
 @pytest.fixture
 def result() -> dict[str, Any]:
-    """A benchmark of a GPU, as it might be."""
+    """A made-up benchmark of a GPU."""
     rows = []
     for i, precision in enumerate(("high", "bf16")):
         rows += [row("placecode", 2**k, precision, 1000 / 2 ** min(k, 3) / (i + 1), 2**20 * 2**k) for k in range(6)]
@@ -67,8 +67,8 @@ def test_bars_of_peers_and_of_placecode_at_its_fastest(result) -> None:
 
 
 def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, tmp_path) -> None:
-    whole = figures.draw(result)
-    assert len(whole) == 3
+    complete = figures.draw(result)
+    assert len(complete) == 3
     for entry in result["rows"]:
         if entry["name"] == "placecode":
             entry["us_per_model_step"] = None
@@ -77,7 +77,7 @@ def test_what_was_not_measured_is_not_drawn_and_the_rest_can_be_written(result, 
     assert figures.draw(alone) == {}
     pair = {**alone, "rows": [*alone["rows"], row("placecode", 3, "highest", 4.0)]}
     assert set(figures.draw(pair)) == {"lst-paper-time", "lst-paper-memory"}
-    for drawn in (figures.draw(pair), whole):
+    for drawn in (figures.draw(pair), complete):
         for name, figure in drawn.items():
             drawing.save(figure, tmp_path / f"{name}.png")
             assert (tmp_path / f"{name}.png").stat().st_size > 10_000

@@ -1,4 +1,4 @@
-"""Measuring: what is timed is what is trained, the median counts, and a failure is a note."""
+"""Time and memory of training steps: the median round is reported, and a failure becomes a note."""
 
 import dataclasses
 import os
@@ -28,7 +28,7 @@ def job(name: str = "placecode", members: int = 2, steps: int | None = None, cas
 
 
 class Clockwork(Candidate):
-    """An implementation whose steps take a given time, on a clock of their own."""
+    """An implementation whose steps take a fixed time on a simulated clock."""
 
     models = 4
 
@@ -67,7 +67,7 @@ def two_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_threads")
 def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
-    """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
+    """Stacks and threads are those of `placecode run`, and each trainer has done its steps."""
     candidate = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
     assert [len(trainer.stack.members) for trainer in candidate.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
     crew = job().where.crew(2, TINY.values)
@@ -125,12 +125,12 @@ def test_a_failure_in_a_fresh_process_is_a_note() -> None:
 
 def test_more_members_hold_more_memory() -> None:
     wide = TINY.resized(width=64, batch=64, tokens=16)
-    few, many = (measure.in_fresh_process(job(members=count, steps=1, case=wide))["peak_bytes"] for count in (1, 8))
-    assert many > few + 2 * 2**20
+    small, large = (measure.in_fresh_process(job(members=count, steps=1, case=wide))["peak_bytes"] for count in (1, 8))
+    assert large > small + 2 * 2**20
 
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
-    """Commands take what they are told to, on a clock of their own; their last word is the number of epochs."""
+    """Simulate commands on a simulated clock; the last word of a command is its number of epochs."""
     now, commands = [0.0], list[list[str]]()
 
     def run(words: list[str], **rest: object) -> subprocess.CompletedProcess[bytes]:
@@ -159,10 +159,10 @@ def test_a_command_that_fails_or_does_not_train_longer_is_a_note(monkeypatch) ->
 
 
 def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
-    def run(device: str, found: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-        left = list(found)
-        monkeypatch.setattr(measure, "in_fresh_process", lambda job: left.pop(0))
-        return measure.measured(dataclasses.replace(job(), device=device)), len(found) - len(left)
+    def run(device: str, results: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+        remaining = list(results)
+        monkeypatch.setattr(measure, "in_fresh_process", lambda job: remaining.pop(0))
+        return measure.measured(dataclasses.replace(job(), device=device)), len(results) - len(remaining)
 
     slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
     assert run("cpu", [slow, fast, slow]) == (fast, 3) and run("cpu", [slow, failed, slow]) == (slow, 3)

@@ -1,4 +1,4 @@
-"""Tables of several calls become one; what is compared stays within one call."""
+"""Results of several calls are merged; rows of one case and precision come from one call."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ merge = load(ROOT / "benchmarks" / "merge.py")
 
 
 def table(call: str | None, micro: float | None, *groups: tuple[str, str], gpu: str = "G") -> dict[str, Any]:
-    """A benchmark of some cases and precisions, every row of it with the same time."""
+    """Return a benchmark of these cases and precisions, in which every row has the same time."""
     about = {"device": "cuda", "gpu": gpu, "processor": "p", "git": call}
     mark = {} if call is None else {"call": call}
     rows, ceilings, kernels = [], [], []
@@ -52,18 +52,18 @@ def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
 
 
 def test_a_table_merged_with_itself_is_the_same() -> None:
-    one = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
-    again = merge.merged(one, one)
+    first = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
+    merged_twice = merge.merged(first, first)
     for name in ("rows", "ceilings", "kernels", "calls"):
-        assert again[name] == one[name]
+        assert merged_twice[name] == first[name]
 
 
 def test_tables_of_two_machines_or_without_times_are_refused() -> None:
-    one = table("a", 1.0, ("lst-paper", "high"))
+    first = table("a", 1.0, ("lst-paper", "high"))
     with pytest.raises(BadInput, match="must be of one machine; their gpu is G and H"):
-        merge.merged(one, table("b", 1.0, ("lst-paper", "high"), gpu="H"))
+        merge.merged(first, table("b", 1.0, ("lst-paper", "high"), gpu="H"))
     with pytest.raises(BadInput, match="no time of placecode for lst-paper in precision bf16"):
-        merge.merged(one, table("b", None, ("lst-paper", "bf16")))
+        merge.merged(first, table("b", None, ("lst-paper", "bf16")))
 
 
 def test_the_script_makes_and_changes_a_file(tmp_path, capsys) -> None:

@@ -1,4 +1,4 @@
-"""The same work is a fact: every peer gets from the weights of our stack to its losses, step after step."""
+"""Every peer does the same work: from the weights of a stack of placecode, it has the same losses at each step."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placecode.bench import peers
 from placecode.bench.cases import Case, Synthetic
-from placecode.bench.peers import PEERS, CompiledVmap, Peer, start_of
+from placecode.bench.peers import PEERS, CompiledVmap, Peer, weights_of
 from placecode.training.trainer import Trainer, stack_for
 
 LAST = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10, learning_rate=1e-2)
@@ -21,7 +21,7 @@ MEMBERS = 3
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """torch.compile up to the point where C++ would be written; and the modes that were asked for."""
+    """Let torch.compile trace models without generating code; return the list of its modes."""
     modes, usual = list[str](), torch.compile
 
     def compile(model: Any, mode: str) -> Any:
@@ -33,15 +33,15 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def losses_of(peer: Peer) -> Tensor:
-    """(steps, models)"""
+    """Return the losses of STEPS steps, (steps, models)."""
     return torch.stack([torch.tensor([float(loss) for loss in peer.step()]) for _ in range(STEPS)])
 
 
 def both(name: str, case: Case, bf16: bool = False) -> tuple[Tensor, Tensor]:
-    """The losses of placecode and of a peer, from the same weights. One batch is all the data, so its order is one."""
+    """Return the losses of placecode and of a peer from the same weights. One batch has all data, in any order."""
     task = Synthetic(case, batches=1)
     stack = stack_for(case.members(MEMBERS), task)
-    peer = PEERS[name](case, task, [start_of(stack, i) for i in range(MEMBERS)], "cpu", bf16)
+    peer = PEERS[name](case, task, [weights_of(stack, i) for i in range(MEMBERS)], "cpu", bf16)
     theirs = losses_of(peer)
     peer.finish()
     trainer = Trainer(stack, task, STEPS)
@@ -73,7 +73,7 @@ def test_compiled_and_captured_step_has_the_losses_of_vmap(bf16, cuda) -> None:
     """With the real compiler, and more steps than the warm-up, so that most are replays of the CUDA graph."""
     task = Synthetic(LAST, batches=1)
     stack = stack_for(LAST.members(MEMBERS), task)
-    starts = [start_of(stack, i) for i in range(MEMBERS)]
+    starts = [weights_of(stack, i) for i in range(MEMBERS)]
     losses = {}
     for name in ("vmap", "compiled-vmap"):
         peer = PEERS[name](LAST, task, starts, cuda, bf16)
@@ -87,7 +87,7 @@ def test_compiled_and_captured_step_has_the_losses_of_vmap(bf16, cuda) -> None:
 def test_vmap_keeps_no_second_graph_for_autograd() -> None:
     """Gradients of gradients are not needed, and their graph would hold every activation."""
     task = Synthetic(LAST, batches=1)
-    peer = PEERS["vmap"](LAST, task, [start_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
+    peer = PEERS["vmap"](LAST, task, [weights_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
     assert not peer.step().requires_grad
 
 
@@ -120,7 +120,7 @@ def test_bf16_is_near_and_not_the_same(name) -> None:
 
 def test_every_epoch_has_a_new_order_of_all_rows() -> None:
     task = Synthetic(LAST, batches=3)
-    peer = PEERS["vmap"](LAST, task, [start_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
+    peer = PEERS["vmap"](LAST, task, [weights_of(stack_for(LAST.members(1), task), 0)] * 2, "cpu", False)
     first, second = (torch.cat([peer.rows() for _ in range(3)], dim=1) for _ in range(2))
     for order in (first, second):
         assert torch.equal(order.sort(1).values, torch.arange(24).expand(2, -1))

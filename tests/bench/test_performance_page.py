@@ -1,4 +1,4 @@
-"""docs/performance.md is what the committed tables say, and the script says of any table what is in it."""
+"""docs/performance.md follows from the committed results, and the script describes any results correctly."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def test_the_page_says_what_is_in_the_table(root) -> None:
 
 
 def test_precisions_are_compared_seed_by_seed(root) -> None:
-    """Two real runs of the same seeds; one seed more in one of them is left out."""
+    """Two runs with the same seeds are compared; a seed that only one run has is left out."""
     small = {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
     runs = []
     names = {"high": performance.IN_TF32, "bf16": performance.OTHERS["bf16"]}

@@ -1,4 +1,4 @@
-"""Kernels are told apart by what they are for; every kernel of ours has its kind."""
+"""Kernels are grouped by purpose, and every kernel of placecode has a purpose."""
 
 import ast
 import doctest
@@ -53,7 +53,7 @@ def test_kernels_of_libraries_have_their_kind(kernel, kind) -> None:
 
 
 def test_placecode_alone_is_profiled() -> None:
-    """placecode alone, once for each case and precision, with no more members than the ceiling, if any are so few."""
+    """Each case and precision is profiled once, if possible with at most as many models as the ceiling."""
     plan = Plan("cuda", cases=(CASES["lst-paper"], CASES["tokens-100"]), precisions=("high", "bf16"))
     result = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
     cases = (("lst-paper", 128), ("tokens-100", 64))

@@ -1,4 +1,4 @@
-"""What tests of commands share: a folder for each test, no drawing where it is not tested, and refusals."""
+"""Fixtures for tests of commands: a working folder for each test, runs without reports, and expected refusals."""
 
 import io
 import os
@@ -24,14 +24,14 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training here, and has tests of its own."""
+    """Replace the writing of reports, which takes longer than the training in these tests and is tested elsewhere."""
     for module in (cli, cli.fit):
         monkeypatch.setattr(module, "publish", lambda page: page.run.path / "report.html")
 
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """The environment of a child process in another folder, where a relative path to the source leads nowhere."""
+    """The environment of a child process, with an absolute path to the source, since it runs in another folder."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
 
 

@@ -124,7 +124,7 @@ def test_program_exits_with_code_2_and_one_line(tmp_path: Path, environment: dic
 
 
 def test_held_out_puzzles_of_one_class_are_enough(puzzles: Path, no_report: None) -> None:
-    """What is not there has no accuracy, and no member is to blame for that."""
+    """Classes without held-out puzzles have no accuracy, and members do not count as diverged because of that."""
     file = puzzles / "human_puzzles.csv"
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line for line in lines if "ary," not in line or "Binary," in line))
@@ -177,7 +177,7 @@ def test_files_of_fit_that_cannot_be_read(option: str, refuse: Refuse) -> None:
 
 
 def test_tables_that_cannot_be_fitted(refuse: Refuse) -> None:
-    """Tests of reading have more of them."""
+    """More invalid tables are in the tests of reading."""
     plain = table()
     plain.astype(object).assign(c=["low" if i == 6 else 1.5 for i in range(len(plain))]).to_csv("x.csv", index=False)
     assert refuse("fit", "x.csv", *FIT) == "x.csv, line 8: column 'c' must hold numbers; got 'low'."

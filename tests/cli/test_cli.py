@@ -1,4 +1,4 @@
-"""The command line: what each command prints, leaves behind and means by its words."""
+"""The command line: what each command prints and writes, and how its arguments are read."""
 
 import html
 import json
@@ -10,18 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.folders import same_files
 from helpers.small_runs import TINY_RUN as RUN
+from helpers.training.tiny_runs import RESULTS
 
 from placecode import cli, experiments
 from placecode.cli import flags, reporting
 from placecode.execution import local
 from placecode.runs import read as runs
 from placecode.runs.read import Run
-
-
-def same_results(one: Path, two: Path) -> bool:
-    names = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
-    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
 
 
 def cells(printed: str) -> list[list[str]]:
@@ -31,7 +28,7 @@ def cells(printed: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> tuple[Path, str]:
-    """A run made by the command line, report and all, and what it printed; no test changes it."""
+    """A run made by the command line, with its report, and what it printed. No test changes it."""
     folder = tmp_path_factory.mktemp("runs")
     command = [sys.executable, "-m", "placecode.cli", *RUN, "--out", "first"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
@@ -133,7 +130,7 @@ def test_command_in_the_report_repeats_the_run(tmp_path: Path, no_report: None, 
     assert command[0] == "placecode"
     assert cli.main([*command[1:], "--out", "b"]) == 0
     assert Run("b").config == first.config
-    assert same_results(Path("a"), Path("b"))
+    assert same_files(Path("a"), Path("b"), *RESULTS)
 
 
 def test_command_in_the_report_omits_defaults_of_the_scale(ran: tuple[Path, str]) -> None:
@@ -147,8 +144,8 @@ LONGER = [*RUN, "--epochs", "30", "--evaluations", "15"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A longer run that nobody has stopped."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A longer run that was not interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
@@ -157,9 +154,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_ctrl_c_saves_and_the_printed_command_continues(
-    tmp_path: Path, whole: Path, no_report: None, environment: dict[str, str]
+    tmp_path: Path, uninterrupted: Path, no_report: None, environment: dict[str, str]
 ) -> None:
-    """Ctrl-C in the middle of a run; the printed command, taken at its word, ends as if it had never been stopped."""
+    """After Ctrl-C in the middle of a run, the printed command completes it to the bytes of an uninterrupted run."""
     words = [*LONGER, "--out", "broken", "--force"]
     command, pipe = [sys.executable, "-m", "placecode.cli", *words], subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
@@ -175,7 +172,7 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
     again = shlex.split(command)
     assert again == ["placecode", *(word for word in words if word != "--force"), "--resume"]
     assert cli.main(again[1:]) == 0
-    assert same_results(Path("broken"), whole)
+    assert same_files(Path("broken"), uninterrupted, *RESULTS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -268,4 +265,4 @@ def test_merge_joins_pieces_and_counts_members(
     capsys.readouterr()
     assert cli.main(["merge", "23", "0", "--out", "all"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "4 of 4 members of lst-sigma are in all."
-    assert same_results(Path("all"), ran[0])
+    assert same_files(Path("all"), ran[0], *RESULTS)

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on, its tables, and help."""
+"""Progress of a run, tables of results, and help texts."""
 
 import io
 import math
@@ -17,7 +17,7 @@ from scipy import stats
 from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
-from placecode.cli.doctor import Finding
+from placecode.cli.doctor import Check
 from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.channels.network import NetworkSigma
@@ -40,7 +40,7 @@ Printed = Callable[[Table], list[list[str]]]
 
 
 class Clock:
-    """Seconds that pass when they are set."""
+    """A clock that replaces time.monotonic; its time is set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -48,7 +48,7 @@ class Clock:
 
 
 def shown(events: list[tuple[float, Event]], clock: Clock) -> list[str]:
-    """The lines that a console which is no terminal gets for events at these seconds."""
+    """Return the lines that are printed to a file for events at these times, in seconds."""
     stream = io.StringIO()
     with display.progress(Console(file=stream, width=30)) as notify:
         for seconds, item in events:
@@ -76,7 +76,7 @@ def test_lines_at_evaluations_and_every_few_seconds(monkeypatch: pytest.MonkeyPa
 
 
 def test_steps_of_an_earlier_process_do_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed run: the first stack is there at once; the second went on at step 50 and makes 1 step a second."""
+    """In a resumed run, the first stack is finished; the second continues at step 50 with 1 step per second."""
     events = [(0, event(100, math.nan)), (0, event(50, math.nan, stack=1)), (10, event(60, stack=1, accuracy=0.5))]
     assert shown(events, Clock(monkeypatch))[-1].endswith("  40 seconds left")
 
@@ -94,7 +94,7 @@ def test_a_bar_on_a_terminal() -> None:
 
 
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
-    """A run with the summary of these settings: their fields, and OOD accuracies, None for diverged."""
+    """Return a run with the summary of settings, each given by its fields and OOD accuracies (None: diverged)."""
     rows = []
     for fields, values in groups.values():
         alive = [value for value in values if value is not None]
@@ -127,7 +127,7 @@ def test_accuracies_have_half_of_students_interval(values: list[float | None], t
 
 
 def test_every_setting_has_a_row_and_fields_that_differ_a_column(printed: Printed) -> None:
-    """What an encoding has not is a dash; what none has, no column."""
+    """A field that an encoding does not have is a dash; a field that none has is no column."""
     usual = {"dropout_at_evaluation": False, "axes": None, "pe_learning_rate": None}
     run = fake(
         a=({"encoding": "learned", "sigma": 0.2, **usual}, [0.9, 0.9]),
@@ -174,10 +174,10 @@ def test_duration_in_words(seconds: float, text: str) -> None:
 
 
 def test_install_lines_keep_their_brackets(printed: Printed) -> None:
-    """To the printer, [brain] is a style; to pip, it is what to install."""
+    """[brain] is an extra to install and must not be read as a style by rich."""
     advice = "missing nilearn; pip install 'placecode[brain]'"
-    findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
-    assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
+    checks = [Check("extra brain", advice, False), Check("Python", "3")]
+    assert printed(display.doctor_table(checks))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
 
 
 COMMANDS = ["", "experiments", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
@@ -220,7 +220,7 @@ BASELINES = {
 
 
 def value(member: Member, condition: str) -> float:
-    """An error that tells the setting and the share: 1 more with more hidden."""
+    """Return an error that differs between all settings, and is higher by 1 with the larger hidden share."""
     start = 0.5 if condition == "hidden 0.5" else 1.5
     return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.hidden / 1000 + len(member.data) / 100
 
@@ -233,7 +233,7 @@ def table_of(experiment: Any, metric: str = "mse", **changes: Any) -> Table:
 
 
 def mean_and_half(values: list[float]) -> str:
-    """A mean with half of Student's interval, by scipy."""
+    """Format the mean and the half-width of its 95% interval, computed by scipy."""
     half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
     return f"{np.mean(values):.3f} ± {half:.3f}"
 
@@ -268,7 +268,7 @@ def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) ->
 
 
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
-    """The negative twin: one row of "all" and the splits are columns again, with two digits."""
+    """With a row of the condition "all", the columns are the splits, with two digits."""
     experiment = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
     run = made_up(experiment, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
     run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]

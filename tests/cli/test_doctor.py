@@ -1,4 +1,4 @@
-"""The doctor lists what a machine has and what is missing, on any machine."""
+"""`placecode doctor` lists what a machine has and what is missing."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ VERSIONS = {"torch": "2.99", "numpy": "1.99", "pytest": "8.9"}
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if placecode were installed with some of what it can use."""
+    """Pretend that placecode is installed, with some of its optional packages."""
 
     def version(name: str) -> str:
         if name not in VERSIONS:
@@ -30,43 +30,43 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", version)
 
 
-def examined() -> dict[str, doctor.Finding]:
-    return {finding.name: finding for finding in doctor.examine()}
+def examined() -> dict[str, doctor.Check]:
+    return {check.item: check for check in doctor.examine()}
 
 
 def test_it_looks_at_versions_device_threads_memory_disk_cache_and_extras(installed: None) -> None:
-    findings = examined()
+    checks = examined()
     names = ["placecode", "Python", "packages", "GPU", "CPU", "CPU kernels", "memory", "free disk here", "cache"]
-    assert list(findings) == [*names, "extra brain", "extra test", "extra dev"]
-    assert findings["placecode"].found == VERSION
-    assert findings["packages"] == doctor.Finding("packages", "torch 2.99, numpy 1.99")
-    assert findings["CPU"].found == f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
-    assert findings["CPU kernels"].fine == (findings["CPU kernels"].found == "compiled")
-    assert findings["cache"] == doctor.Finding("cache", os.environ["PLACECODE_CACHE"])
+    assert list(checks) == [*names, "extra brain", "extra test", "extra dev"]
+    assert checks["placecode"].status == VERSION
+    assert checks["packages"] == doctor.Check("packages", "torch 2.99, numpy 1.99")
+    assert checks["CPU"].status == f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+    assert checks["CPU kernels"].fine == (checks["CPU kernels"].status == "compiled")
+    assert checks["cache"] == doctor.Check("cache", os.environ["PLACECODE_CACHE"])
 
 
 def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    findings = examined()
-    assert findings["extra test"] == doctor.Finding("extra test", "complete")
+    checks = examined()
+    assert checks["extra test"] == doctor.Check("extra test", "complete")
     advice = "missing nilearn; pip install -e '.[brain]' in the project's folder"
-    assert findings["extra brain"] == doctor.Finding("extra brain", advice, False)
-    assert findings["extra dev"].found.startswith("missing no-such-linter, no-such-tool; ")
+    assert checks["extra brain"] == doctor.Check("extra brain", advice, False)
+    assert checks["extra dev"].status.startswith("missing no-such-linter, no-such-tool; ")
     monkeypatch.delitem(VERSIONS, "numpy")
-    assert examined()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
+    assert examined()["packages"] == doctor.Check("packages", "torch 2.99; missing: numpy", False)
 
 
 def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
-    assert examined()["free disk here"].found.startswith("0.5 GiB") and not examined()["free disk here"].fine
+    assert examined()["free disk here"].status.startswith("0.5 GiB") and not examined()["free disk here"].fine
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])
-    assert examined()["memory"] == doctor.Finding("memory", "1.0 GiB", False)
+    assert examined()["memory"] == doctor.Check("memory", "1.0 GiB", False)
 
 
 def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "cache"))
     cache = examined()["cache"]
-    assert cache.found.startswith(f"{tmp_path / 'file' / 'cache'}; not writable") and not cache.fine
+    assert cache.status.startswith(f"{tmp_path / 'file' / 'cache'}; not writable") and not cache.fine
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
     assert examined()["cache"].fine
     assert not (tmp_path / "new").exists()  # looking changes nothing
@@ -77,7 +77,7 @@ def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "requires", requires)
-    packages = examined()["packages"].found
+    packages = examined()["packages"].status
     assert "placecode is not installed" in packages and torch.__version__.split("+")[0] in packages
 
 
@@ -88,4 +88,4 @@ def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("PLACECODE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert examined()["cache"].found.startswith("none (no home folder)") and not examined()["cache"].fine
+    assert examined()["cache"].status.startswith("none (no home folder)") and not examined()["cache"].fine

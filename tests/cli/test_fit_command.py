@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.folders import same_files
 from helpers.table_data import write
 
 from placecode import cli
@@ -42,23 +43,19 @@ Refuse = Callable[..., str]
 
 
 def summary_of(folder: Path | str) -> dict[str, Any]:
-    """What summary.json says."""
+    """Return the content of summary.json."""
     return dict(json.loads((Path(folder) / "summary.json").read_text()))
 
 
-def same_files(one: Path, two: Path, *names: str) -> bool:
-    return all((one / name).read_bytes() == (two / name).read_bytes() for name in (*PRODUCTS, "summary.json", *names))
-
-
 def frame(samples: int = 200) -> pd.DataFrame:
-    """Three pairs of channels, each two nearly the same."""
+    """Return three pairs of channels; the channels of a pair are nearly equal."""
     rng = np.random.default_rng(0)
     source = rng.normal(size=(samples, 3)).repeat(2, axis=1)
     return pd.DataFrame(source + 0.2 * rng.normal(size=(samples, 6)), columns=NAMES)
 
 
 def files(folder: Path) -> list[str]:
-    """A table and what is known of its channels, as words of the command line."""
+    """Write a table and the known positions and groups of its channels; return the options that name these files."""
     frame().to_csv(folder / "t.csv", index=False)
     places = pd.DataFrame({"name": NAMES, "x": [0, 1, 5, 6, 9, 10.5], "y": [0, 0, 1, 1, 4, 4]})
     places.to_csv(folder / "places.csv", index=False)
@@ -68,12 +65,12 @@ def files(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> tuple[Path, str]:
-    """A fit made by the command line, report and all, and what it printed; no test changes it."""
+    """A fit made by the command line, with its report, and what it printed. No test changes it."""
     folder = tmp_path_factory.mktemp("fits")
-    known = files(folder)
+    options = files(folder)
     code = "import sys; from placecode.fit.fitting import others; others.find_spec = lambda name: None; "
     code += "from placecode.cli import main; sys.exit(main())"
-    words = ["fit", "t.csv", *known, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
+    words = ["fit", "t.csv", *options, *TINY, "--steps", "200", "--learning-rate", "0.005", "--out", "first"]
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,7 +96,7 @@ def test_summary_has_verdict_errors_and_baselines(fitted: tuple[Path, str]) -> N
 
 
 def findings(printed: str) -> list[str]:
-    """What a command says once it is done."""
+    """Return the lines that a command prints at the end."""
     return [line for line in printed.splitlines() if not line.startswith("stack ") and not line.endswith(" ...")]
 
 
@@ -150,7 +147,7 @@ def test_learning_rate_of_the_pe_is_three_times_the_other_by_default(fitted: tup
 
 @pytest.fixture(scope="module")
 def plain_error(tmp_path_factory: pytest.TempPathFactory) -> float:
-    """The error of a fit of `frame(100)` as an array."""
+    """The held-out error of a fit of `frame(100)` as an array."""
     folder = tmp_path_factory.mktemp("plain")
     np.save(folder / "t.npy", frame(100).to_numpy(dtype=np.float32))
     assert cli.main(["fit", str(folder / "t.npy"), *SHORT, "--out", str(folder / "run")]) == 0
@@ -195,7 +192,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.fixture
 def copied(fitted: tuple[Path, str], tmp_path: Path) -> tuple[Path, list[str]]:
-    """A finished fit that may be changed, and the words that made it."""
+    """A copy of the finished fit, which a test may change, and the arguments of its command."""
     for name in ("t.csv", "places.csv", "labels.csv"):
         shutil.copy(fitted[0].parent / name, tmp_path / name)
     out = Path(shutil.copytree(fitted[0], tmp_path / "first"))
@@ -221,14 +218,14 @@ def test_finished_fit_is_not_overwritten_without_force(
 def test_fit_killed_before_its_verdict_resumes_to_the_same_bytes(
     lost: set[str], copied: tuple[Path, list[str]], fitted: tuple[Path, str], no_report: None
 ) -> None:
-    """Training is over, and what was found is not written, or in part, or not yet in the summary."""
+    """Training was finished, but the results were not yet written, or only in part, or not yet to the summary."""
     out, words = copied
     for name in lost:
         (out / name).unlink()
     summary = summary_of(out)
     (out / "summary.json").write_text(json.dumps({name: summary[name] for name in ("experiment", "step", "rows")}))
     assert cli.main([*words, "--resume"]) == 0
-    assert same_files(out, fitted[0])
+    assert same_files(out, fitted[0], *PRODUCTS, "summary.json")
 
 
 def test_a_report_of_a_fit_without_a_verdict_says_so(copied: tuple[Path, list[str]], refuse: Refuse) -> None:
@@ -276,13 +273,13 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
     again = shlex.split(command)
     assert again == ["placecode", *words, "--out", "broken", "--resume"]
     assert cli.main(again[1:]) == 0
-    assert same_files(Path("broken"), Path("whole"), "weights.safetensors")
+    assert same_files(Path("broken"), Path("whole"), *PRODUCTS, "summary.json", "weights.safetensors")
 
 
 def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
     refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None
 ) -> None:
-    """A quarter of the memory is for the values; a text file goes beside the run for a while, .npz cannot."""
+    """Values may use a quarter of the memory. A text file is converted on the disk; a .npz file cannot be."""
     values = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
     pd.DataFrame(values, columns=list("abcdef")).to_csv("t.csv", index=False)
     np.savez("t.npz", series=values)

@@ -1,4 +1,4 @@
-"""The run folder on the command line: what it keeps, what resuming needs, damage, and a disk that is full."""
+"""The run folder on the command line: overwriting, resuming, damaged files and a full disk."""
 
 import errno
 import json
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.folders import same_files
 from helpers.small_runs import TINY_RUN as RUN
+from helpers.training.tiny_runs import RESULTS
 
 from placecode import cli
 from placecode.data.puzzle_files import write_folder
@@ -24,7 +26,7 @@ Refuse = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run and one that a full disk has ended in its second stack, to be copied."""
+    """A finished run, and one that was stopped in its second stack by a full disk. Tests copy them."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
@@ -54,11 +56,6 @@ def disk_full_after(count: int) -> Callable[[int], None]:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     return fsync
-
-
-def same_results(one: Path, two: Path) -> bool:
-    names = ("metrics.parquet", "weights.safetensors", "summary.json")
-    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
 
 
 def change_config(folder: Path, **values: object) -> None:
@@ -118,15 +115,15 @@ def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, r
     cut(file)
     assert refuse(*RUN, "--out", str(unfinished), "--resume").startswith(f"the checkpoint {file} is damaged")
     assert cli.main([*RUN, "--out", str(unfinished), "--force"]) == 0
-    assert same_results(unfinished, runs / "finished")
+    assert same_files(unfinished, runs / "finished", *RESULTS)
 
 
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
-    """The checkpoints of single members fit; the weights of all do not. The kernel says so, not a stand-in."""
+    """With a limit of the operating system, checkpoints of single members can be written, but not all weights."""
     pytest.importorskip("resource")
-    words, whole, out = [*RUN, "--stack", "1", "--out"], tmp_path / "whole", tmp_path / "out"
-    assert cli.main([*words, str(whole)]) == 0
-    limit = (whole / "weights.safetensors").stat().st_size - 1
+    words, unlimited, out = [*RUN, "--stack", "1", "--out"], tmp_path / "whole", tmp_path / "out"
+    assert cli.main([*words, str(unlimited)]) == 0
+    limit = (unlimited / "weights.safetensors").stat().st_size - 1
     script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit},) * 2)\n"
     script += f"import sys; from placecode import cli; sys.exit(cli.main({[*words, str(out)]!r}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
@@ -135,7 +132,7 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, envi
     assert not Run(out).finished
     assert len(list(out.glob("checkpoints/*.json"))) == 4
     assert cli.main([*words, str(out), "--resume"]) == 0
-    assert same_results(out, whole)
+    assert same_files(out, unlimited, *RESULTS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Without UMAP, and with a folder for temporary files that must be empty in the end."""
+"""Fixtures for tests of fits: they run without UMAP, and no temporary file may be left."""
 
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from placecode.fit import others
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_umap() -> Iterator[None]:
-    """Importing it takes longer than all of these tests."""
+    """Pretend that UMAP is not installed, since importing it takes longer than all of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(others, "find_spec", lambda name: None)
         yield

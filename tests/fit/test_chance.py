@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from placecode.fit import chance
-from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, question_errors
+from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, sample_errors
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.table import Table, tables
@@ -37,7 +37,7 @@ def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
-    """Record the questions."""
+    """A list to which the samples and hidden channels of every prediction are appended."""
     calls: Questions = []
     plain = Table.ask
 
@@ -51,14 +51,14 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
 
 
 def with_memory(values: np.ndarray, factor: float) -> np.ndarray:
-    """Add to every sample a share of the one before."""
+    """Return autocorrelated values: each sample plus `factor` times the previous one."""
     for step in range(1, len(values)):
         values[step] += factor * values[step - 1]
     return values
 
 
 def test_p_values_of_independent_channels_are_uniform() -> None:
-    """White noise and noise with memory, and models that overfit it: p below 0.1 in a tenth of cases."""
+    """White and autocorrelated noise, and models that overfit it: p is below 0.1 in a tenth of cases."""
     p_values = []
     for seed in range(40):
         values = np.random.default_rng(seed).normal(size=(120, 5))
@@ -88,7 +88,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
 def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
-    """Values whose whole part is the number of the group, in no order: each stays where its group is."""
+    """The integer part of each value is the number of its group, so a shift within groups does not change it."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
@@ -145,7 +145,7 @@ def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
-    """By hand: the same predictions, compared with the channel shifted in each block."""
+    """Compare with p-values computed in a loop: the same predictions, and the channel shifted in each block."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 5, seeds=(0, 1))
@@ -162,13 +162,13 @@ def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     gains = np.zeros((20, 6))
     for draw in range(20):
         for channel in range(6):
-            shown, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
+            shifted, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
             for place, piece in enumerate(np.unique(pieces)):
                 here = (pieces == piece) & known
-                shown[here] = np.roll(shown[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
+                shifted[here] = np.roll(shifted[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
             hidden = targets[:, channel, -1].bool().numpy()
             assert known[hidden].all()
-            gains[draw, channel] = (shown[hidden] ** 2 - (predicted[:, channel] - shown)[hidden] ** 2).sum()
+            gains[draw, channel] = (shifted[hidden] ** 2 - (predicted[:, channel] - shifted)[hidden] ** 2).sum()
     expected = (1 + (gains[1:] >= gains[0]).sum(axis=0)) / 20
     np.testing.assert_allclose(channel_p_values(stack, task, 19, seed=3), expected)
 
@@ -197,8 +197,8 @@ def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
     stack, task = trained(values, 0)
     result = against_chance(stack, task, 7)
     raw, hidden = (torch.cat(parts) for parts in zip(*questions, strict=True))
-    many = len(task.splits["test"])
-    assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(result.shifted).all()
+    count = len(task.splits["test"])
+    assert raw.shape == (8, count, 6) and count >= 78 and np.isfinite(result.shifted).all()
     true = raw[0].numpy()
     pieces = task.pieces[task.splits["test"].targets]
     assert len(np.unique(pieces)) == 4
@@ -208,7 +208,7 @@ def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
             known = ~np.isnan(true)
             assert np.array_equal(known, ~np.isnan(draw))
             by = [
-                next(k for k in range(many) if np.array_equal(np.roll(t[here], -k), d[here]))
+                next(k for k in range(count) if np.array_equal(np.roll(t[here], -k), d[here]))
                 for t, d, here in zip(true.T, draw.T, (known & (pieces == piece)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other
@@ -257,7 +257,7 @@ def test_missing_values_neither_hide_nor_create_a_dependence() -> None:
 
 def test_errors_of_questions_are_those_of_evaluation() -> None:
     stack, task = trained(dependent(), 3, seeds=(0, 5))
-    result = question_errors(stack, task, "validation")
+    result = sample_errors(stack, task, "validation")
     assert result.shape == (2, task.rows("validation"))
     expected = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
     np.testing.assert_allclose(result.mean(axis=1), expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Which sigma: within one standard error of the best, the one whose PEs agree most; by errors made up for it."""
+"""The chosen sigma is, within one standard error of the best, the one whose PEs agree most."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,13 @@ TRUE = RNG.normal(size=(12, 4))
 
 
 def errors(mean: float, spread: float = 0.1, members: int = 2, questions: int = 40) -> np.ndarray:
-    """Errors (m, N) with this mean exactly, whose ten blocks differ by `spread` up and down in turn."""
+    """Return errors (m, N) with exactly this mean; ten blocks are alternately higher and lower by `spread`."""
     blocks = np.where(np.arange(10) % 2, spread, -spread).repeat(questions // 10)
     return mean + blocks + np.zeros((members, 1))
 
 
 def alike(noise: float, fits: int = 3, seed: int = 0) -> np.ndarray:
-    """PEs (m, l, n, d) that agree the more the less noise there is."""
+    """Return PEs (m, l, n, d) that agree more with less noise."""
     return np.asarray(TRUE + noise * np.random.default_rng(seed).normal(size=(fits, 1, 12, 4)))
 
 
@@ -32,7 +32,7 @@ def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
 
 
 def test_the_standard_error_is_that_of_the_best() -> None:
-    """A sigma that is worse does not come within reach by being noisy itself."""
+    """A worse sigma is not chosen only because its own standard error is large."""
     by_sigma = {0.1: errors(1.0, spread=0.01), 0.2: errors(1.1, spread=2.0)}
     assert choose(by_sigma, {0.1: alike(1.0), 0.2: alike(0.01)}).sigma == 0.1
     swapped = choose({0.1: errors(1.0, spread=2.0), 0.2: errors(1.1, spread=0.01)}, {0.1: alike(1.0), 0.2: alike(0.01)})
@@ -59,9 +59,9 @@ def test_a_single_sigma_needs_no_choice() -> None:
 
 
 def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
-    one = alike(0.1, fits=1)
-    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: one, 0.2: alike(2.0)}).sigma == 0.2
-    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: one, 0.2: one}).sigma == 0.1
+    single_fit = alike(0.1, fits=1)
+    assert choose({0.1: errors(1.0), 0.2: errors(1.0)}, {0.1: single_fit, 0.2: alike(2.0)}).sigma == 0.2
+    assert choose({0.1: errors(1.0), 0.2: errors(1.001)}, {0.1: single_fit, 0.2: single_fit}).sigma == 0.1
 
 
 def test_one_sample_has_no_standard_error() -> None:

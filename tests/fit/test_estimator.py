@@ -1,4 +1,4 @@
-"""LearnedPositions: an estimator among others, whatever holds the table; what it says is what was learned."""
+"""LearnedPositions passes the checks of scikit-learn, and its attributes, predictions and scores are right."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from placecode.runs.read import Run
 
 @parametrize_with_checks([tiny()])
 def test_checks_of_sklearn(estimator, check) -> None:
-    """All but the check of the array API, which skips unless that is switched on."""
+    """The check of the array API is skipped unless that is switched on."""
     check(estimator)
 
 
@@ -56,7 +56,7 @@ def test_a_copy_is_predicted_in_its_unit(learned) -> None:
 
 
 def test_a_large_offset_changes_nothing_but_the_unit(tmp_path) -> None:
-    """Though float32 cannot hold 100000000.5; predictions come back in the unit that was given."""
+    """This holds although float32 cannot represent 100000000.5. Predictions are in the units of the table."""
     values = table()
     away = values + np.array([0, 1e8, 0, -1e9, 0, 0])
     named = pd.DataFrame(away, columns=list("abcdef"))
@@ -92,18 +92,18 @@ def test_missing_values_are_predicted_from_the_rest(learned, pairs) -> None:
     guess = learned.transform(holes)
     assert np.isfinite(guess).all() and np.isfinite(learned.score(holes))
     alone = np.arange(50)[(np.arange(50) % 2 == 0) & (np.arange(50) % 3 > 0)]
-    whole = learned.transform(pairs[:50])  # a value that is guessed is not looked at, so that it may as well be missing
-    np.testing.assert_allclose(guess[alone, 1], whole[alone, 1], rtol=1e-5)
+    complete = learned.transform(pairs[:50])  # a prediction does not use the predicted value, so it may be missing
+    np.testing.assert_allclose(guess[alone, 1], complete[alone, 1], rtol=1e-5)
 
 
 def test_masked_values_are_missing_values(learned, pairs) -> None:
     masked = np.ma.masked_array(table(), np.random.default_rng(1).random((150, 6)) < 0.1)
     masked.data[masked.mask] = 1e6
-    one, two = tiny().fit(masked), tiny().fit(np.ma.filled(masked, np.nan))
-    same(one, two)
-    assert not np.array_equal(one.embedding_, tiny().fit(masked.data).embedding_)
-    whole = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # whole numbers cannot be NaN
-    same(tiny().fit(whole), tiny().fit(whole.astype(float).filled(np.nan)))
+    from_mask, from_nan = tiny().fit(masked), tiny().fit(np.ma.filled(masked, np.nan))
+    same(from_mask, from_nan)
+    assert not np.array_equal(from_mask.embedding_, tiny().fit(masked.data).embedding_)
+    integers = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # integers cannot be NaN
+    same(tiny().fit(integers), tiny().fit(integers.astype(float).filled(np.nan)))
     masked_rows = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
     holes = masked_rows.filled(np.nan)
     np.testing.assert_array_equal(learned.transform(masked_rows), learned.transform(holes))
@@ -124,21 +124,21 @@ def test_a_single_model_has_no_confidence() -> None:
 
 def test_a_random_state_decides_all_that_is_drawn() -> None:
     values = table()
-    one, again, other = (tiny(random_state=state).fit(values) for state in (3, 3, 4))
-    same(one, again)
-    assert not np.array_equal(one.embedding_, other.embedding_)
+    first, repeated, reseeded = (tiny(random_state=state).fit(values) for state in (3, 3, 4))
+    same(first, repeated)
+    assert not np.array_equal(first.embedding_, reseeded.embedding_)
     drawn = [tiny(random_state=np.random.RandomState(5)).fit(values) for _ in range(2)]
     same(*drawn)
     assert tiny(random_state=None).fit(values).map_.shape == (6, 2)
 
 
-WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
+MINIMUM = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, wrong) for name, least in WHOLE.items() for wrong in (least - 1, 20.5)),
+        *((name, wrong) for name, least in MINIMUM.items() for wrong in (least - 1, 20.5)),
         *(("sigma", wrong) for wrong in ("small", None, [], -1, [0.1, 0.1])),
         *(("hidden", wrong) for wrong in (1, "some")),
         *(("learning_rate", -1), ("effort", "huge"), ("device", "tpu"), ("random_state", -1)),

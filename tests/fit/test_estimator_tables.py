@@ -1,4 +1,4 @@
-"""LearnedPositions on arrays, frames and files: the same table gives the same fit, whatever holds it."""
+"""LearnedPositions gives the same fit for the same table as an array, a DataFrame and a file."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path) -> None:
 
 
 def test_a_mapped_array_is_not_copied(tmp_path, monkeypatch) -> None:
-    """Of another type it is, since models need float32; to a file where it is larger than memory."""
+    """An array of another type than float32 is copied: to a file if it does not fit into memory."""
     shared = []
 
     def made(values: np.ndarray, **options: Any) -> Any:
@@ -93,7 +93,7 @@ def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path) -> Non
 
 
 def test_a_file_is_transformed_as_its_frame(tmp_path) -> None:
-    """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
+    """It may lack groups and row numbers, have few rows, and have unknown or missing categories."""
     data = frame().rename_axis("time").reset_index()
     for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
         path = tmp_path / name
@@ -129,18 +129,18 @@ def test_columns_without_names_are_identified_by_position(tmp_path) -> None:
         assert not hasattr(fitted, "feature_names_in_") and fitted.n_features_in_ == 6
         predicted = fitted.transform(source)
         rest = np.delete(values, 1, axis=1)
-        for other in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
-            np.testing.assert_array_equal(fitted.transform(other), predicted)
+        for same_table in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
+            np.testing.assert_array_equal(fitted.transform(same_table), predicted)
 
 
 @pytest.mark.filterwarnings("ignore:the first column of data")
 def test_a_count_of_the_rows_is_not_a_channel(tmp_path) -> None:
-    """A column that does not count them is one."""
+    """A first column that does not count the rows is a channel."""
     plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
     data = plain.rename_axis("time").reset_index()
     data.to_csv(tmp_path / "t.csv", index=False)
-    one, two = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
-    for fitted in (one, two):
+    from_frame, from_file = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
+    for fitted in (from_frame, from_file):
         same(fitted, tiny().fit(plain))
         assert list(fitted.feature_names_in_) == list("abcdef")
         np.testing.assert_array_equal(fitted.transform(data.tail(40)), fitted.transform(plain.tail(40)))

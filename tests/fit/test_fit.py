@@ -1,4 +1,4 @@
-"""A fit of channels of which some have nothing to do with any other: these have no place, and stopping is clean."""
+"""Fits of tables with independent channels, which get no place on the map, and fits that are stopped."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
-from placecode.fit.fitting import Found, _near_share, fit
+from placecode.experiments.channels.own_results import Found
+from placecode.fit.fitting import _near_share, fit
 from placecode.tasks.table import tables
 
 SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "halves": 1, "draws": 99}
@@ -38,8 +39,8 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
 def test_independent_channels_have_no_place_and_groups_do(partly) -> None:
     result, _ = partly
     assert result.found and (~result.placed[20:]).sum() >= 4 and result.placed[:20].sum() >= 17
-    kept = np.flatnonzero(result.placed[:20])
-    assert ari(result.ours.labels[kept], GROUPS[kept]) > 0.8
+    placed = np.flatnonzero(result.placed[:20])
+    assert ari(result.ours.labels[placed], GROUPS[placed]) > 0.8
 
 
 def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> None:
@@ -61,7 +62,7 @@ def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
 
 
 def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
-    """Channels without a label cannot be right; the six that have one could all be."""
+    """The share is over the six channels with a label, since the nearest channel of the others cannot be right."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
     result = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
     same = (labels[:, None] == labels) & (labels >= 0)
@@ -74,7 +75,7 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
 
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
-    """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
+    """Labels are uninformative if there are none, all are equal or all differ. The last labels are informative."""
     result = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
     informative = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (result.ours, *result.others.values()):
@@ -87,15 +88,15 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
     similar, near = similar + similar.T, places.neighbors_in_space(positions)
     measure = _near_share(similar, near)
     for order in (np.arange(30), rng.permutation(30)):
-        dealt = near[order][:, order]
-        assert measure(order) == pytest.approx(float(places.place_agreement(similar, dealt)))
+        shuffled = near[order][:, order]
+        assert measure(order) == pytest.approx(float(places.place_agreement(similar, shuffled)))
     assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
     experiment, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
-        fit(experiment, folder, tell=messages.append, stop=lambda: len(messages) == 2)
+        fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
     with pytest.raises(BadInput, match="it holds a fit that was stopped after training"):

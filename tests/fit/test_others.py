@@ -1,4 +1,4 @@
-"""Other methods on the same table have the numbers of independent computations."""
+"""Results of the other methods equal those of independent computations."""
 
 import importlib.util
 
@@ -33,7 +33,7 @@ def parts() -> dict[str, Table]:
 def methods(parts: dict[str, Table]) -> dict[str, Method]:
     results = dict(compare(parts, 0.3))
     assert list(results) == ["correlation", "pca", "graphical lasso", "umap"]
-    return {name: other for name, other in results.items() if isinstance(other, Method)}
+    return {name: result for name, result in results.items() if isinstance(result, Method)}
 
 
 def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
@@ -42,7 +42,7 @@ def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
 
 
 def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Raw values of the test questions and what is hidden in them."""
+    """Return the raw values of the masked test samples, and which of them are hidden."""
     _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(task.rows("test"))[None])
     return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
 
@@ -108,11 +108,11 @@ def test_the_graphical_lasso_is_that_of_connectivity(parts, methods) -> None:
 
 
 def test_every_method_finds_groups_that_show_in_pairs(methods) -> None:
-    for name, other in methods.items():
-        assert ari(other.labels, GROUPS) == 1, name
-        assert other.similarity.shape == (N, N)
-        assert {k: places.shape for k, places in other.maps.items()} == {2: (N, 2), 3: (N, 3)}
-        assert other.scores["heldout_mse"] < 0.7
+    for name, method in methods.items():
+        assert ari(method.labels, GROUPS) == 1, name
+        assert method.similarity.shape == (N, N)
+        assert {k: places.shape for k, places in method.maps.items()} == {2: (N, 2), 3: (N, 3)}
+        assert method.scores["heldout_mse"] < 0.7
 
 
 def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
@@ -127,7 +127,7 @@ def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
 
 
 def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_have() -> None:
-    """Three channels that never meet in one sample, each two with a perfect correlation, one of them negative."""
+    """Three channels are never known in one sample; pairs correlate perfectly, and one pair negatively."""
     rng = np.random.default_rng(0)
     source = rng.normal(size=(600, 1))
     values = (source * [1, 1, 1, 0] + [0, 0, 0, 1] * rng.normal(size=(600, 4))).astype(np.float32)
@@ -139,9 +139,9 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
 
 
 def test_pieces_make_the_same_covariance(parts, monkeypatch) -> None:
-    whole = covariance_of(parts["all"])
+    expected = covariance_of(parts["all"])
     monkeypatch.setattr(others, "VALUES_PER_CHUNK", 100)
-    np.testing.assert_allclose(covariance_of(parts["all"]), whole, rtol=1e-9)
+    np.testing.assert_allclose(covariance_of(parts["all"]), expected, rtol=1e-9)
 
 
 def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:

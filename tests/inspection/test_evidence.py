@@ -1,4 +1,4 @@
-"""The packaged evidence is what the committed runs give, and is read as it is meant."""
+"""evidence.json follows from the committed runs, and gains and good sigmas are computed correctly from it."""
 
 import json
 import math
@@ -34,21 +34,21 @@ def test_the_packaged_file_is_what_the_runs_give() -> None:
 
 
 def test_numbers_are_those_of_the_tables() -> None:
-    """By another way than the script's: accuracies of lst-sigma at 0.2, and how far they are from those at 0.4."""
+    """Compute the accuracy of lst-sigma at 0.2, and its difference from that at 0.4, without the script."""
     run = Run(ROOT / "results" / "lst-sigma")
     last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
     last = last[(last["split"] == "ood") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
     rows = last.merge(run.members, on="member").query("encoding == 'learned'")
-    one, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
+    at_0_2, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
     setting = next(item for item in evidence.settings() if item.name == "lst-sigma")
     (point,) = (item for item in setting.outcome.points if item.sigma == 0.2)
-    assert point.found == pytest.approx(interval(one), abs=1e-5)
-    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - one), abs=1e-5)
+    assert point.found == pytest.approx(interval(at_0_2), abs=1e-5)
+    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - at_0_2), abs=1e-5)
     assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
 
 
 def test_no_sweep_is_in_two_settings() -> None:
-    """Members that are in two runs are one setting, or a setting that is left out would still have a say."""
+    """Members in two runs must be one setting; otherwise a held-out setting would still be used."""
     settings = evidence.settings()
     assert len({item.name for item in settings}) == len(settings) == len({item.outcome for item in settings})
     assert all(len(item.outcome.points) >= 3 for item in settings)

@@ -1,4 +1,4 @@
-"""`placecode recommend`: which sigma, from which evidence, and what it does not say."""
+"""`placecode recommend`: the recommended sigma, its evidence and its limits."""
 
 import dataclasses
 import json
@@ -19,8 +19,8 @@ from placecode.inspection.recommend import GRID, Asked
 ASKED = Asked(tokens=16, width=64, optimizer="adam")
 
 
-def setting(good: float, task: str = "a", learned: bool = True, **given: Any) -> Setting:
-    """Return a setting in which one sigma of the grid is perfect, and those far from it lack all."""
+def setting(good: float, task: str = "a", learned: bool = True, **fields: Any) -> Setting:
+    """Return a setting in which the sigma `good` lacks nothing, and sigmas far from it lack the whole gain."""
     behind = [min(1.0, abs(math.log10(sigma / good))) for sigma in GRID]
     nothing = 0.0 if learned else 1.0
     points = tuple(
@@ -30,7 +30,7 @@ def setting(good: float, task: str = "a", learned: bool = True, **given: Any) ->
     curve = Curve("accuracy", 1, nothing, points)
     usual: dict[str, Any] = {"run": task, "variant": "", "tokens": 16, "width": 64, "layers": 4, "heads": 1}
     usual |= {"norm": "post", "placement": "every", "optimizer": "adam", "learning_rate": 1e-3, "batch": 1, "steps": 1}
-    return Setting(**{**usual, "task": task, "outcome": curve, "structure": curve, **given})
+    return Setting(**{**usual, "task": task, "outcome": curve, "structure": curve, **fields})
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_the_nearest_setting_decides(
     """The first has its best sigma at 0.05, the second at 1."""
     settings = [setting(0.05, "a", **first), setting(1.0, "b", **second)]
     answer = recommend.recommend(dataclasses.replace(ASKED, **changes), settings)
-    assert answer.sigma == sigma and answer.own_kind == ("learned" not in second)
+    assert answer.sigma == sigma and answer.same_family == ("learned" not in second)
 
 
 def test_weights_fall_with_the_distance_in_what_is_given() -> None:
     settings = [setting(0.05, "a", tokens=16, layers=4), setting(1.0, "b", tokens=64, layers=2)]
     near, far = recommend.weighed(ASKED, settings)
-    assert (near.apart, far.apart) == (0, 2) and near.weight / far.weight == pytest.approx(4)
+    assert (near.distance, far.distance) == (0, 2) and near.weight / far.weight == pytest.approx(4)
 
 
 def test_many_settings_of_a_task_are_not_many_tasks() -> None:
@@ -104,10 +104,10 @@ def test_each_goal_uses_its_curve() -> None:
 
 def test_a_held_out_setting_is_not_used() -> None:
     settings = [setting(0.2, "a"), setting(0.2, "a", tokens=32), setting(1.0, "b", tokens=256)]
-    one, two, three = recommend.held_out(settings)
-    assert (one.sigma, three.sigma) == (0.2, 0.2) and three.lost["recommended"] == pytest.approx(math.log10(5))
-    assert [each.sigma for each in recommend.held_out(settings, whole_task=True)] == [1.0, 1.0, 0.2]
-    assert two.lost["1"] == pytest.approx(math.log10(5)) and two.lost["d^-1/2"] == pytest.approx(0.2, abs=0.02)
+    first, second, third = recommend.held_out(settings)
+    assert (first.sigma, third.sigma) == (0.2, 0.2) and third.lost["recommended"] == pytest.approx(math.log10(5))
+    assert [result.sigma for result in recommend.held_out(settings, whole_task=True)] == [1.0, 1.0, 0.2]
+    assert second.lost["1"] == pytest.approx(math.log10(5)) and second.lost["d^-1/2"] == pytest.approx(0.2, abs=0.02)
 
 
 def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> None:
@@ -117,7 +117,7 @@ def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> N
             for tokens, width in ((2, 1), (64, 128), (10**9, 10**9)):
                 answer = recommend.recommend(Asked(tokens, width, optimizer, 1e-3, 6, goal))
                 assert answer.flat[0] <= answer.sigma <= answer.flat[1] and answer.sigma in GRID
-                assert sum(each.weight for each in answer.seen) == pytest.approx(1)
+                assert sum(item.weight for item in answer.weighted) == pytest.approx(1)
 
 
 def test_the_command_prints_sentences_or_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,13 +165,13 @@ def test_scales_of_libraries_are_those_of_their_distributions() -> None:
 
 
 def test_libraries_have_a_source_and_a_formula_that_is_true() -> None:
-    assert len(LIBRARIES) >= 12 and len({each.name for each in LIBRARIES}) == len(LIBRARIES)
-    for each in LIBRARIES:
-        repository, path = each.source.split(" ")
+    assert len(LIBRARIES) >= 12 and len({library.name for library in LIBRARIES}) == len(LIBRARIES)
+    for library in LIBRARIES:
+        repository, path = library.source.split(" ")
         assert repository.count("/") == 1 and path.endswith(".py")
-        formula = each.formula.replace("^", "**").replace("1/2", "(1/2)").replace("-(1/2)", "(-1/2)")
-        assert eval(formula, {"d": 256, "n": 400}) == pytest.approx(each.sigma(400, 256), rel=2e-3), each.name
-    assert set(recommend.DEFAULTS) <= {each.formula for each in LIBRARIES}
+        formula = library.formula.replace("^", "**").replace("1/2", "(1/2)").replace("-(1/2)", "(-1/2)")
+        assert eval(formula, {"d": 256, "n": 400}) == pytest.approx(library.sigma(400, 256), rel=2e-3), library.name
+    assert set(recommend.DEFAULTS) <= {library.formula for library in LIBRARIES}
 
 
 def test_the_truncated_standard_deviation_is_that_of_a_normal_cut_at_two() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.folders import contents
 
 from placecode.errors import BadInput
 from placecode.runs.read import Run
@@ -26,12 +27,8 @@ def unfinished(tmp_path: Path) -> Path:
     return path
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def rejected(path: Path, config: dict[str, Any], **mode: bool) -> str:
-    """The message with which opening the folder fails. Nothing changes."""
+    """Assert that opening the folder fails and changes no file; return the error message."""
     before = contents(path)
     with pytest.raises(BadInput) as error, Folder.open(path, config, **mode):
         pass

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers.folders import contents
 from helpers.training.tiny_runs import RESULTS, tiny
 from safetensors.numpy import load_file
 
@@ -61,23 +62,23 @@ def test_rows_replace_those_of_the_same_name_in_their_place() -> None:
     assert folders.with_rows(before[:0], rows)["value"].tolist()[0] == 9.0
 
 
-@pytest.mark.parametrize("other", [{"member": 1}, {"step": 0}, {"block": 0}, {"analysis": "A"}, {"target": "grid"}])
-def test_rows_that_differ_in_a_key_are_added(other: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"member": 1}, {"step": 0}, {"block": 0}, {"analysis": "A"}, {"target": "grid"}])
+def test_rows_that_differ_in_a_key_are_added(change: dict[str, Any]) -> None:
     (row,) = analysis_of(a=9.0).to_dict("records")
-    assert folders.with_rows(analysis_of(a=1.0), [{**row, **other}])["value"].tolist() == [1.0, 9.0]
+    assert folders.with_rows(analysis_of(a=1.0), [{**row, **change}])["value"].tolist() == [1.0, 9.0]
 
 
 def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -> None:
-    """Attention is compared with references that are in one of the pieces only, and answers with other seeds."""
+    """Attention is compared with references, which only one piece has, and answers are compared between seeds."""
     experiment = tiny(references=(0.0,), epochs=1, evaluations=1)
-    whole = local.execute(experiment, tmp_path / "whole", where=TWO_STACKS)
+    single = local.execute(experiment, tmp_path / "whole", where=TWO_STACKS)
     cuts = ("4:6", "1:4", "0:1")
     pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
     targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
     assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
     assert analyses(Run(pieces[2]), ("agreement",)).isna().all()
     merged = merge(pieces, tmp_path / "merged", compare=experiment.compare)
-    expected, result = analyses(whole), analyses(merged)
+    expected, result = analyses(single), analyses(merged)
     # maps of single puzzles are not kept, so analyses that need those of two pieces are missing
     missing = expected.index.difference(result.index)
     assert {(key[3], key[4]) for key in missing} == {("attention_cosine_each", "2d-fixed")}
@@ -92,12 +93,8 @@ def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -
     assert "2d-fixed" not in set(alone.analysis.query("analysis == 'attention_cosine' and member < 4")["target"])
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def assert_rejected(text: str, paths: list[Path], out: Path, **options: Any) -> None:
-    """Merging fails with this text, and changes nothing."""
+    """Assert that merging fails with this text and changes no file."""
     before, existed = [contents(path) for path in paths], out.exists()
     with pytest.raises(BadInput, match=text):
         merge(paths, out, **options)
@@ -110,12 +107,12 @@ def test_runs_that_cannot_be_merged(run: Run, pieces: list[Path], tmp_path: Path
     assert_rejected("more than one holds member 0", [pieces[0], pieces[0]], out)
     assert_rejected("more than one holds member 0", [pieces[0], run.path], out)
     assert_rejected("must be a run folder", [pieces[0], tmp_path / "none"], out)
-    other = Path(shutil.copytree(pieces[1], tmp_path / "other"))
-    config = (other / "config.json").read_text()
-    (other / "config.json").write_text(config.replace('"learning_rate": 0.0023', '"learning_rate": 0.5'))
-    assert_rejected("learning_rate was 0.0023, now 0.5", [pieces[0], other], out)
-    (other / "summary.json").unlink()
-    assert_rejected("the run is not finished", [pieces[0], other], out)
+    changed = Path(shutil.copytree(pieces[1], tmp_path / "other"))
+    config = (changed / "config.json").read_text()
+    (changed / "config.json").write_text(config.replace('"learning_rate": 0.0023', '"learning_rate": 0.5'))
+    assert_rejected("learning_rate was 0.0023, now 0.5", [pieces[0], changed], out)
+    (changed / "summary.json").unlink()
+    assert_rejected("the run is not finished", [pieces[0], changed], out)
 
 
 @pytest.mark.parametrize("name", ["metrics.parquet", "arrays.safetensors", "weights.safetensors", "environment.json"])
@@ -166,9 +163,9 @@ def test_a_small_copy_has_the_summary_fewer_metrics_and_rounded_arrays(
     for name in ("members", "analysis"):
         pd.testing.assert_frame_equal(getattr(copy, name), getattr(run, name))
     ends = run.metrics["step"].isin([run.metrics["step"].min(), run.metrics["step"].max()])
-    kept = run.metrics[ends | (run.metrics["condition"] == "all")].reset_index(drop=True)
-    pd.testing.assert_frame_equal(copy.metrics, kept)
-    assert len(kept) < len(run.metrics) and kept["step"].nunique() == run.metrics["step"].nunique() > 2
+    expected = run.metrics[ends | (run.metrics["condition"] == "all")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(copy.metrics, expected)
+    assert len(expected) < len(run.metrics) and expected["step"].nunique() == run.metrics["step"].nunique() > 2
     assert [[*row.items()] for row in copy.summary] == [[*row.items()] for row in run.summary]  # and in this order
     assert (out / "summary.json").stat().st_size < (run.path / "summary.json").stat().st_size
     assert copy.config == run.config
@@ -188,22 +185,22 @@ def test_a_copy_with_the_arrays_of_some_seeds_and_kinds(run: Run, tmp_path: Path
     arrays = set(load_file(first / "arrays.safetensors"))
     assert {int(name.split("/")[1]) for name in arrays} == set(run.members.loc[run.members["seed"] == 1, "member"])
     assert cli.main(["slim", str(first), "--out", str(second), "--arrays", "pe_end,attention_end"]) == 0
-    kept = {name for name in arrays if name.startswith(("pe_end/", "attention_end/"))}
-    assert set(load_file(second / "arrays.safetensors")) == kept and kept
+    expected = {name for name in arrays if name.startswith(("pe_end/", "attention_end/"))}
+    assert set(load_file(second / "arrays.safetensors")) == expected and expected
     before = f"no weights; arrays in float16, of seed 1 alone{BY_CONDITION}"
     assert Run(first).environment["slimmed"] == before
     assert Run(second).environment["slimmed"] == f"{before}; pe_end, attention_end alone"
 
 
 def test_a_copy_with_the_arrays_of_members_with_some_values(run: Run, tmp_path: Path) -> None:
-    wanted = ["attention_end:seed=1", "attention_end:sigma=2", "pe_end", "pe_start:encoding=learned"]
+    selectors = ["attention_end:seed=1", "attention_end:sigma=2", "pe_end", "pe_start:encoding=learned"]
     of = run.members.set_index("member")
     attention = {f"attention_end/{i}" for i in of.index[(of["seed"] == 1) | (of["sigma"] == 2)]}
     pes = {f"pe_{when}/{i}" for i in of.index for when in ("start", "end")}
     assert 0 < len(attention) < len(of)
-    copy = slim(run.path, tmp_path / "copy", arrays=wanted)
+    copy = slim(run.path, tmp_path / "copy", arrays=selectors)
     assert set(load_file(copy.path / "arrays.safetensors")) == attention | pes
-    assert f"; {', '.join(wanted)} alone" in copy.environment["slimmed"]
+    assert f"; {', '.join(selectors)} alone" in copy.environment["slimmed"]
 
 
 def test_a_copy_of_a_copy_leaves_out_nothing_more(run: Run, tmp_path: Path) -> None:
@@ -221,16 +218,16 @@ def test_a_copy_of_a_run_without_arrays(copy: Path, tmp_path: Path) -> None:
 
 
 def test_metrics_of_conditions_are_kept_where_none_is_over_all_examples(copy: Path, tmp_path: Path) -> None:
-    """And at the first and last evaluation of each member, of which those that diverge have fewer."""
+    """They are also kept at the first and last evaluation of each member; a diverged member has fewer evaluations."""
     metrics = Run(copy).metrics
     first, middle, last = metrics["step"].unique()
     shorter = metrics[(metrics["member"] != 1) | (metrics["step"] != last)]
     written = shorter[(shorter["split"] != "test") | (shorter["condition"] != "all")].reset_index(drop=True)
     write_table(copy / "metrics.parquet", written)
-    kept = slim(copy, tmp_path / "small").metrics
+    result = slim(copy, tmp_path / "small").metrics
     lost = (written["split"] != "test") & (written["condition"] != "all")
     lost &= (written["step"] == middle) & (written["member"] != 1)
-    pd.testing.assert_frame_equal(kept, written[~lost].reset_index(drop=True))
+    pd.testing.assert_frame_equal(result, written[~lost].reset_index(drop=True))
     assert lost.sum() > 0 and first < middle < last
 
 
@@ -240,12 +237,12 @@ def test_a_copy_of_a_fit_has_all_that_its_map_needs(tmp_path: Path) -> None:
     copy = slim(fit.path, tmp_path / "copy")
     for name in FIT_FILES:
         assert (copy.path / name).read_bytes() == (fit.path / name).read_bytes()
-    full, kept = (load_file(run.path / "arrays.safetensors") for run in (fit, copy))
-    assert set(kept) == {name for name in full if "_end/" in name}
-    assert all(np.array_equal(values, full[name]) and values.dtype == np.float32 for name, values in kept.items())
+    full, copied = (load_file(run.path / "arrays.safetensors") for run in (fit, copy))
+    assert set(copied) == {name for name in full if "_end/" in name}
+    assert all(np.array_equal(values, full[name]) and values.dtype == np.float32 for name, values in copied.items())
     assert copy.environment["slimmed"] == "no weights; no arrays from before training"
-    said, same = (json.loads((run.path / "summary.json").read_text()) for run in (fit, copy))
-    assert {**said, "rows": fit.summary} == {**same, "rows": copy.summary} and "verdict" in said
+    summary, copied_summary = (json.loads((run.path / "summary.json").read_text()) for run in (fit, copy))
+    assert {**summary, "rows": fit.summary} == {**copied_summary, "rows": copy.summary} and "verdict" in summary
 
 
 @pytest.mark.parametrize(
@@ -279,7 +276,7 @@ def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> Non
 
 
 def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_path: Path) -> None:
-    """How far PEs moved is kept. What needs other members is computed from the rounded arrays of all pieces."""
+    """The distances that PEs moved are kept; analyses of several members are computed from the rounded arrays."""
     cuts = ("0:1,2:3", "1:2,3:4")
     pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
     full = merge(pieces, tmp_path / "full", compare=experiment.compare)

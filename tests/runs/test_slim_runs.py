@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.folders import contents
 from helpers.scripts import load
 from safetensors.numpy import load_file
 
@@ -13,10 +14,6 @@ from placecode.experiments import experiment_of
 from placecode.runs.read import Run
 
 script = load(Path(__file__).parents[2] / "benchmarks" / "slim_runs.py")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def of_claims(run: Run) -> str:
@@ -28,14 +25,14 @@ def test_a_run_is_replaced_by_its_small_copy(copy: Path, capsys: pytest.CaptureF
     before, verdicts, log = Run(copy), of_claims(Run(copy)), (copy / "log.txt").read_bytes()
     rows, everything = before.summary, len(before.metrics)
     script.main([str(copy), str(copy.parent), "--seeds", "0", "--arrays", "pe_end"])
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 and said[0].startswith(f"{copy} is ") and [*copy.parent.iterdir()] == [copy]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 1 and printed[0].startswith(f"{copy} is ") and [*copy.parent.iterdir()] == [copy]
     after = Run(copy)
     assert after.summary == rows and of_claims(after) == verdicts
-    assert len(after.metrics) < everything and "weights.safetensors" not in contents(copy)
+    assert len(after.metrics) < everything and copy / "weights.safetensors" not in contents(copy)
     first = after.members.loc[after.members["seed"] == 0, "member"]
     assert set(load_file(copy / "arrays.safetensors")) == {f"pe_end/{member}" for member in first}
-    assert contents(copy)["pilot.csv"] == b"not part of a run" and contents(copy)["log.txt"] == log
+    assert contents(copy)[copy / "pilot.csv"] == b"not part of a run" and contents(copy)[copy / "log.txt"] == log
     small = contents(copy)
     script.main([str(copy)])
     assert contents(copy) == small

@@ -99,7 +99,7 @@ def test_the_hash_of_this_source_is_that_of_git() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
-    """Or it is older than the source hashes, and on the list."""
+    """Runs from before source hashes were recorded are on a list instead."""
     full_history()
     record = record_of(environment(run), ROOT)
     assert "not in this history" not in record and (record == "older") == (run in LIST.read_text().split())

@@ -150,7 +150,7 @@ def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task
         assert accuracy == final.loc[("accuracy", number), "value"]  # exactly
         loss = torch.nn.functional.cross_entropy(outputs[number], targets).item()
         assert loss == pytest.approx(final.loc[("loss", number), "value"], abs=1e-6)
-    assert all((outputs[0] - other).abs().max() > 1e-3 for other in outputs[1:])  # members do differ
+    assert all((outputs[0] - output).abs().max() > 1e-3 for output in outputs[1:])  # members do differ
 
 
 NO_ANALYSIS = pd.DataFrame([], columns=["member", "step", "block", "analysis", "target", "value"])
@@ -300,7 +300,7 @@ def test_runs_are_found_in_subfolders_newest_first(run: Run, tmp_path: Path) -> 
     for name, text in (("bert", '{"model_type": "bert"}'), ("list", "[]"), ("broken", "{"), ("binary", "\0")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    assert [found.path.relative_to(tmp_path) for found in runs.find(tmp_path)] == [Path("new"), Path("deep/er/old")]
+    assert [result.path.relative_to(tmp_path) for result in runs.find(tmp_path)] == [Path("new"), Path("deep/er/old")]
 
 
 @pytest.mark.parametrize(

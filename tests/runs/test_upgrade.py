@@ -29,7 +29,7 @@ def of_format_3(tmp_path: Path) -> Path:
 
 
 def of_format_1(tmp_path: Path) -> Path:
-    """The same as it was written in format 1: also without roles and labels, and with "ood" named "validation"."""
+    """The same run as it was written in format 1: also without roles and labels, and with "ood" named "validation"."""
     path = of_format_3(tmp_path)
     run = Run(path)
     run.members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")

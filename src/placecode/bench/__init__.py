@@ -26,7 +26,7 @@ import torch
 from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
-from placecode.bench.compare import compared_with, times_memory, times_placecode
+from placecode.bench.compare import Row, compared_with, times_memory, times_placecode
 from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, measured, row_of
 from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, why_not
@@ -50,9 +50,6 @@ __all__ = [
     "write",
 ]
 
-Row = dict[str, Any]
-"""One measured row, with the columns of `placecode.bench.measure.row_of`."""
-
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
     """Measure everything in a plan and return the result; `notify` is called with each row and ceiling once measured.
@@ -72,11 +69,11 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
         if key not in ceilings:
             ceilings[key] = ceiling_of(job)
             notify(ceilings[key])
-        missing = why_not(job.name, job.device)
-        same = same_work(job)
-        if same not in results:
-            results[same] = {"note": missing} if missing else measured(job)
-        rows.append(row_of(job, results[same], ceilings[key]["tflops"]))
+        reason = why_not(job.name, job.device)
+        equivalent = same_work(job)
+        if equivalent not in results:
+            results[equivalent] = {"note": reason} if reason else measured(job)
+        rows.append(row_of(job, results[equivalent], ceilings[key]["tflops"]))
         notify(rows[-1])
     if plan.authors is not None:
         job = Job(CASES["lst-paper"], "authors", 1, plan.device, "their own", plan.seconds)
@@ -94,7 +91,7 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 
 
 def same_work(job: Job) -> Job:
-    """Return the job that does the same work, so that its result can be reused; usually this is the job itself.
+    """Return a job that is equal for all jobs that do the same work, so that the work is measured only once.
 
     Peers use TF32 in both precisions `high` and `tf32`, so a `high` job of a peer becomes a `tf32` job.
     """
@@ -149,10 +146,10 @@ def check_folder(folder: Path, force: bool) -> None:
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
     """Write the result as bench.json, its rows as bench.csv, and the figures; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / "bench.json", folder / "bench.csv"]
-    files.write_json(written[0], result)
-    files.write_text(written[1], pd.DataFrame(result["rows"]).to_csv(index=False))
+    paths = [folder / "bench.json", folder / "bench.csv"]
+    files.write_json(paths[0], result)
+    files.write_text(paths[1], pd.DataFrame(result["rows"]).to_csv(index=False))
     for name, figure in figures.draw(result).items():
-        written.append(folder / f"{name}.png")
-        drawing.save(figure, written[-1])
-    return written
+        paths.append(folder / f"{name}.png")
+        drawing.save(figure, paths[-1])
+    return paths

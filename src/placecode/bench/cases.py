@@ -25,7 +25,7 @@ from placecode.training.trainer import steps_per_epoch
 
 EPOCH = 64
 """Number of batches per epoch, all of full size. The paper's epoch also has 64, but its last batch is smaller."""
-SETTLED = 200
+EPOCHS_PER_MODEL = 200
 """Number of epochs that count as one model in "models per hour" of lst-paper. After them, the mean accuracies of the
 paper's models no longer change."""
 
@@ -58,14 +58,13 @@ class Case:
         return grid(Member(**{name: getattr(self, name) for name in names}), seed=range(count))
 
     def sizes(self) -> dict[str, Any]:
-        """Return all fields except the name, as a dict."""
+        """Return all fields except the name, by name of the field."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"}
 
     def resized(self, **sizes: int) -> Case:
         """Return a copy of the case with other sizes. Sizes that differ are added to its name."""
-        other = dataclasses.replace(self, **sizes)  # type: ignore[arg-type]
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
-        return dataclasses.replace(other, name=", ".join([self.name, *changed]))
+        return dataclasses.replace(self, name=", ".join([self.name, *changed]), **sizes)  # type: ignore[arg-type]
 
     @property
     def values(self) -> int:
@@ -78,8 +77,7 @@ class Case:
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
-    """Return a case with the sizes of the experiment lst-sigma; one model is trained for `epochs`, or as in the
-    experiment."""
+    """Return a case with the sizes of the experiment lst-sigma. `epochs` replaces its number of epochs per model."""
     experiment = LstSigma.at(scale)
     sizes = {name: getattr(experiment, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
@@ -99,7 +97,7 @@ def _masked(name: str, tokens: int, steps: int) -> Case:
 CASES = {
     case.name: case
     for case in (
-        _latin_squares("lst-paper", "paper", SETTLED),
+        _latin_squares("lst-paper", "paper", EPOCHS_PER_MODEL),
         _latin_squares("lst-quick", "quick"),
         _masked("tokens-100", 100, 4_000),
         _masked("tokens-360", 360, 50_000),

@@ -12,6 +12,7 @@ from typing import Any
 from placecode.bench.peers import STACKED
 
 Row = dict[str, Any]
+"""One measured row of a benchmark, with the columns of `placecode.bench.measure.row_of`."""
 OURS = "placecode"
 """Name of the rows of placecode in a benchmark."""
 
@@ -20,17 +21,16 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
     """Return the row of placecode that a row is compared with, or None if there is none.
 
     Both have the same case, precision and call of `bench.run`. A peer that trains many models at once (stacked) is
-    compared with placecode at the same number of models. A loop trains one model at a time, however many there are, so
-    it is compared with the fastest row of placecode. The rows of placecode are also compared with the fastest one. The
-    authors' script has a precision of its own, and is compared with the first precision of placecode that was measured.
+    compared with placecode at the same number of models. A loop trains one model at a time, so it is compared with the
+    fastest row of placecode, and so are the rows of placecode. The authors' script chooses its precision, and is
+    compared with the first precision of placecode that was measured.
     """
-    ours = [other for other in rows if other["name"] == OURS and other["case"] == row["case"]]
-    ours = [other for other in ours if other.get("call") == row.get("call")]
+    ours = [r for r in rows if r["name"] == OURS and r["case"] == row["case"] and r.get("call") == row.get("call")]
     precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
-    ours = [other for other in ours if other["precision"] == precision and other["us_per_model_step"] is not None]
+    ours = [r for r in ours if r["precision"] == precision and r["us_per_model_step"] is not None]
     if row["name"] in STACKED:
-        ours = [other for other in ours if other["members"] == row["members"]]
-    return min(ours, key=lambda other: other["us_per_model_step"], default=None)
+        ours = [r for r in ours if r["members"] == row["members"]]
+    return min(ours, key=lambda r: float(r["us_per_model_step"]), default=None)
 
 
 def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:

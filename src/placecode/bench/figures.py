@@ -13,13 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from placecode.bench.compare import OURS, baseline, times_placecode
+from placecode.bench.compare import OURS, Row, baseline, times_placecode
 from placecode.bench.measure import disturbed
 from placecode.bench.peers import STACKED
 from placecode.reports.figures import BLUE, INK, MUTED, TEXT, VERMILLION
 from placecode.reports.figures.base import GREEN
-
-Row = dict[str, Any]
 
 PRECISIONS: dict[str, dict[str, Any]] = {
     "high": {"color": BLUE, "marker": "o", "linestyle": "-"},
@@ -44,7 +42,7 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
     Rows that are too slow because other programs were running are left out. A case in which placecode was not measured
     has no figures.
     """
-    drawn = {}
+    figures = {}
     measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
         rows = [row for row in measured if row["case"] == case]
@@ -54,12 +52,12 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
             continue
         about = f"{case} on {place(result['environment'])}"
         if len({row["members"] for row in ours}) > 1:
-            drawn[file_name(case, "time")] = time_by_members(rows, ceilings, about)
+            figures[file_name(case, "time")] = time_by_members(rows, ceilings, about)
             if all(row["peak_bytes"] is not None for row in ours):
-                drawn[file_name(case, "memory")] = memory_by_members(rows, about)
+                figures[file_name(case, "memory")] = memory_by_members(rows, about)
         if len(ours) < len(rows):
-            drawn[file_name(case, "peers")] = peers_beside(rows, ceilings, about)
-    return drawn
+            figures[file_name(case, "peers")] = peers_beside(rows, ceilings, about)
+    return figures
 
 
 def file_name(case: str, kind: str) -> str:
@@ -138,20 +136,19 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []
     for precision in groups:
-        here = [row for row in rows if row["precision"] == precision]
+        in_group = [row for row in rows if row["precision"] == precision]
         if precision == groups[0]:  # the authors' script has its own precision and is shown with the first
-            here += [row for row in rows if row["precision"] not in PRECISIONS]
+            in_group += [row for row in rows if row["precision"] not in PRECISIONS]
         stacked = {}
-        for row in sorted(here, key=lambda row: int(row["members"])):
+        for row in sorted(in_group, key=lambda row: int(row["members"])):
             if row["name"] in STACKED and (baseline(row, rows) is not None or row["name"] not in stacked):
                 stacked[row["name"]] = row
-        loops = [row for row in here if row["name"] not in (OURS, *STACKED)]
+        loops = [row for row in in_group if row["name"] not in (OURS, *STACKED)]
         peers = sorted((*stacked.values(), *loops), key=_micro)
         baselines = [baseline(row, rows) for row in peers]
         counts = {row["members"] for row in baselines if row is not None}
-        fastest = min((row for row in here if row["name"] == OURS), key=_micro, default=None)
-        ours = [row for row in here if row["name"] == OURS and (row["members"] in counts or row is fastest)]
-        bars += [(precision, row, None) for row in sorted(ours, key=_micro)]
+        ours = sorted((row for row in in_group if row["name"] == OURS), key=_micro)
+        bars += [(precision, row, None) for row in ours if row["members"] in counts or row is ours[0]]
         bars += [(precision, row, times_placecode(row, rows)) for row in peers]
     figure, axes = _axes((6.6, 1.1 + 0.28 * len(bars)))
     names = []

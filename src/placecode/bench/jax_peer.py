@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from placecode.bench.cases import Case
-from placecode.bench.peers import Peer, Start
+from placecode.bench.peers import Peer, Weights
 from placecode.tasks.base import Task
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -90,14 +90,14 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: 
 
 
 @partial(jax.jit, static_argnames=("case", "bf16"), donate_argnames=("state",))
-def train(state: Any, data: Any, order: Any, place: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
+def train(state: Any, data: Any, order: Any, batch_index: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
     """Run one training step of all models; return the new state and the losses, (e,).
 
     The state has the weights, both moments of Adam and the number of steps. `order` (e, N) is the order of the examples
-    of each model, and `place` the number of the batch in this order.
+    of each model, and `batch_index` the number of the batch in this order.
     """
     weights, first, second, count = state
-    rows = jax.lax.dynamic_slice_in_dim(order, place * case.batch, case.batch, axis=1)  # (e, b)
+    rows = jax.lax.dynamic_slice_in_dim(order, batch_index * case.batch, case.batch, axis=1)  # (e, b)
     inputs, targets = (array[rows] for array in data)
     losses, gradients = jax.vmap(jax.value_and_grad(partial(loss_of, case=case, bf16=bf16)))(weights, inputs, targets)
     count = count + 1
@@ -118,15 +118,15 @@ def draw_order(key: Any, examples: int, models: int) -> Any:
 class JaxVmap(Peer):
     """Peer that trains all models at once with JAX; see `peers.jax_vmap`."""
 
-    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
-        super().__init__(case, task, starts, "cpu", bf16)
+    def __init__(self, case: Case, task: Task, initial: Sequence[Weights], device: str, bf16: bool) -> None:
+        super().__init__(case, task, initial, "cpu", bf16)
         self.at = jax.devices("gpu" if device == "cuda" else "cpu")[0]
 
         def moved(tensor: Tensor) -> Any:
             return jax.device_put(tensor.detach().cpu().numpy(), self.at)
 
         self.data = (moved(self.inputs), moved(self.targets if case.readout == "token" else self.targets.int()))
-        weights = {name: moved(torch.stack([start[name] for start in starts])) for name in starts[0]}
+        weights = {name: moved(torch.stack([weights[name] for weights in initial])) for name in initial[0]}
         zeros = [{name: jnp.zeros_like(value) for name, value in weights.items()} for _ in range(2)]
         self.state: Any = (weights, *zeros, jax.device_put(0, self.at))
         self.key = jax.random.key(0)
@@ -137,11 +137,11 @@ class JaxVmap(Peer):
 
     def step(self) -> Any:
         with jax.default_matmul_precision(self.precision), jax.default_device(self.at):
-            if self.place == 0:
+            if self.batch_index == 0:
                 self.key, key = jax.random.split(self.key)
                 self.shuffled = draw_order(key, len(self.inputs), self.models)
-            self.state, self.last = train(self.state, self.data, self.shuffled, self.place, self.case, self.bf16)
-        self.place = (self.place + 1) % (len(self.inputs) // self.case.batch)
+            self.state, self.last = train(self.state, self.data, self.shuffled, self.batch_index, self.case, self.bf16)
+        self.batch_index = (self.batch_index + 1) % (len(self.inputs) // self.case.batch)
         return self.last
 
     def finish(self) -> None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
-from placecode.bench.peers import PEERS, start_of
+from placecode.bench.peers import PEERS, weights_of
 from placecode.execution.memory import peak_resident
 from placecode.execution.where import Where
 from placecode.models.encoder import plan_stacks
@@ -122,9 +122,9 @@ class PeerRun(Candidate):
         # a peer uses autocast for its forward pass only, as torch recommends
         self.where = Where(job.device, "high" if bf16 else job.precision).resolved()
         task = Synthetic(job.case)
-        start = start_of(stack_for(job.case.members(1), task), 0)
+        initial = weights_of(stack_for(job.case.members(1), task), 0)
         with self.where.arithmetic():
-            self.peer = PEERS[job.name](job.case, task, [start] * job.members, job.device, bf16)
+            self.peer = PEERS[job.name](job.case, task, [initial] * job.members, job.device, bf16)
         self.models = self.peer.models
 
     def run(self, steps: int) -> None:
@@ -228,8 +228,7 @@ def peak_memory(device: str) -> int | None:
 def measure(job: Job) -> dict[str, Any]:
     """Measure the time and memory of one job in this process.
 
-    Returns the dict of `timed` with "peak_bytes" (None if unknown), "tflops" for a ceiling, and a "note" if a peer has
-    one.
+    Returns the dict of `timed` with "peak_bytes" (None if unknown), and with "tflops" of a ceiling or "note" of a peer.
     """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
@@ -304,7 +303,7 @@ def _interrupt_delayed() -> Iterator[None]:
 
 
 def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
-    """Call `work(job)` and send its result, or {"note": reason} if it fails, to the parent process."""
+    """Call `work(job)` and send its result to the parent process, or {"note": reason} if it fails."""
     os.dup2(2, 1)  # stdout is for results, so messages of compilers go to stderr
     try:
         result = work(job)

@@ -29,9 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"precisions to measure: {', '.join(PRECISIONS)} (default: high, and bf16 on a GPU)",
     )
     parser.add_argument(
-        "--members",
-        metavar="N,M",
-        help="numbers of models placecode trains at once (default: depends on the case)",
+        "--members", metavar="N,M", help="numbers of models placecode trains at once (default: depends on the case)"
     )
     parser.add_argument(
         "--peer-members",
@@ -46,9 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", default=str(SECONDS), metavar="S", help="approximate time to measure each row")
     parser.add_argument("--steps", metavar="N", help="number of steps per round, instead of --seconds")
     parser.add_argument(
-        "--authors",
-        metavar="COMMAND",
-        help="external training script to compare with; contains {steps} or {epochs}",
+        "--authors", metavar="COMMAND", help="external training script to compare with; contains {steps} or {epochs}"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.csv and figures")
     parser.add_argument("--force", action="store_true", help="overwrite a benchmark in the output folder")

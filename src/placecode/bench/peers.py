@@ -27,11 +27,11 @@ from placecode.models.blocks import Linear
 from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
-Start = dict[str, Tensor]
-"""Initial weights of one model by name, with the names of `Plain` and the layout of torch."""
+Weights = dict[str, Tensor]
+"""Weights of one model by name, with the names of `Plain` and the layout of torch."""
 
 
-def start_of(stack: Stack, index: int) -> Start:
+def weights_of(stack: Stack, index: int) -> Weights:
     """Return copies of the weights of member `index` of a stack, with the names of `Plain` and the layout of torch."""
     renamed = {}
     for name, value in stack.named_parameters():
@@ -45,13 +45,8 @@ def start_of(stack: Stack, index: int) -> Start:
     return renamed
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention with the fused kernel of torch."""
-    return F.scaled_dot_product_attention(q, k, v)
-
-
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention by two products and a softmax. Under vmap, the fused kernel would run model by model."""
+    """Compute attention by two products and a softmax. Under vmap, torch's fused kernel would run model by model."""
     weights: Tensor = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)
     return weights @ v
 
@@ -63,20 +58,20 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 class PlainBlock(nn.Module):
     """Transformer block: LN(x + attention), then LN(x + MLP), with GELU after both linear layers of the MLP.
 
-    With `last_alone`, only the output of the last token is computed.
+    With `last_only`, only the output of the last token is computed.
     """
 
-    def __init__(self, case: Case, last_alone: bool, attend: Attend) -> None:
+    def __init__(self, case: Case, last_only: bool, attend: Attend) -> None:
         super().__init__()
         d, hidden = case.width, case.expansion * case.width
-        self.heads, self.last_alone, self.attend = case.heads, last_alone, attend
+        self.heads, self.last_only, self.attend = case.heads, last_only, attend
         self.projection, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.norm_1, self.norm_2 = nn.LayerNorm(d), nn.LayerNorm(d)
         self.up, self.down = nn.Linear(d, hidden), nn.Linear(hidden, d)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, n, d) -> (b, m, d)
         d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
-        if self.last_alone:
+        if self.last_only:
             queried = x[:, -1:]
             q = F.linear(queried, weight[:d], bias[:d])
             k, v = F.linear(x, weight[d:], bias[d:]).chunk(2, dim=-1)
@@ -92,7 +87,7 @@ class PlainBlock(nn.Module):
 class Plain(nn.Module):
     """The paper's transformer, written for a single model. It adds its learned PE (`table`) in every block."""
 
-    def __init__(self, case: Case, attend: Attend = fused_attention) -> None:
+    def __init__(self, case: Case, attend: Attend = F.scaled_dot_product_attention) -> None:
         super().__init__()
         self.case = case
         self.embedding = nn.Linear(case.features, case.width)
@@ -111,9 +106,9 @@ class Plain(nn.Module):
         return self.answer(x if self.case.readout == "token" else x[:, -1])  # type: ignore[no-any-return]
 
     @staticmethod
-    def own_names(start: Start) -> Start:
-        """Rename initial weights from the parameter names of placecode to those of this model."""
-        return start
+    def renamed_weights(weights: Weights) -> Weights:
+        """Return initial weights, which have the names of `Plain`, with the parameter names of this class."""
+        return weights
 
 
 class Encoder(Plain):
@@ -128,22 +123,24 @@ class Encoder(Plain):
         return nn.TransformerEncoderLayer(d, case.heads, hidden, dropout=0.0, activation="gelu", batch_first=True)
 
     @staticmethod
-    def own_names(start: Start) -> Start:
-        theirs = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
-        theirs |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
+    def renamed_weights(weights: Weights) -> Weights:
+        torch_names = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
+        torch_names |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
         renamed = {}
-        for name, value in start.items():
-            for ours, other in theirs.items():
-                name = name.replace(f".{ours}", f".{other}")
+        for name, value in weights.items():
+            for plain_name, torch_name in torch_names.items():
+                name = name.replace(f".{plain_name}", f".{torch_name}")
             renamed[name] = value
         return renamed
 
 
-def built(model: type[Plain], case: Case, start: Start, device: str, attend: Attend = fused_attention) -> nn.Module:
+def built(
+    model: type[Plain], case: Case, weights: Weights, device: str, attend: Attend = F.scaled_dot_product_attention
+) -> nn.Module:
     """Return a model of class `model` on the device, with copies of the initial weights."""
     with torch.device("meta"):  # to skip the random initialization
         module = model(case, attend)
-    copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
+    copies = {name: value.to(device, copy=True) for name, value in model.renamed_weights(weights).items()}
     module.load_state_dict(copies, assign=True)
     return module
 
@@ -151,25 +148,25 @@ def built(model: type[Plain], case: Case, start: Start, device: str, attend: Att
 class Peer:
     """Base class of peers. It keeps the data on the device, and draws a new random order of the rows every epoch.
 
-    `starts` are the initial weights of each model. With `bf16`, the forward pass uses autocast to bfloat16.
+    `initial` are the initial weights of each model. With `bf16`, the forward pass uses autocast to bfloat16.
     """
 
     note = ""
     """Remark that is shown in the table of results, for example if a CUDA graph could not be used."""
 
-    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
-        self.case, self.device, self.bf16, self.models = case, device, bf16, len(starts)
+    def __init__(self, case: Case, task: Task, initial: Sequence[Weights], device: str, bf16: bool) -> None:
+        self.case, self.device, self.bf16, self.models = case, device, bf16, len(initial)
         data = task.splits["train"].to(device, torch.float32)
         self.inputs, self.targets = data.inputs, data.targets
         self.generator = torch.Generator(device).manual_seed(0)
-        self.place = 0
+        self.batch_index = 0
 
     def rows(self) -> Tensor:
         """Return the row numbers of the next batch of each model, (e, b)."""
-        examples, start = len(self.inputs), self.place * self.case.batch
+        examples, start = len(self.inputs), self.batch_index * self.case.batch
         if start == 0:
             self.order = torch.rand(self.models, examples, generator=self.generator, device=self.device).argsort(1)
-        self.place = (self.place + 1) % (examples // self.case.batch)
+        self.batch_index = (self.batch_index + 1) % (examples // self.case.batch)
         return self.order[:, start : start + self.case.batch]
 
     def autocast(self) -> torch.autocast:
@@ -203,7 +200,7 @@ class Peer:
 class Loop(Peer):
     """Peer that trains one model after the other, as in a loop over models.
 
-    A step trains a single model, so only the first of `starts` is used. With `compiled`, torch.compile is used, which
+    A step trains a single model, so only the first of `initial` is used. With `compiled`, torch.compile is used, which
     makes CUDA graphs on a GPU and C++ code on a CPU.
     """
 
@@ -211,14 +208,14 @@ class Loop(Peer):
         self,
         case: Case,
         task: Task,
-        starts: Sequence[Start],
+        initial: Sequence[Weights],
         device: str,
         bf16: bool,
         model: type[Plain] = Plain,
         compiled: bool = False,
     ) -> None:
-        super().__init__(case, task, starts[:1], device, bf16)
-        self.model = built(model, case, starts[0], device)
+        super().__init__(case, task, initial[:1], device, bf16)
+        self.model = built(model, case, initial[0], device)
         self.optimizer = self.adam(list(self.model.parameters()))
         self.forward: Callable[[Tensor, Tensor], Tensor] = lambda x, y: self.loss(self.model(x), y)
         if compiled:
@@ -238,16 +235,16 @@ class Loop(Peer):
 class Vmap(Peer):
     """Peer that trains all models at once with torch.func: it maps the gradient of one model over stacked weights."""
 
-    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
-        super().__init__(case, task, starts, device, bf16)
+    def __init__(self, case: Case, task: Task, initial: Sequence[Weights], device: str, bf16: bool) -> None:
+        super().__init__(case, task, initial, device, bf16)
         with torch.device("meta"):
             model = Plain(case, plain_attention)
         self.weights = {
-            name: torch.stack([start[name] for start in starts]).to(device).requires_grad_() for name in starts[0]
+            name: torch.stack([weights[name] for weights in initial]).to(device).requires_grad_() for name in initial[0]
         }
         self.optimizer = self.adam(list(self.weights.values()))
 
-        def loss(weights: Start, inputs: Tensor, targets: Tensor) -> Tensor:
+        def loss(weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
                 return self.loss(functional_call(model, weights, (inputs,)), targets)
 
@@ -280,8 +277,8 @@ class CompiledVmap(Vmap):
     WARM_UP_STEPS = 3
     """Number of training steps before the CUDA graph is captured. The first step compiles."""
 
-    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
-        super().__init__(case, task, starts, device, bf16)
+    def __init__(self, case: Case, task: Task, initial: Sequence[Weights], device: str, bf16: bool) -> None:
+        super().__init__(case, task, initial, device, bf16)
         self.gradients = torch.compile(self.gradients, mode="default")
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps_taken = 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.profiler
+
 from placecode.bench.measure import WARM_UP, Job, Placecode
 
 STEPS = 8
@@ -49,12 +51,9 @@ def profile(job: Job) -> dict[str, Any]:
 
     A row has the kind and name of a kernel, its calls per step, and its microseconds per model and step.
     """
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
-
     candidate = Placecode(job)
     candidate.run(WARM_UP[job.device])
-    with torch_profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         candidate.run(STEPS)
     about = {"case": job.case.name, "device": job.device, "precision": job.precision, "members": job.members}
     rows = [

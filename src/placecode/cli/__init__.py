@@ -35,7 +35,7 @@ from placecode.reports.html import together
 from placecode.reports.pages.registry import page_of
 from placecode.runs import merge
 from placecode.runs import read as runs
-from placecode.runs.read import Run
+from placecode.runs.read import Run, finished_run
 from placecode.version import VERSION
 
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str], console: Console, errors: Console) -> int:
-    """Parse the arguments `words`, run the command, turn exceptions into messages, and return the exit code."""
+    """Run the command whose arguments are `words`, turn exceptions into messages, and return the exit code."""
     can_resume = words[:1] in (["run"], ["fit"])
 
     def fail(message: object, code: int) -> int:
@@ -92,22 +92,21 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser of all commands. The settings of `run` depend on the experiment, which is found in `words`."""
-    about = (
-        "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn."
-    )
-    parser = _Parser(prog="placecode", description=about, allow_abbrev=False)
+    about = "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn"
+    parser = _Parser(prog="placecode", description=f"{about}.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     def add(
         name: str, help: str, command: Callable[..., int | None], aliases: Sequence[str] = ()
     ) -> argparse.ArgumentParser:
+        """Add a command and return its parser."""
         # abbreviations are off: --seed 3 would be read as --seeds 3, which means the seeds 0, 1 and 2
-        added = commands.add_parser(
+        subparser = commands.add_parser(
             name, aliases=aliases, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False
         )
-        added.set_defaults(command=command)
-        return added
+        subparser.set_defaults(command=command)
+        return subparser
 
     add("experiments", "list the available experiments", _experiments, aliases=["studies"])  # its earlier name
     _run_arguments(add("run", "run an experiment and write a report", _run), words)
@@ -158,8 +157,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Add the arguments of `run`: those that all experiments share, and the settings of the experiment named in
-    `words`."""
+    """Add the arguments that `run` has for all experiments, and the settings of the experiment named in `words`."""
     parser.add_argument(
         "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
     )
@@ -174,8 +172,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
 
 
 class _ExperimentName(argparse.Action):
-    """Argparse action that reports an unknown experiment at once; otherwise its settings would be reported as
-    unknown."""
+    """Argparse action that checks the name of the experiment first, so that its settings are not called unknown."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         experiments.lookup(values)
@@ -183,8 +180,7 @@ class _ExperimentName(argparse.Action):
 
 
 def _named_experiment(words: Sequence[str]) -> str | None:
-    """Return the experiment in the arguments of a `run` command: the first name of an experiment that is not an
-    option's value.
+    """Return the first name of an experiment in the arguments of `run` that is not the value of an option.
 
     Returns None for other commands, and if no experiment is named.
     """
@@ -208,8 +204,7 @@ def _experiments(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> None:
-    """Run an experiment, write its report and print the results. With --dry-run, only print its estimated time and
-    memory."""
+    """Run an experiment, write its report and print the results. With --dry-run, only print the estimated cost."""
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
     kind = experiments.lookup(arguments.experiment)
@@ -265,30 +260,22 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     """Write the report of each run or, with --together, one page that compares all runs."""
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
-        pages = [page_of(experiment_of(run), run) for run in _finished(arguments.runs)]
+        pages = [page_of(experiment_of(run), run) for run in map(finished_run, arguments.runs)]
         print_line(console, f"Report: {together.write([compared(page) for page in pages], arguments.together)}")
         return
-    for run in _finished(arguments.runs):
+    for run in [finished_run(path) for path in arguments.runs]:
         print_line(console, f"Report: {publish(page_of(experiment_of(run), run))}")
-
-
-def _finished(paths: Sequence[Path]) -> list[Run]:
-    """Return the runs in these folders. Raises BadInput if one is not finished."""
-    opened = [Run(path) for path in paths]
-    for run in opened:
-        if not run.finished:
-            raise BadInput(runs.unfinished(run.path, "summary.json"))
-    return opened
 
 
 def _claims(arguments: argparse.Namespace, console: Console) -> None:
     """Test the claims about each run and print the verdicts, as tables or JSON."""
-    checked = [(run, experiment_of(run).findings(run)) for run in _finished(arguments.runs)]
+    opened = [finished_run(path) for path in arguments.runs]
+    findings_by_run = [(run, experiment_of(run).findings(run)) for run in opened]
     if arguments.json:
-        records = [finding.record() for _, findings in checked for finding in findings]
+        records = [finding.record() for _, findings in findings_by_run for finding in findings]
         console.out(json.dumps(records, indent=2, allow_nan=False), highlight=False)
         return
-    for run, findings in checked:
+    for run, findings in findings_by_run:
         if not findings:
             print_line(console, f"{run.path}: there are no claims about {run.experiment}.")
             continue
@@ -302,8 +289,8 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
     """Print the table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
-    if listed := runs.find(arguments.folder):
-        console.print(display.run_table(listed))
+    if runs_in_folder := runs.find(arguments.folder):
+        console.print(display.run_table(runs_in_folder))
     else:
         print_line(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")
 
@@ -320,7 +307,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
         bench.check_folder(arguments.out, arguments.force)
     progress = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     result = bench.run(plan, lambda row: progress.print(display.bench_line(row), markup=False))
-    written = [] if arguments.out is None else bench.write(result, arguments.out)
+    paths = [] if arguments.out is None else bench.write(result, arguments.out)
     if arguments.json:
         console.out(json.dumps(result, indent=2, allow_nan=False), highlight=False)
     else:
@@ -328,7 +315,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
             console.print(table)
         for line in filter(None, (display.BENCH_LEGEND, bench.disturbance(result))):
             print_line(console, line)
-        if written:
-            print_line(console, f"Written to {arguments.out}: {', '.join(path.name for path in written)}")
+        if paths:
+            print_line(console, f"Written to {arguments.out}: {', '.join(path.name for path in paths)}")
     timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])
     return 0 if timed else 1

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from placecode.analysis.stats import half_width
 from placecode.bench import compared_with, disturbed, times_placecode
-from placecode.cli.doctor import Finding as Examined
+from placecode.cli.doctor import Check
 from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate
 from placecode.execution.local import Event, Where
@@ -111,7 +111,7 @@ def _loss(event: Event) -> str:
 def results_table(run: Run, metric: str = "accuracy") -> Table:
     """Return a table of a metric at the end of training, with one row per setting and baseline.
 
-    It has a column per split, or per held-out split and condition if the experiment does not average over conditions.
+    It has a column per split, or one per held-out split and condition if no metric is over all examples.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
@@ -121,9 +121,9 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
         title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.experiment}, {run.config['scale']})"
     )
     by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
-    pairs = (
-        [(split, "all") for split in tables.SPLITS if (split, "all") in by_condition] if pooled else list(by_condition)
-    )
+    pairs = list(by_condition)
+    if pooled:
+        pairs = [(split, "all") for split in tables.SPLITS if (split, "all") in by_condition]
     columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in pairs]
     for column in (*keys, *columns, "seeds", "diverged"):
         table.add_column(column.replace("_", " "), justify="right")
@@ -218,21 +218,21 @@ def _source(run: Run) -> str:
 def _outcome(run: Run) -> tuple[str, str]:
     """Return the state of a finished run, such as "done, 2 diverged", and its held-out accuracy or error as text.
 
-    The text has up to five values of sigma, evenly spaced. It is empty if the run has no such results, or errors of
-    several settings with the same sigma.
+    The text has results of up to five settings, evenly spaced. It is empty if the run has no such results, or has
+    errors of several settings with the same encoding and sigma.
     """
     diverged = int((run.members["state"] == "diverged").sum())
-    shown = (("ood", "accuracy"), ("test", "mse"))
-    rows = [row for row in run.summary if (row["split"], row["metric"]) in shown and row["mean"] is not None]
-    rows = [row for row in rows if not row["encoding"].startswith("baseline")]
+    measures, encodings = (("ood", "accuracy"), ("test", "mse")), set(run.members["encoding"])
+    rows = [row for row in run.summary if (row["split"], row["metric"]) in measures and row["mean"] is not None]
+    rows = [row for row in rows if row["encoding"] in encodings]  # all but the baselines
     if run.experiment == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
         rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
     shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
-    trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
-    rows = [row for row in rows if row["condition"] in ("all", trained)]
+    trained_condition = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
+    rows = [row for row in rows if row["condition"] in ("all", trained_condition)]
     are_errors = bool(rows) and rows[0]["metric"] == "mse"
     if are_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
-        rows = []  # several settings have the same sigma
+        rows = []
     rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
     names = [_short(row["encoding"]) if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
     numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
@@ -287,11 +287,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
-def doctor_table(findings: Sequence[Examined]) -> Table:
+def doctor_table(checks: Sequence[Check]) -> Table:
     """Return a table of the checks of `placecode doctor`, each marked as fine or not."""
     table = Table("", "item", "status")
-    for finding in findings:
-        table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
+    for check in checks:
+        table.add_row("[green]ok[/]" if check.fine else "[yellow]--[/]", escape(check.item), escape(check.status))
     return table
 
 

@@ -21,43 +21,43 @@ from placecode.version import VERSION
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Result of one check: the item that was checked (`name`), its state (`found`), and whether that is sufficient."""
+class Check:
+    """Result of one check: the item that was checked, its status in words, and whether that status is sufficient."""
 
-    name: str
-    found: str
+    item: str
+    status: str
     fine: bool = True
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Check]:
     """Run all checks and return their results, the most basic first."""
     return [
-        Finding("placecode", VERSION),
-        Finding("Python", platform.python_version(), sys.version_info >= (3, 11)),
+        Check("placecode", VERSION),
+        Check("Python", platform.python_version(), sys.version_info >= (3, 11)),
         _packages(),
         _device(),
-        Finding("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
+        Check("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
         _kernels(),
         _memory(),
-        _disk("free disk here", Path.cwd()),
+        _disk(),
         _cache(),
         *_extras(),
     ]
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the names of required packages by optional extra, from the metadata of the installed placecode.
+    """Return the names of the packages that placecode requires, by optional extra, from its installed metadata.
 
     The key "" has the packages that are always needed. The result is empty if placecode is not installed.
     """
     try:
-        lines = importlib.metadata.requires("placecode") or []
+        requirements = importlib.metadata.requires("placecode") or []
     except importlib.metadata.PackageNotFoundError:
         return {}
     needed: dict[str, list[str]] = {"": []}
-    for line in lines:
-        name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
-        extra = re.search(r"extra\s*==\s*[\"']([^\"']+)", line)
+    for requirement in requirements:
+        name = re.split(r"[\s<>=!~;\[]", requirement, maxsplit=1)[0]
+        extra = re.search(r"extra\s*==\s*[\"']([^\"']+)", requirement)
         if name != "placecode":
             needed.setdefault(extra[1] if extra else "", []).append(name)
     return needed
@@ -71,65 +71,66 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _packages() -> Finding:
+def _packages() -> Check:
     """Check whether the packages that are always needed are installed."""
     needed = _requirements()
     if not needed:
         present = f"torch {torch.__version__}, numpy {np.__version__}"
         note = "placecode is not installed (run from its source folder): others not checked"
-        return Finding("packages", f"{present}; {note}")
+        return Check("packages", f"{present}; {note}")
     versions = {name: _version(name) for name in needed[""]}
     missing = [name for name, version in versions.items() if version is None]
     present = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    return Finding("packages", present + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
+    return Check("packages", present + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Check]:
     """Yield, for each optional extra, whether all its packages are installed."""
     for extra, packages in _requirements().items():
         missing = [name for name in packages if _version(name) is None]
         advice = f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
         if extra:
-            yield Finding(f"extra {extra}", advice if missing else "complete", not missing)
+            yield Check(f"extra {extra}", advice if missing else "complete", not missing)
 
 
-def _device() -> Finding:
+def _device() -> Check:
     """Return the GPUs that torch can use. A machine without a GPU is fine too."""
     if not torch.cuda.is_available():
-        return Finding("GPU", "none that torch can use; experiments run on the CPU (quick scale: minutes)")
+        return Check("GPU", "none that torch can use; experiments run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in devices))
+    return Check("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in devices))
 
 
-def _kernels() -> Finding:
+def _kernels() -> Check:
     """Check whether placecode's own CPU kernels could be compiled."""
     if kernels_for(torch.zeros(1)).name == "compiled":
-        return Finding("CPU kernels", "compiled")
-    return Finding("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
+        return Check("CPU kernels", "compiled")
+    return Check("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
 
 
-def _memory() -> Finding:
+def _memory() -> Check:
     """Check whether the machine has at least 2 GiB of memory. Unknown memory counts as enough."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
-        return Finding("memory", "unknown on this system")
-    return Finding("memory", f"{total:.1f} GiB", total >= 2)
+        return Check("memory", "unknown on this system")
+    return Check("memory", f"{total:.1f} GiB", total >= 2)
 
 
-def _disk(name: str, path: Path) -> Finding:
-    """Check whether the disk of a folder has at least 1 GiB of free space."""
-    free = shutil.disk_usage(path).free / 2**30
-    return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
+def _disk() -> Check:
+    """Check whether the disk of the current folder has at least 1 GiB of free space."""
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    note = "" if free >= 1 else "; a paper-scale run can need 1 GiB"
+    return Check("free disk here", f"{free:.1f} GiB{note}", free >= 1)
 
 
-def _cache() -> Finding:
+def _cache() -> Check:
     """Check whether the folder in which generated puzzles are cached is writable."""
     try:
         folder = cache_folder()
     except OSError as error:
-        return Finding("cache", f"none ({error}): puzzles are generated again each time", False)
+        return Check("cache", f"none ({error}): puzzles are generated again each time", False)
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK)
     note = "" if writable else "; not writable: puzzles are generated again each time"
-    return Finding("cache", f"{folder}{note}", writable)
+    return Check("cache", f"{folder}{note}", writable)

@@ -19,14 +19,15 @@ from placecode.data.tables.files import CHANNELS, read_sheet
 from placecode.errors import BadInput, must_be, value_of
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
-from placecode.files import is_full_disk
 from placecode.fit.fitting import count_predictions, experiment_of_sheet, fit
+from placecode.reports import wording
 from placecode.reports.pages import own_words
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
+from placecode.runs.write import explain_write_errors
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Settings of the experiment that name something to read: a file, a column, or an array in a file."""
+"""Settings of the experiment that name what is read: files, a column (groups), or an array in a file (key)."""
 SPECIAL_FIELDS = ("file", *FILES, "sigmas")
 """Fields of the experiment whose options are added by `add_arguments`, not by `flags.add_settings`."""
 
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 force=arguments.force,
                 notify=progress,
                 stop=stopped,
-                tell=lambda text: print_line(console, f"{text[0].upper()}{text[1:]} ..."),
+                announce=lambda step: print_line(console, f"{wording.capital(step)} ..."),
                 label_names=label_names,
             )
     report = publish(page_of(experiment, Run(out)))
@@ -102,26 +103,19 @@ def _temporary_folder(out: Path) -> Iterator[Path]:
 
     It is deleted afterwards. Raises BadInput if it cannot be created.
     """
-    parent = out.parent
-    while not parent.exists():
-        parent = parent.parent
+    parent = next(folder for folder in (out.parent, *out.parent.parents) if folder.exists())
     if not parent.is_dir():
         raise BadInput(f"the output {out} must be a folder; {parent} is a file.")
-    try:
+    with explain_write_errors(out):
         folder = tempfile.TemporaryDirectory(prefix=".placecode-", dir=parent)
-    except OSError as error:
-        if is_full_disk(error):
-            raise
-        raise BadInput(f"the output folder {out} must be writable; it is not ({error.strerror}).") from error
     with folder as spool:
         yield Path(spool)
 
 
 def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
-    """Read the table and the known groups and positions of its channels; return the experiment and the names of the
-    groups.
+    """Read the table and the known groups and positions of its channels; return the experiment and the group names.
 
-    The names are empty if no groups are known. `spool` is a folder for data that do not fit into memory.
+    There are no names if no groups are known. `spool` is a folder for data that do not fit into memory.
     """
     sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
     labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
@@ -132,6 +126,6 @@ def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tupl
     settings["file"] = str(arguments.file)
     settings |= {name: str(getattr(arguments, name)) for name in FILES if getattr(arguments, name) is not None}
     if arguments.sigma != ["auto"]:
-        words = [part for word in arguments.sigma for part in word.split(",") if part]
-        settings["sigmas"] = tuple(value_of("sigma", word, float) for word in words)
+        numbers = [number for word in arguments.sigma for number in word.split(",") if number]
+        settings["sigmas"] = tuple(value_of("sigma", number, float) for number in numbers)
     return experiment_of_sheet(sheet, effort, settings, CHANNELS, labels, positions), label_names

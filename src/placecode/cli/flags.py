@@ -56,7 +56,7 @@ def settings(
         elif several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
             values[name] = tuple(value_of(name, part, kind) for part in parts)
-            if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # a number of seeds
+            if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # not a list but a number of seeds
                 (count,) = values[name]
                 if count < 1:
                     raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
@@ -67,7 +67,7 @@ def settings(
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """Return the words of the command line that set a field to a value.
+    """Return the words of the command line that set a field to a value, as it is recorded in config.json.
 
     >>> words_of("learning_rate", 0.1), words_of("causal", False), words_of("seeds", [3])
     (['--learning-rate', '0.1'], ['--no-causal'], ['--seeds', '3,'])

@@ -12,6 +12,7 @@ from placecode.cli.display import print_line
 from placecode.errors import value_of
 from placecode.inspection import recommend
 from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
+from placecode.reports import wording
 
 MAX_SETTINGS_SHOWN = 6
 """Maximum number of studied settings in the table."""
@@ -54,14 +55,13 @@ def nearest_table(answer: Recommendation) -> Table:
     """Return a table of the nearest studied settings, with outcomes at the best, recommended and default sigmas."""
     sigmas = {f"{answer.sigma:g}": answer.sigma}
     sigmas |= {f"{vote.sigma:.2g}": vote.sigma for vote in answer.defaults.values()}
-    *sizes, last = (name.replace("_", " ") for name in answer.asked.sizes())
-    apart = f"apart: in doublings of {', '.join(sizes)} and {last}"
-    table = Table(title=f"The nearest settings, and their outcomes by sigma ({apart})")
+    sizes = wording.listed([name.replace("_", " ") for name in answer.question.sizes()])
+    table = Table(title=f"The nearest settings, and their outcomes by sigma (apart: in doublings of {sizes})")
     for name in ("setting", "tokens", "width", "optimizer", "rate", "apart", "outcome", "best", *sigmas):
         is_text = name in ("setting", "optimizer", "outcome")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for seen in answer.seen[:MAX_SETTINGS_SHOWN]:
-        setting, curve = seen.setting, seen.setting.curve(answer.asked.goal)
+    for item in answer.weighted[:MAX_SETTINGS_SHOWN]:
+        setting, curve = item.setting, item.setting.curve(answer.question.goal)
         assert curve is not None
         outcomes = [curve.at(sigma) for sigma in sigmas.values()]
         table.add_row(
@@ -70,7 +70,7 @@ def nearest_table(answer: Recommendation) -> Table:
             str(setting.width),
             setting.optimizer,
             f"{setting.learning_rate:g}",
-            f"{seen.apart:.1f}",
+            f"{item.distance:.1f}",
             curve.name,
             f"{curve.best.found.mean:.3f} at {curve.best.sigma:g}",
             *("" if value is None else f"{value:.3f}" for value in outcomes),

@@ -9,7 +9,7 @@ from typing import Any
 from placecode.cli import flags
 from placecode.execution import local
 from placecode.experiments import Experiment, OwnData
-from placecode.reports import html
+from placecode.reports import html, wording
 from placecode.reports.html import together
 from placecode.reports.pages.base import Page
 from placecode.runs.read import Run
@@ -33,16 +33,16 @@ def publish(page: Page) -> Path:
 
 
 def compared(page: Page) -> together.Part:
-    """Return what a report that compares several runs shows about one run: title, summary, claims and so on."""
+    """Return the part about one run (title, summary, claims ...) of a report that compares several runs."""
     return together.Part(**_shared(page))
 
 
 def _shared(page: Page) -> dict[str, Any]:
-    """Return what both kinds of report show about a run."""
+    """Return what reports of one run and of several runs show about a run, by the name of the parameter."""
     experiment, run = page.experiment, page.run
     return {
         "run": run,
-        "title": experiment.about[0].upper() + experiment.about[1:],
+        "title": wording.capital(experiment.about),
         "lead": page.summary(),
         "command": command_of(run, experiment),
         "metric": experiment.metric,
@@ -55,29 +55,20 @@ def _shared(page: Page) -> dict[str, Any]:
 def command_of(run: Run, experiment: Experiment) -> str:
     """Return the shell command that repeats a run: `placecode run` with --scale, or `placecode fit` with --effort.
 
-    Of the settings of the experiment, the command contains those that differ from the defaults at this scale or effort.
-    No command can repeat the fit of an array that was passed in Python. For such a run, return the command that writes
-    the report of the run again.
+    It sets the fields of the experiment that differ from the defaults at this scale or effort. No command can repeat
+    the fit of an array that was passed in Python, so for such a run the command only writes the report again.
     """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]
     if isinstance(experiment, OwnData):
-        if not Path(experiment.file).suffix:  # fitted with LearnedPositions on an array, not on a file
+        if not Path(experiment.file).suffix:  # fitted with LearnedPositions on an array; a file has a suffix
             return shlex.join(["placecode", "report", str(run.path)])
         channels = int(config["shape"]["tokens"])
         defaults = OwnData(**OwnData.sized(config["scale"], channels)).fields()
-        with_rate = OwnData.sized(config["scale"], channels, learning_rate=experiment.learning_rate)
-        defaults |= {"pe_learning_rate": with_rate["pe_learning_rate"], "file": experiment.file}
-        words = [
-            "placecode",
-            "fit",
-            experiment.file,
-            *_changed(experiment, defaults),
-            "--effort",
-            config["scale"],
-            *device,
-        ]
-        return shlex.join(words)
+        sized = OwnData.sized(config["scale"], channels, learning_rate=experiment.learning_rate)
+        defaults |= {"pe_learning_rate": sized["pe_learning_rate"], "file": experiment.file}
+        words = ["placecode", "fit", experiment.file, *_changed(experiment, defaults)]
+        return shlex.join([*words, "--effort", config["scale"], *device])
     defaults = type(experiment).at(config["scale"]).fields()
     words = ["placecode", "run", run.experiment, "--scale", config["scale"], *_changed(experiment, defaults)]
     if config["members"] != f"0:{config['total']}":

@@ -58,8 +58,8 @@ class Chance(NamedTuple):
 
 
 @torch.no_grad()
-def question_errors(stack: Stack, task: Table, split: str) -> Array:
-    """Return the mean squared error of each of e members on each of the N masked samples of a split, (e, N)."""
+def sample_errors(stack: Stack, task: Table, split: str) -> Array:
+    """Return the mean squared error of each of e members on each of N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
     for part in portions(stack, task, task.rows(split)):
@@ -82,10 +82,10 @@ class _TestSamples:
         self.rows = rows.to(stack.flat.device)
         self.values = self.task.raw("test", self.rows)
 
-    def dice(self, time: int = 0) -> Tensor:
-        """Return random numbers (r, n) that determine which channels are hidden; every `time` gives other ones."""
-        questions = self.rows + time * len(self.task.splits["test"])
-        return self.task.dice("test", questions[None]).view(self.values.shape)
+    def dice(self, repetition: int = 0) -> Tensor:
+        """Return random numbers (r, n) that determine which channels are hidden, different in every repetition."""
+        numbers = self.rows + repetition * len(self.task.splits["test"])
+        return self.task.dice("test", numbers[None]).view(self.values.shape)
 
     def predict(self, values: Tensor, dice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hide channels of samples (..., n) and predict them.
@@ -104,10 +104,9 @@ class _TestSamples:
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
     """Test whether the channels of a table depend on each other.
 
-    In each of `draws` repetitions, every channel is shifted along the samples by a random amount of its own, which
-    destroys dependence between channels. The gain is the error of predicting the mean minus the error of the models,
-    averaged over members. That of the table is compared with those of the shifted ones. The same channels of the same
-    samples are hidden every time.
+    In each of `draws` repetitions, every channel is shifted along the samples by a different random amount, which
+    destroys dependence between channels. The gain (see `Chance`) on the true samples, averaged over members, is
+    compared with the gains on the shifted ones. The same channels of the same samples are hidden every time.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()
@@ -125,10 +124,9 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
 
 
 def _p_values(gains: Array) -> Array:
-    """Return the p-values of a permutation test, (draws + 1, ...) -> (...).
+    """Return the p-values (...) of permutation tests from their gains (draws + 1, ...), first on the true samples.
 
-    `gains` are reductions of the error by a prediction: first on the table itself, and then on `draws` randomly shifted
-    copies. The p-value is the share of gains, including the first, that are at least as large as the first.
+    The p-value is the share of gains, including the first, that are at least as large as the first.
     """
     return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 
@@ -142,17 +140,17 @@ def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Ar
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
     values, local = samples.values, samples.task
-    times = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
+    repetitions = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
     predicted, hidden = [], []
-    for time in range(times):
-        dice = samples.dice(time)
+    for repetition in range(repetitions):
+        dice = samples.dice(repetition)
         for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
             _, outputs, targets = samples.predict(values[at], dice[at])
             predicted.append(outputs.mean(0))
             hidden.append(targets[0, ..., -1])
-    predictions = torch.cat(predicted).view(times, *values.shape, -1) * local.used
-    scored = torch.cat(hidden).view(times, *values.shape)
+    predictions = torch.cat(predicted).view(repetitions, *values.shape, -1) * local.used
+    scored = torch.cat(hidden).view(repetitions, *values.shape)
     # gain = true^2 - (prediction - true)^2, summed over hidden values; prediction^2 is the same for all shifts
     weight = (scored[..., None] * predictions).sum(0)  # (r, n, w)
     constant = (scored[..., None] * predictions.square()).sum((0, 1, 3)).double()  # (n,)
@@ -224,11 +222,11 @@ def count_predictions(task: Table, draws: int) -> int:
 
     `draws` is the number of random shifts in the test of the whole table.
     """
-    times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
+    shifts = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
     table_samples, channel_samples = (
         len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)
     )
-    return (draws + 1 + times) * table_samples + channel_samples
+    return (draws + 1 + shifts) * table_samples + channel_samples
 
 
 class Shifts:

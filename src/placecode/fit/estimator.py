@@ -32,7 +32,7 @@ from placecode.data.tables.questions import coded, filled
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
 from placecode.experiments.channels.own import OwnData
-from placecode.fit.fitting import experiment_of_sheet, fit, trained_models
+from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_models
 from placecode.models.encoder import Stack
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
@@ -168,7 +168,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if groups is not None and (isinstance(groups, Path) or is_single(groups)):
                 settings["groups"] = str(groups)
             experiment = experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS)
-            result = fit(experiment, out, effort=effort, where=where, force=_is_fit(out))
+            result = fit(experiment, out, effort=effort, where=where, force=is_fit(out))
             self._members, weights = trained_models(experiment, Run(out))[result.sigma]
         self.embedding_, self.similarity_ = result.embedding, result.ours.similarity
         self.map_, self.map_3d_ = result.ours.maps[2], result.ours.maps.get(3)
@@ -192,7 +192,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_groups(X, groups)
         self._dropped: set[Any] = set()
-        self._words: Mapping[int, tuple[str, ...]] = {}
+        self._categories: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
             sheet = read_sheet(X, groups=groups, spool=spool)
             self._remember(pd.DataFrame(columns=list(sheet.columns)), sheet)
@@ -204,8 +204,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         requirements["ensure_all_finite"] = "allow-nan"
         if not isinstance(X, pd.DataFrame):
             return sheet_of(validate_data(self, filled(X), dtype=DTYPES, **requirements), groups=groups)
-        if twice := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
-            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
+        if repeated := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
+            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(repeated)}.")
         sheet = sheet_of(X, groups=groups)
         validate_data(self, sheet.values, dtype=np.float32, **requirements)
         self._remember(X, sheet)
@@ -216,7 +216,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         channels = frame.iloc[:0, list(sheet.channels)]
         validate_data(self, channels, skip_check_array=True)
         self._dropped = set(frame.columns) - set(channels.columns)
-        self._words = dict(sheet.categories)
+        self._categories = dict(sheet.categories)
 
     def _check(self) -> None:
         """Raise BadInput if a parameter is invalid. This is called before data are read."""
@@ -297,8 +297,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for part in portions(stack, task, len(raw)):
                 at = slice(part.start, part.stop)
                 values, known = task.standard(raw[at])
-                shown = (known & ~marks).to(values.dtype)[..., None]
-                outputs = _mean_output(stack, torch.cat([values * shown, 1 - shown], -1))
+                visible = (known & ~marks).to(values.dtype)[..., None]
+                outputs = _mean_output(stack, torch.cat([values * visible, 1 - visible], -1))
                 predictions[at, hidden] = self._unstandardized(outputs)[:, hidden]
         return predictions
 
@@ -335,8 +335,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             wider = X.shape[1] > self.n_features_in_  # otherwise columns without names could be confused
             extra = [name for name in X.columns if wider and name in self._dropped]
             X = X.drop(columns=extra)  # noqa: N806
-            validate_data(self, X, reset=False, skip_check_array=True)  # check names before coding words by position
-            X = coded(X, self._words)  # noqa: N806
+            validate_data(self, X, reset=False, skip_check_array=True)  # names first: categories are coded by position
+            X = coded(X, self._categories)  # noqa: N806
         values = validate_data(self, filled(X), dtype=DTYPES, reset=False, ensure_all_finite="allow-nan")
         stored = as_float32(values[:, self.channels_] - self._offsets)
         if np.isinf(stored).any():
@@ -373,8 +373,3 @@ def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
     """
     outputs: torch.Tensor = stack(inputs.expand(len(stack.members), *inputs.shape))
     return outputs.mean(0)
-
-
-def _is_fit(folder: Path) -> bool:
-    """Return whether a folder holds an earlier fit, finished or not."""
-    return (folder / "config.json").is_file() and Run(folder).experiment == OwnData.name

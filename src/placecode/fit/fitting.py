@@ -39,7 +39,7 @@ from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.own_results import LEVEL, Found, Method
 from placecode.files import write_json
 from placecode.fit import chance, others
-from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, question_errors
+from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, sample_errors
 from placecode.fit.choice import choose
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
@@ -47,10 +47,8 @@ from placecode.runs.read import Run
 from placecode.tasks.table import PARTS, Table, tables
 from placecode.training.trainer import stack_for
 
-__all__ = ["Found", "conclude", "count_predictions", "experiment_of_sheet", "fit", "trained_models"]
-
-Tell = Callable[[str], object]
-"""Function that is called with a short description of each step, such as "choosing sigma"."""
+Announce = Callable[[str], object]
+"""Function that is called at the start of each step after training, with its description: "choosing sigma"."""
 
 PERMUTATIONS = 199
 """Number of random orders of the channels in the permutation tests of `_with_p_value`."""
@@ -96,7 +94,7 @@ def fit(
     force: bool = False,
     notify: Notify = lambda event: None,
     stop: Stop = lambda: False,
-    tell: Tell = lambda step: None,
+    announce: Announce = lambda step: None,
     label_names: tuple[str, ...] = (),
 ) -> Found:
     """Fit a table and write the run and its results to a folder.
@@ -117,10 +115,10 @@ def fit(
         Overwrite a fit in `out`.
     notify, stop : callable, optional
         See `placecode.execution.local.execute`.
-    tell : callable, optional
+    announce : callable, optional
         Called with a short description of each step after training.
     label_names : tuple of str, optional
-        Names of the known groups of channels.
+        Names of the known groups of channels, in the order of their labels 0, 1, ...
 
     Returns
     -------
@@ -128,7 +126,7 @@ def fit(
         Map, modules, tests and scores.
     """
     where = (where or local.Where()).resolved()
-    if not (resume or force) and _lacks_results(out):
+    if not (resume or force) and is_fit(out) and Run(out).finished and not (out / "fit.json").is_file():
         raise BadInput(
             f"the output folder {out} must be new; it holds a fit that was stopped after training (--resume continues "
             "it, --force starts again)."
@@ -140,14 +138,14 @@ def fit(
     if "verdict" in summary and (out / "fit.json").is_file() and (out / "map.csv").is_file():
         return own_results.read(out)
 
-    def tell_or_stop(step: str) -> None:
+    def announce_or_stop(step: str) -> None:
         """Announce the next step, or raise Interrupted if the user has stopped the fit."""
         if stop():
             raise local.Interrupted
-        tell(step)
+        announce(step)
 
     with where.arithmetic():
-        result = conclude(experiment, run, where, tell_or_stop, label_names)
+        result = conclude(experiment, run, where, announce_or_stop, label_names)
     own_results.write(result, out)
     write_json(out / "summary.json", {**summary, **result.summary()})
     return result
@@ -160,10 +158,9 @@ def count_predictions(experiment: OwnData) -> int:
     return len(experiment.seeds) * (per_seed + chance.count_predictions(task, experiment.draws))
 
 
-def _lacks_results(out: Path) -> bool:
-    """Return whether a folder holds a fit whose training is finished but whose results are missing."""
-    trained = (out / "summary.json").is_file() and (out / "config.json").is_file()
-    return trained and Run(out).experiment == OwnData.name and not (out / "fit.json").is_file()
+def is_fit(folder: Path) -> bool:
+    """Return whether a folder holds a fit, finished or not."""
+    return (folder / "config.json").is_file() and Run(folder).experiment == OwnData.name
 
 
 def trained_models(experiment: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
@@ -185,7 +182,7 @@ def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
 
 
 def conclude(
-    experiment: OwnData, run: Run, where: local.Where, tell: Tell = lambda step: None, label_names: tuple[str, ...] = ()
+    experiment: OwnData, run: Run, where: local.Where, announce: Announce, label_names: tuple[str, ...]
 ) -> Found:
     """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
 
@@ -194,12 +191,12 @@ def conclude(
     task, models = experiment.tables[PARTS[0]], trained_models(experiment, run)
     if not models:
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
-    tell("choosing sigma")
+    announce("choosing sigma")
     stacks = {}
     for sigma, (members, weights) in models.items():
         stacks[sigma] = stack_for(members, task, where.device, fast=where.fast)
         stacks[sigma].flat.copy_(weights)
-    errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
+    errors = {sigma: sample_errors(stack, task, "validation") for sigma, stack in stacks.items()}
     pes = run.arrays("pe_end")
     done = run.members[run.members["state"] == "done"]
     learned = {
@@ -211,15 +208,15 @@ def conclude(
         choice = choose(errors, learned, _pieces(task, "validation"))
     stack, fits = stacks[choice.sigma], learned[choice.sigma]
 
-    tell("testing against chance")
+    announce("testing against chance")
     p_value = against_chance(stack, task, experiment.draws).p
     dependent = _dependent_channels(stack, task, experiment.draws)
-    error = float(question_errors(stack, task, "test").mean())
+    error = float(sample_errors(stack, task, "test").mean())
     mean_error = others.MaskedSamples(task, "test", experiment.hidden).error_of_means()
     has_structure = p_value <= LEVEL and error < mean_error and dependent.sum() > 1
     placed = dependent if has_structure else np.zeros_like(dependent)
 
-    tell("drawing the map")
+    announce("drawing the map")
     data = done.loc[done["sigma"] == choice.sigma, "data"]  # of each fit, (m,)
     seeds, *halves = (np.flatnonzero(data == part).tolist() for part in PARTS)
     if not all(halves):  # no models of the halves were trained, or they diverged: compare seeds instead
@@ -243,9 +240,9 @@ def conclude(
     def with_scores(method: Method) -> Method:
         return replace(method, scores={**method.scores, **_scores(method, task)})
 
-    tell("comparing with other methods")
-    compared = dict(others.compare(experiment.tables, experiment.hidden))
-    methods = {name: with_scores(other) for name, other in compared.items() if isinstance(other, Method)}
+    announce("comparing with other methods")
+    results = dict(others.compare(experiment.tables, experiment.hidden))
+    methods = {name: with_scores(result) for name, result in results.items() if isinstance(result, Method)}
     return Found(
         names=task.token_names,
         sigma=choice.sigma,
@@ -262,18 +259,18 @@ def conclude(
         pairs=_zero_elsewhere(placed[:, None] & placed, pairs),
         stability=groups.stability,
         others=methods,
-        left_out={name: reason for name, reason in compared.items() if isinstance(reason, str)},
+        left_out={name: reason for name, reason in results.items() if isinstance(reason, str)},
         facts=_facts(task, run),
         positions=task.positions,
         labels=task.labels,
-        label_names=label_names or _numbered_names(task.labels),
+        label_names=label_names or (() if task.labels is None else tuple(map(str, range(task.labels.max() + 1)))),
     )
 
 
 def _dependent_channels(stack: Stack, task: Table, draws: int) -> np.ndarray:
     """Return a mask (n,) that is True for channels that others predict or that help to predict others.
 
-    The position of an independent channel on the map has no meaning, even if all fits agree on it.
+    The position of any other channel on the map has no meaning, even if all fits agree on it.
     """
     dependent = channel_p_values(stack, task, draws) <= LEVEL
     if dependent.any():
@@ -291,7 +288,7 @@ def _pieces(task: Table, split: str) -> np.ndarray | None:
 
 
 def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the confidence, set to 0 outside the mask. NaN, the confidence of a single model, remains NaN."""
+    """Return the confidence, with 0 where the mask is False. NaN, the confidence of a single model, remains NaN."""
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
@@ -299,7 +296,7 @@ def _scores(method: Method, task: Table) -> dict[str, float]:
     """Return scores of the agreement between the map of a method and known positions or groups of the channels.
 
     The names are "procrustes_r2", "neighbor_agreement" and "ari"; the last two also have p-values, as
-    "neighbor_agreement_p" and "ari_p". Scores that need unknown positions or groups are missing.
+    "neighbor_agreement_p" and "ari_p". A score is missing if the positions or groups that it needs are unknown.
     """
     scores: dict[str, float] = {}
     near, labels = None, _informative(task.labels)
@@ -352,11 +349,6 @@ def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: i
         return {}
     null = np.array([measure(rng.permutation(channels)) for _ in range(PERMUTATIONS)])
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + PERMUTATIONS))}
-
-
-def _numbered_names(labels: np.ndarray | None) -> tuple[str, ...]:
-    """Return the names "0", "1", ... for the known groups of channels; empty if there are no labels."""
-    return () if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1))
 
 
 def _facts(task: Table, run: Run) -> dict[str, Any]:

@@ -137,7 +137,9 @@ def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, M
     validation, test = MaskedSamples(task, "validation", hidden, most), MaskedSamples(task, "test", hidden)
     axes = [k for k in (2, 3) if k <= task.tokens]
     with connectivity.one_thread():
-        maps = {k: connectivity.mds_embedding(_unit(matrix), k) for k in axes}
+        unit = np.clip(matrix, -1, 1)
+        np.fill_diagonal(unit, 1.0)
+        maps = {k: connectivity.mds_embedding(unit, k) for k in axes}
         groups = stable_modules(np.stack(halves)).labels
         scores = {"heldout_mse": test.error(_shrunk(covariance, validation))}
         yield "correlation", Method(matrix, maps, groups, scores)
@@ -232,10 +234,3 @@ def _proximity(positions: Array) -> Array:
     """Return the similarity of all pairs of positions: 1 minus their distance as a share of the largest distance."""
     distances = np.linalg.norm(positions[:, None] - positions, axis=-1)
     return np.asarray(1 - distances / max(float(distances.max()), 1e-12))
-
-
-def _unit(matrix: Array) -> Array:
-    """Return a correlation matrix clipped to [-1, 1], with ones on its diagonal."""
-    clipped = np.clip(matrix, -1, 1)
-    np.fill_diagonal(clipped, 1.0)
-    return clipped

@@ -29,7 +29,7 @@ TOLERANCE = 0.05
 """Maximum share of the gain that a good sigma lacks, if it is significantly worse than the best one."""
 IN_NOISE = 0.1
 """Maximum share of the gain that a good sigma lacks, if it is not significantly worse than the best one."""
-LEAST = 0.02
+MIN_GAIN = 0.02
 """Minimum gain of a setting in which models count as having learned. The interval must also exclude a gain of 0."""
 INTERVALS = ("found", "behind")
 """Fields of a `Point` that are intervals."""
@@ -72,10 +72,10 @@ class Curve:
 
     @property
     def learned(self) -> bool:
-        """Whether the models at the best sigma have learned: the gain is at least LEAST and significantly above 0."""
+        """Whether models at the best sigma have learned: the gain is at least MIN_GAIN and significantly above 0."""
         low, high = self.best.found.low, self.best.found.high
         significant = low > self.nothing if self.sign > 0 else high < self.nothing
-        return self.gain >= LEAST and significant
+        return self.gain >= MIN_GAIN and significant
 
     def at(self, sigma: float) -> float | None:
         """Return the mean outcome at a sigma, interpolated between studied sigmas, or None outside their range."""

@@ -32,10 +32,10 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 """Sigmas that can be recommended. They are values from our sweeps."""
 DEFAULTS = ("0.02", "1", "d^-1/2")
 """Formulas of the default sigmas of most libraries, as in `placecode.inspection.libraries`."""
-ENOUGH = 0.5
+MIN_SHARE = 0.5
 """A sigma is only recommended if at least this share of the settings, by weight, were studied at it. Sigmas next to it
 belong to the good range if, in addition, they are good in at least this share of those settings."""
-FAR = 1.0
+MAX_DOUBLINGS = 1.0
 """A recommendation is an extrapolation if a size of the model is more than this many doublings outside the studied
 range."""
 MAX_SIZE = 10**9
@@ -74,20 +74,20 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WeightedSetting:
     """A studied setting, with its distance from the model to be trained and its weight in the recommendation.
 
-    `apart` is the number of doublings or halvings between both, summed over `Asked.sizes`. All weights sum to 1.
+    `distance` is the number of doublings or halvings between both, summed over `Asked.sizes`. All weights sum to 1.
     """
 
     setting: Setting
-    apart: float
+    distance: float
     weight: float
 
 
 @dataclass(frozen=True)
 class Vote:
-    """How well one sigma did in the studied settings."""
+    """How well one sigma did in the studied settings, which are weighted by their similarity to the model."""
 
     sigma: float
     known: float
@@ -106,12 +106,12 @@ class Vote:
 class Recommendation:
     """A recommended sigma and the evidence for it."""
 
-    asked: Asked
+    question: Asked
     vote: Vote
     """The recommended sigma, and how well it did in the studied settings."""
     flat: tuple[float, float]
-    """Smallest and largest sigma of the range around it in which all sigmas are good in most settings, by weight."""
-    seen: tuple[Seen, ...]
+    """Range (lowest, highest) around the recommended sigma in which all sigmas are good in most settings, by weight."""
+    weighted: tuple[WeightedSetting, ...]
     """Settings that the recommendation is based on, the nearest first."""
     defaults: dict[str, Vote]
     """How well the default sigmas of libraries did, by formula."""
@@ -119,7 +119,7 @@ class Recommendation:
     """How well the recommended sigma did for the other goal."""
     other: Vote
     """The sigma that would be recommended for the other goal, and how well it did for that goal."""
-    own_kind: bool
+    same_family: bool
     """Whether the settings have the same family of optimizers; if not, none of that family has learned."""
 
     @property
@@ -130,10 +130,10 @@ class Recommendation:
     def extrapolations(self) -> dict[str, tuple[float, float]]:
         """Return the studied range (lowest, highest) of every size for which the model is far outside that range."""
         ranges = {}
-        for name, value in self.asked.sizes().items():
-            values = [getattr(seen.setting, name) for seen in self.seen]
+        for name, value in self.question.sizes().items():
+            values = [getattr(item.setting, name) for item in self.weighted]
             low, high = min(values), max(values)
-            if max(_doublings(low, value), _doublings(value, high)) > FAR:
+            if max(_doublings(low, value), _doublings(value, high)) > MAX_DOUBLINGS:
                 ranges[name] = (low, high)
         return ranges
 
@@ -142,31 +142,34 @@ class Recommendation:
         return {
             "sigma": self.sigma,
             "flat": list(self.flat),
-            "asked": asdict(self.asked),
+            "asked": asdict(self.question),
             **{name: getattr(self, name).record() for name in ("vote", "price", "other")},
             "defaults": {name: vote.record() for name, vote in self.defaults.items()},
-            "own_kind": self.own_kind,
+            "own_kind": self.same_family,
             "extrapolations": {name: list(values) for name, values in self.extrapolations().items()},
-            "settings": [{"name": seen.setting.name, "apart": seen.apart, "weight": seen.weight} for seen in self.seen],
+            "settings": [
+                {"name": item.setting.name, "apart": item.distance, "weight": item.weight} for item in self.weighted
+            ],
         }
 
 
-def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """Recommend a sigma for the model `asked`, based on studied settings; by default those of evidence.json."""
-    studied = evidence.settings() if settings is None else settings
-    seen, own_kind = _relevant(asked, asked.goal, studied)
-    (other_goal,) = (goal for goal in GOALS if goal != asked.goal)
-    seen_for_other, _ = _relevant(asked, other_goal, studied)
-    best, flat = _chosen(seen, asked.goal)
+def recommend(question: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
+    """Recommend a sigma for the described model from studied settings, by default those of evidence.json."""
+    settings = evidence.settings() if settings is None else settings
+    weighted, same_family = _relevant(question, question.goal, settings)
+    (other_goal,) = (goal for goal in GOALS if goal != question.goal)
+    weighted_for_other, _ = _relevant(question, other_goal, settings)
+    best, flat = _chosen(weighted, question.goal)
+    by_formula = defaults(question.tokens, question.width)
     return Recommendation(
-        asked,
-        best,
-        flat,
-        seen,
-        {name: vote(sigma, seen, asked.goal) for name, sigma in defaults(asked.tokens, asked.width).items()},
-        vote(best.sigma, seen_for_other, other_goal),
-        _chosen(seen_for_other, other_goal)[0],
-        own_kind,
+        question=question,
+        vote=best,
+        flat=flat,
+        weighted=weighted,
+        defaults={formula: vote(sigma, weighted, question.goal) for formula, sigma in by_formula.items()},
+        price=vote(best.sigma, weighted_for_other, other_goal),
+        other=_chosen(weighted_for_other, other_goal)[0],
+        same_family=same_family,
     )
 
 
@@ -175,14 +178,14 @@ def defaults(tokens: int, width: int) -> dict[str, float]:
     return {formula: SCALES[formula](tokens, width) for formula in DEFAULTS}
 
 
-def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
+def weighed(question: Asked, settings: Sequence[Setting]) -> tuple[WeightedSetting, ...]:
     """Return settings with their distances from the model and their weights, the nearest setting first.
 
     Distances are counted in doublings of a size. The weight of a task halves with every doubling between the model and
     the task's nearest setting. The settings of a task share this weight, the nearest having most, so that a task does
     not count more if it has many settings.
     """
-    sizes = asked.sizes()
+    sizes = question.sizes()
     distances = [
         sum(abs(_doublings(getattr(setting, name), value)) for name, value in sizes.items()) for setting in settings
     ]
@@ -191,31 +194,33 @@ def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
     for setting, near in zip(settings, nearness, strict=True):
         by_task.setdefault(setting.task, []).append(near)
     sum_of_tasks = sum(max(values) for values in by_task.values())
-    seen = (
-        Seen(setting, distance, max(by_task[setting.task]) * near / sum(by_task[setting.task]) / sum_of_tasks)
-        for setting, distance, near in zip(settings, distances, nearness, strict=True)
-        if near > 0
-    )
-    return tuple(sorted(seen, key=lambda item: item.apart))
+    weighted = []
+    for setting, distance, near in zip(settings, distances, nearness, strict=True):
+        if near > 0:
+            of_task = by_task[setting.task]
+            weighted.append(WeightedSetting(setting, distance, max(of_task) * near / sum(of_task) / sum_of_tasks))
+    return tuple(sorted(weighted, key=lambda item: item.distance))
 
 
-def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
+def vote(sigma: float, weighted: Sequence[WeightedSetting], goal: str) -> Vote:
     """Return how well one sigma did for a goal, as weighted means over the settings that were studied at it."""
-    known = good = lacking = 0.0
-    for item in seen:
+    studied = good = lacking = 0.0
+    for item in weighted:
         curve = item.setting.curve(goal)
         if curve is not None and (lacks := curve.lacks(sigma)) is not None:
-            known += item.weight
+            studied += item.weight
             good += item.weight * bool(curve.good(sigma))
             lacking += item.weight * lacks.mean
-    return Vote(sigma, known, *((good / known, lacking / known) if known else (math.nan, math.nan)))
+    if not studied:
+        return Vote(sigma, 0.0, math.nan, math.nan)
+    return Vote(sigma, studied, good / studied, lacking / studied)
 
 
 def cut_short(setting: Setting, goal: str) -> bool:
     """Return whether, for the goal "map", only the smallest sigma of a setting is good.
 
-    Then even smaller sigmas may be better, and the setting does not show which sigma is best. It is False for other
-    goals, and if the models have not learned.
+    Then even smaller sigmas may be better, and the setting does not show which sigma is best. The result is False for
+    the goal "accuracy", and if the models have not learned.
     """
     curve = setting.curve(goal)
     if goal != "map" or curve is None or not curve.learned:
@@ -224,7 +229,7 @@ def cut_short(setting: Setting, goal: str) -> bool:
     return curve.best.sigma == first > GRID[0] and not any(map(curve.good, others))
 
 
-def _relevant(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[Seen, ...], bool]:
+def _relevant(question: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[WeightedSetting, ...], bool]:
     """Select the settings to base a recommendation on; return them with weights, and whether the optimizer matches.
 
     Only settings whose models have learned are used. Settings that are cut short (see `cut_short`) or have the other
@@ -232,45 +237,45 @@ def _relevant(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tup
     """
     learned = [setting for setting in settings if (curve := setting.curve(goal)) is not None and curve.learned]
     learned = [setting for setting in learned if not cut_short(setting, goal)] or learned
-    same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[asked.optimizer]]
-    return weighed(asked, same_family or learned), bool(same_family)
+    same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[question.optimizer]]
+    return weighed(question, same_family or learned), bool(same_family)
 
 
-def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]:
+def _chosen(weighted: Sequence[WeightedSetting], goal: str) -> tuple[Vote, tuple[float, float]]:
     """Return the vote of the best sigma of GRID, and the lowest and highest sigma of the good range around it.
 
     The best sigma is good in the largest share of the settings, by weight; of several, the one that lacks least.
     """
-    votes = [vote(sigma, seen, goal) for sigma in GRID]
-    best = max((item for item in votes if item.known >= ENOUGH), key=lambda item: (round(item.good, 6), -item.lacks))
+    votes = [vote(sigma, weighted, goal) for sigma in GRID]
+    best = max((item for item in votes if item.known >= MIN_SHARE), key=lambda item: (round(item.good, 6), -item.lacks))
     place = votes.index(best)
     below, above = (
-        list(takewhile(lambda item: item.known >= ENOUGH and item.good >= ENOUGH, items))
+        list(takewhile(lambda item: item.known >= MIN_SHARE and item.good >= MIN_SHARE, items))
         for items in (votes[:place][::-1], votes[place + 1 :])
     )
     return best, ([best, *below][-1].sigma, [best, *above][-1].sigma)
 
 
 def _doublings(more: float, less: float) -> float:
-    """Return log2(more / less) as a difference of logarithms, so that large integers do not overflow."""
+    """Return log2(more / less), computed as a difference of logarithms so that large integers do not overflow."""
     return math.log2(more) - math.log2(less)
 
 
 def sentences(answer: Recommendation) -> list[str]:
     """Return sentences that describe a recommendation, the evidence for it and its limits, from recommend.j2."""
-    asked, family = answer.asked, FAMILIES[answer.asked.optimizer]
-    settings = [seen.setting for seen in answer.seen]
-    smaller = (vote(sigma, answer.seen, asked.goal) for sigma in GRID if sigma < answer.sigma)
+    question, family = answer.question, FAMILIES[answer.question.optimizer]
+    settings = [item.setting for item in answer.weighted]
+    smaller = (vote(sigma, answer.weighted, question.goal) for sigma in GRID if sigma < answer.sigma)
     template = wording.environment(Path(__file__).parent).get_template("recommend.j2")
     text = template.render(
         answer=answer,
-        asked=asked,
+        question=question,
         family=family,
         other_family=next(other for other in FAMILIES.values() if other != family),
         settings=settings,
         tasks=sorted({setting.task for setting in settings}),
         in_every_block=sum(setting.placement == "every" for setting in settings),
-        smaller_are_unknown=all(vote.known < ENOUGH for vote in smaller),
+        smaller_are_unknown=all(vote.known < MIN_SHARE for vote in smaller),
         users={name: [library.name for library in LIBRARIES if library.formula == name] for name in DEFAULTS},
         tolerance=TOLERANCE,
         in_noise=IN_NOISE,
@@ -300,11 +305,11 @@ def held_out(settings: Sequence[Setting], goal: str = "accuracy", whole_task: bo
         curve = setting.curve(goal)
         if curve is None or not curve.learned:
             continue
-        others = [
-            other for other in settings if other is not setting and not (whole_task and other.task == setting.task)
+        remaining = [
+            item for item in settings if item is not setting and not (whole_task and item.task == setting.task)
         ]
-        asked = Asked(setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal)
-        sigma = recommend(asked, others).sigma
+        question = Asked(setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal)
+        sigma = recommend(question, remaining).sigma
         candidates = {"recommended": sigma, **defaults(setting.tokens, setting.width)}
         lost = {
             name: None if (lacks := curve.lacks(value)) is None else lacks.mean for name, value in candidates.items()

@@ -1,5 +1,4 @@
-"""Read run folders, the results of an experiment: tables, arrays and trained models. `placecode.runs.write` writes
-them.
+"""Read run folders, the results of an experiment: tables, arrays and trained models (written by `runs/write.py`).
 
 >>> run = Run("runs/demo")
 >>> model = run.load(0)                     # a trained model, called on inputs of shape (b, n, f)
@@ -97,8 +96,8 @@ class Run:
         for name, kind in CONFIG_KEYS.items():
             if not isinstance(self.config.get(name), kind):
                 raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
-        self._renames = self.config["format"] < 3 and self.experiment != "own"
-        if self._renames:
+        self._has_old_split = self.config["format"] < 3 and self.experiment != "own"
+        if self._has_old_split:
             self.config["task"] = _renamed_keys(self.config["task"])
 
     @property
@@ -126,7 +125,7 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """Table of metrics, with columns member, step, split, condition, metric, value."""
         table = self._table("metrics.parquet")
-        return table.assign(split=_renamed(table["split"])) if self._renames else table
+        return table.assign(split=_renamed(table["split"])) if self._has_old_split else table
 
     @cached_property
     def analysis(self) -> pd.DataFrame:
@@ -135,7 +134,7 @@ class Run:
         Step 0 is before training. Block -1 stands for all blocks side by side, and -2 for the mean over blocks.
         """
         table = self._table("analysis.parquet")
-        return table.assign(target=_renamed(table["target"])) if self._renames else table
+        return table.assign(target=_renamed(table["target"])) if self._has_old_split else table
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
@@ -157,11 +156,9 @@ class Run:
                 {**settings[setting], **measures[measure], **dict(zip(STATISTICS, values, strict=True))}
                 for setting, measure, *values in rows["values"]
             ]
-        rows = list(rows)
-        if not self._renames:
-            return rows
-        names = ("split", "condition")
-        return [{**row, **{name: _OLD_SPLIT.sub("ood", row[name]) for name in names}} for row in rows]
+        if not self._has_old_split:
+            return list(rows)
+        return [row | {name: _OLD_SPLIT.sub("ood", row[name]) for name in ("split", "condition")} for row in rows]
 
     def array(self, name: str) -> np.ndarray:
         """Return one array by its name, such as "pe_start/3", "pe_end/3" or "attention_end/3" for member 3."""
@@ -202,8 +199,8 @@ class Run:
         """Return the spec of the member with this number. Raise BadInput if the run has no such member."""
         rows = self.members[self.members["member"] == number]
         if rows.empty:
-            known = f"{self.members['member'].min()} to {self.members['member'].max()}"
-            raise BadInput(f"member must be a member of {self.path}, {known}; got {number}.")
+            numbers = f"{self.members['member'].min()} to {self.members['member'].max()}"
+            raise BadInput(f"member must be a member of {self.path}, {numbers}; got {number}.")
         return spec_of(rows.iloc[0])
 
     def load(self, number: int, device: torch.device | str = "cpu") -> Stack:
@@ -268,18 +265,16 @@ class Run:
 
 
 _OLD_SPLIT = re.compile(r"^validation\b")
+"""The old name of the split "ood", in splits and at the start of targets and conditions, in formats before 3."""
 
 
 def _renamed(column: pd.Series) -> pd.Series:
-    """Return a column in which the word "validation" at the start of a text, the old name of the split, is "ood"."""
+    """Return a column of texts in which the old name of the split "ood" is replaced."""
     return column.str.replace(_OLD_SPLIT, "ood", regex=True)
 
 
 def _renamed_keys(value: Any) -> Any:
-    """Return a copy of nested dicts in which the key "validation", the old name of the split, is "ood".
-
-    A value that is not a dict is returned unchanged.
-    """
+    """Return a copy of nested dicts in which the key "validation" is "ood"; any other value is returned unchanged."""
     if not isinstance(value, dict):
         return value
     return {"ood" if name == "validation" else name: _renamed_keys(part) for name, part in value.items()}
@@ -292,17 +287,25 @@ def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
 
 def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return the shapes (see `shape_of`) of all data sets of a run, by the name of the data set."""
-    single = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
-    return {data: shape_of(config, data) for data in config.get("shapes", single)}
+    names = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
+    return {data: shape_of(config, data) for data in config.get("shapes", names)}
+
+
+def finished_run(path: Path) -> Run:
+    """Return the run in a folder. Raise BadInput if it is not finished."""
+    run = Run(path)
+    if not run.finished:
+        raise BadInput(unfinished(path, "summary.json"))
+    return run
 
 
 def unfinished(path: Path, name: str) -> str:
-    """Return the error message for a run folder without the file `name`, which has it only once the run is finished."""
+    """Return the error message for a folder without the file `name`, which every finished run has."""
     return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return member numbers as text, in the syntax of `--members`. The end of a range is not included.
+    """Return member numbers as text, in the syntax of the option `--members`. The end of a range is not included.
 
     >>> ranges([0, 1, 2, 5])
     '0:3,5:6'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,27 +37,25 @@ def summarize(
     pairs = list(zip(specs, origin_sigmas, strict=True))
     if any(spec.origin in by_number and sigma != spec.sigma for spec, sigma in pairs):
         names.append("origin_sigma")  # otherwise it equals sigma
-    kinds = []
-    for spec, sigma in pairs:
+    setting_of = {}
+    for number, (spec, sigma) in zip(members["member"], pairs, strict=True):
         values = {**spec.record(), **spec.options, "origin_sigma": sigma}
         values["sigma"] = spec.sigma if lookup(spec.encoding).uses_sigma else None
-        kinds.append({name: values.get(name) for name in names})
-    kind_of = {number: json.dumps(kind) for number, kind in zip(members["member"], kinds, strict=True)}
+        setting_of[number] = json.dumps({name: values.get(name) for name in names})
     diverged = members.loc[members["state"] == "diverged", "member"]
-    diverged_counts = pd.Series([kind_of[number] for number in diverged], dtype=object).value_counts()
+    diverged_counts = Counter(setting_of[number] for number in diverged)
 
     measured = metrics[metrics["step"] == metrics["step"].max()]
     analysed = analysis[(analysis["step"] == analysis["step"].max()) & (analysis["block"] == -1)]
     analysed = analysed.assign(split="analysis", condition=analysed["target"].replace("", "all"))
     analysed = analysed.rename(columns={"analysis": "metric"})
     values = pd.concat([measured, analysed[list(measured.columns)]], ignore_index=True)
-    values = values.assign(kind=values["member"].map(kind_of))
-    alive = ~values["member"].isin(set(diverged))
+    values["setting"] = values["member"].map(setting_of)
+    values["value"] = values["value"].mask(values["member"].isin(set(diverged)))  # NaN: not in the mean
     rows = []
-    for (kind, split, condition, metric), group in values.groupby(["kind", "split", "condition", "metric"], sort=False):
-        row = {**json.loads(kind), "split": split, "condition": condition, "metric": metric}
-        statistics = _statistics(group.loc[alive[group.index], "value"])
-        rows.append({**row, **statistics, "diverged": int(diverged_counts.get(kind, 0))})
+    for (setting, split, condition, metric), group in values.groupby(["setting", *MEASURE], sort=False):
+        row = {**json.loads(setting), "split": split, "condition": condition, "metric": metric}
+        rows.append({**row, **_statistics(group["value"]), "diverged": diverged_counts[setting]})
     if baselines is not None:
         rows += _baseline_rows(baselines, names)
     return {"experiment": experiment, "step": int(metrics["step"].max()), "rows": rows}
@@ -74,8 +73,8 @@ def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for row in rows:
         setting = json.dumps({name: value for name, value in row.items() if name not in (*MEASURE, *STATISTICS)})
         measure = json.dumps({name: row[name] for name in MEASURE})
-        place = settings.setdefault(setting, len(settings)), measures.setdefault(measure, len(measures))
-        values.append([*place, *(row[name] for name in STATISTICS)])
+        indices = settings.setdefault(setting, len(settings)), measures.setdefault(measure, len(measures))
+        values.append([*indices, *(row[name] for name in STATISTICS)])
     return {"settings": [*map(json.loads, settings)], "measures": [*map(json.loads, measures)], "values": values}
 
 

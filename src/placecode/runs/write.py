@@ -66,7 +66,7 @@ class Folder:
         to the folder.
         """
         folder = cls(path, config)
-        with _explain_write_errors(path):
+        with explain_write_errors(path):
             folder._check_existing(resume, force)
             finished = resume and folder.finished
             if finished:
@@ -77,7 +77,7 @@ class Folder:
             yield folder
             return
         with folder._locked():
-            with _explain_write_errors(path):
+            with explain_write_errors(path):
                 folder._check_existing(resume, force)  # again, since it may have changed before it was locked
                 if force:
                     folder._clear()
@@ -162,7 +162,7 @@ class Folder:
             yield
             return
         with contextlib.ExitStack() as stack:
-            with _explain_write_errors(self.path):
+            with explain_write_errors(self.path):
                 lock = stack.enter_context(open(self.checkpoints / LOCK, "w"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,7 +229,7 @@ def _by_member(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @contextlib.contextmanager
-def _explain_write_errors(path: Path) -> Iterator[None]:
+def explain_write_errors(path: Path) -> Iterator[None]:
     """Return a context manager that turns an OSError into a BadInput that names the folder, unless the disk is full."""
     try:
         yield
