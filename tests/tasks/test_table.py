@@ -196,11 +196,11 @@ def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> 
     values, categories = mixed()
     values[:, 3] = 1
     with pytest.warns(UserWarning, match="'channel 4'"):
-        assert tables(values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
+        assert tables(values, categories=categories)["all"].columns.indices.tolist() == [0, 1, 2, 4]
     values = numbers().astype(np.float64)
     values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
     with pytest.warns(UserWarning, match="varies too little for its size"):
-        assert tables(values.astype(np.float32))["all"].columns.kept.tolist() == [0, 1, 3, 4, 5]
+        assert tables(values.astype(np.float32))["all"].columns.indices.tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
