@@ -191,7 +191,7 @@ def test_cached_puzzles_are_read_back(cache) -> None:
     make = Maker()
     first, hit = fetch(make), fetch(make)
     assert make.calls == 1 and all(same(one, other) for one, other in zip(first, hit, strict=True))
-    assert not list(cache.rglob("*.tmp"))
+    assert not list(cache.rglob("*.part"))
     puzzle_files.cached("other key", 4, 0.8, make)
     assert make.calls == 2
 

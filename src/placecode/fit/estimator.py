@@ -28,7 +28,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 
 from placecode.data.cells import as_float32
 from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
-from placecode.data.tables.questions import coded, filled
+from placecode.data.tables.new_samples import coded, filled
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
 from placecode.experiments.channels.own import OwnData

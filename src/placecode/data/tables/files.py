@@ -261,16 +261,13 @@ def _sheet(
 
 
 def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
-    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words.
-
-    Raises `BadInput` if the number of rows differs from that of the first pass.
-    """
+    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words."""
     rows, offsets = 0, survey.offsets
     for piece in source.pieces(layout.group):
         for column, words in piece.words.items():
             if column in layout.numbers:
-                known = layout.numbers[column]
-                piece.numbers[:, column] = [known.get(word, np.nan) for word in words]
+                codes = layout.numbers[column]
+                piece.numbers[:, column] = [codes.get(word, np.nan) for word in words]
         rows += len(piece.numbers)
         if rows <= survey.rows:
             yield np.ascontiguousarray(as_float32((piece.numbers - offsets)[:, layout.channels]))
@@ -283,8 +280,7 @@ def _read_values(
 ) -> np.ndarray:
     """Return the values of all channels, (T, n), in memory if they fit into `memory` bytes.
 
-    Otherwise they are written to a file in the folder `spool` and returned as a memory map. Raises `BadInput` if a
-    folder is needed and `spool` is None.
+    Otherwise they are written to a file in the folder `spool` and returned as a memory map.
     """
     from placecode.files import whole
 

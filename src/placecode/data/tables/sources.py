@@ -102,6 +102,8 @@ class ParquetSource(Source):
     """The rows of a Parquet file. An index written by pandas is left out, unless it is the column named `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
+        import pyarrow as pa
+
         self.path = path
         with self._open() as file:
             schema = file.schema_arrow
@@ -113,10 +115,8 @@ class ParquetSource(Source):
         # a category whose values are numbers is stored like a column of numbers; only pandas' metadata distinguish them
         entries = metadata.get("columns", [])
         categorical = {entry.get("field_name") for entry in entries if entry.get("pandas_type") == "categorical"}
-        columns = [(schema.names[i], str(schema.types[i])) for i in self._columns]
-        self.declared = frozenset(
-            j for j, (name, kind) in enumerate(columns) if name in categorical or kind.startswith("dictionary")
-        )
+        declared = [schema.names[i] in categorical or pa.types.is_dictionary(schema.types[i]) for i in self._columns]
+        self.declared = frozenset(np.flatnonzero(declared).tolist())
 
     def _open(self) -> Any:
         """Return pyarrow's reader of the file, with small buffers, so that reading needs little memory."""
@@ -129,18 +129,19 @@ class ParquetSource(Source):
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
-                columns = batch.columns
-                yield of_arrow(self, [columns[i] for i in self._columns], group)
+                yield of_arrow(self, [batch.column(i) for i in self._columns], group)
 
 
 class FrameSource(Source):
     """The rows of a pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
+        import pandas as pd
+
         self.width, self._frame = frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
-        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
+        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if isinstance(kind, pd.CategoricalDtype))
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
@@ -200,8 +201,8 @@ def group_text(value: Any) -> str:
 def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
     """Convert the pyarrow arrays of all columns to a piece of rows.
 
-    `group` is the index of the column with the groups, or None. Raises `BadInput` for columns of other types than
-    numbers, booleans, text, dates and times, for example lists.
+    `group` is the index of the column with the groups, or None. Raises `BadInput` for other types than numbers,
+    booleans, text, dates and times, for example lists.
     """
     import pyarrow as pa
 
@@ -323,10 +324,10 @@ def parse_cell(cell: Any) -> float | str:
     raise TypeError(type(cell).__name__)
 
 
-def _unsupported(source: Source, column: int, value: str, place: str | None = None) -> BadInput:
+def _unsupported(source: Source, column: int, value: str, row: str | None = None) -> BadInput:
     """Return the exception for a column with a value that is neither a number nor a word.
 
-    `value` is the value, or the data type of the column, as text. `place` is the row in words, by default the table.
+    `value` is the value, or the data type of the column, as text. `row` is the row in words, by default the table.
     """
     name = source.header[column] if source.header else f"channel {column + 1}"
-    return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {value}.")
+    return BadInput(f"{row or source.label}: column {name!r} must hold numbers, or words; got {value}.")
