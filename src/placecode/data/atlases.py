@@ -96,13 +96,12 @@ def load(name: str, networks: str | None = None) -> Atlas:
     Otherwise `networks` is the partition "cole-anticevic", "yeo7" or "yeo17", which exist only for glasser.
     """
     choice("atlas", name, ATLASES)
-    if networks is not None:
-        choice("networks", networks, NETWORKS)
-    if name == "glasser":
-        return _glasser(networks)
-    if networks is not None:
+    if networks is None:
+        return _aal2() if name == "aal2" else _glasser(None)
+    choice("networks", networks, NETWORKS)
+    if name != "glasser":
         raise BadInput(f"networks {networks!r} must go with the atlas glasser; got the atlas {name}.")
-    return _aal2()
+    return _glasser(networks)
 
 
 def _aal2() -> Atlas:

@@ -110,8 +110,7 @@ def _check_widths(path: Path, rows: Rows) -> None:
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
     """Return the rows of a CSV file in the order of `names`, and the names of its columns in lower case.
 
-    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message. The
-    column "name" must have exactly one row for each of `names`.
+    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message.
     """
     rows = _rows(path)
     header = [cell.casefold() for cell in rows[0][1]]

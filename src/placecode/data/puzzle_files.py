@@ -123,8 +123,7 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
 def _parse(text: str, order: int, location: str) -> list[int]:
     """Return the cells, (n*n,), of a puzzle that is written as n*n digits in row order.
 
-    Raises `BadInput` for other digits, another length, more or less than one target, or a symbol that is repeated in a
-    row or column. `location` is the file and line in words, for the message.
+    `location` is the file and line in words, for error messages.
     """
     target = str(order + 1)
     allowed = "".join(map(str, range(order + 2)))

@@ -256,10 +256,9 @@ def _read_cifti(path: Path) -> Table:
 
 
 def _read_text(path: Path, ending: str) -> Table:
-    """Read a text file separated by commas, semicolons or tabs.
+    """Read a .csv or .tsv file. A first column of row numbers or times is left out.
 
-    Names of regions may be in a header, which implies the orientation "time-region", or in a first column, which
-    implies "region-time". A first column of row numbers or times is left out.
+    Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
     """
     text = read_text(path)
     sign = separator(ending, text.lstrip().partition("\n")[0])

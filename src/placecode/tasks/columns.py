@@ -23,7 +23,7 @@ CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
 """Two equal samples count as copies only if equal samples are very unlikely by chance. For this, the entropy of a
 sample must exceed the entropy at which about one pair of equal samples is expected by this number of bits."""
-TOO_LITTLE = "vary too little for their size, which may be taken off first"
+TOO_LITTLE = "vary too little for their size, which may be taken off first"  # why channels (plural) are left out
 MIN_RELATIVE_DEVIATION = 1e-7
 """A channel whose standard deviation is a smaller fraction of its mean counts as constant, apart from rounding."""
 
@@ -93,10 +93,10 @@ def column_statistics(
             f"at least one channel must vary; all of them are constant or missing{small} in the training samples."
         )
     constant = np.flatnonzero(~varies & ~too_little)
-    one_reason = "it does not vary in the training samples"
-    _warn_left_out(constant, names, one_reason, "they do not vary in the training samples")
-    one_reason = "it varies too little for its size, which may be taken off first"
-    _warn_left_out(np.flatnonzero(too_little), names, one_reason, f"they {TOO_LITTLE}")
+    singular, plural = "it does not vary in the training samples", "they do not vary in the training samples"
+    _warn_left_out(constant, names, singular, plural)
+    singular, plural = "it varies too little for its size, which may be taken off first", f"they {TOO_LITTLE}"
+    _warn_left_out(np.flatnonzero(too_little), names, singular, plural)
     indices = np.flatnonzero(varies)
     width = max(int(levels[indices].max(initial=0)), 1)
     shift, scale = np.zeros((len(indices), width)), np.ones((len(indices), width))
@@ -109,12 +109,12 @@ def column_statistics(
     return Columns(indices, levels[indices], shift.astype(np.float32), scale.astype(np.float32))
 
 
-def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], one_reason: str, reason: str) -> None:
-    """Warn that `columns` (indices) are left out, if there are any. `one_reason` is the reason if there is only one."""
+def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singular: str, plural: str) -> None:
+    """Warn that `columns` (indices) are left out, if there are any. The reason is a clause for one or for several."""
     if len(columns):
-        text = f"a channel is left out, since {one_reason}"
+        text = f"a channel is left out, since {singular}"
         if len(columns) > 1:
-            text = f"channels are left out, since {reason}"
+            text = f"channels are left out, since {plural}"
         warnings.warn(f"{text}: {listed(names[i] for i in columns)}", stacklevel=4)
 
 

@@ -89,10 +89,9 @@ def split_people(
     splits = []
     for world in range(worlds):
         rotated = [order[(world * count + i) % len(order)] for i in range(len(order))]
-        remaining = rotated[count:]
-        middle = len(remaining) // 2
-        train = {None: remaining, 1: remaining[:middle], 2: remaining[middle:]}[half]
-        parts = {"train": train, "test": rotated[:count]}
+        test, train = rotated[:count], rotated[count:]
+        middle = len(train) // 2
+        parts = {"train": {None: train, 1: train[:middle], 2: train[middle:]}[half], "test": test}
         splits.append({split: tuple(name for name in names if name in part) for split, part in parts.items()})
     return splits
 

@@ -232,19 +232,13 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Return the indices of the channels of `values`, (T, n), that vary in enough samples.
-
-    A channel varies in a sample in which it differs from its most common value, see `MIN_VARYING_FRACTION`.
-    """
+    """Return the indices of the channels of `values`, (T, n), that vary in enough samples (`MIN_VARYING_FRACTION`)."""
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """Return the photographs of scikit-learn, china and flower, as grey values from 0 to 1, (427, 640) each.
-
-    Raises `BadInput` if scikit-learn or pillow is not installed.
-    """
+    """Return the photographs of scikit-learn, china and flower, as grey values from 0 to 1, (427, 640) each."""
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
@@ -260,10 +254,7 @@ def _missing(source: str, package: str) -> BadInput:
 
 
 def digits() -> np.ndarray:
-    """Return the handwritten digits of scikit-learn, (1797, 64), with values from 0 to 16.
-
-    Raises `BadInput` if scikit-learn is not installed.
-    """
+    """Return the handwritten digits of scikit-learn, (1797, 64), with values from 0 to 16."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -272,10 +263,7 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """Return an example image with values from 0 to 1, (rows, columns), to display on a learned map of pixels.
-
-    It is a digit if `source` is "digits", and otherwise a square with the flower.
-    """
+    """Return an example image with values from 0 to 1, (rows, columns): a digit, or the flower for "photos"."""
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])

@@ -102,8 +102,8 @@ class Table(Masked):
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split that are evaluated. They are evenly spaced in the split."""
-        heldout_examples = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
-        return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else heldout_examples)
+        limit = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
+        return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else limit)
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of a batch, with some channels hidden. The parameters are those of `Masked.batch`.

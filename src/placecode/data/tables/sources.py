@@ -152,21 +152,19 @@ class FrameSource(Source):
             part = self._frame.iloc[first : first + self._step()]
             numbers = np.full(part.shape, np.nan)
             numbers[:, plain] = part.iloc[:, plain].to_numpy(dtype=np.float64)
-            words: dict[int, np.ndarray] = {}
+            words: dict[int, np.ndarray | None] = {}
             texts = None
             for j in sorted(set(range(self.width)) - set(plain)):
-                column, column_words = part.iloc[:, j], None
+                column = part.iloc[:, j]
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
                 elif j in self.declared:
-                    column_words = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
+                    words[j] = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
-                    numbers[:, j], column_words = _of_objects(self, j, first, column.astype(object).tolist())
-                if column_words is not None:
-                    words[j] = column_words
-            yield Piece(numbers, words, texts)
+                    numbers[:, j], words[j] = _of_objects(self, j, first, column.astype(object).tolist())
+            yield Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
@@ -207,30 +205,27 @@ def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece
     import pyarrow as pa
 
     numbers = np.full((len(columns[0]), len(columns)), np.nan)
-    words: dict[int, np.ndarray] = {}
+    words: dict[int, np.ndarray | None] = {}
     texts = None
     for j, column in enumerate(columns):
         kind = column.type
-        column_words = None
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
         elif j in source.declared:
             column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
             codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-            column_words = _of_codes(codes, column.dictionary.to_pylist())
+            words[j] = _of_codes(codes, column.dictionary.to_pylist())
         elif pa.types.is_boolean(kind):
             numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             numbers[:, j] = column.to_numpy(zero_copy_only=False)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            numbers[:, j], column_words = _of_texts(column.cast(pa.large_string()))
+            numbers[:, j], words[j] = _of_texts(column.cast(pa.large_string()))
         elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
-            numbers[:, j], column_words = _of_objects(source, j, 0, column.to_pylist())
+            numbers[:, j], words[j] = _of_objects(source, j, 0, column.to_pylist())
         else:
             raise _unsupported(source, j, str(kind))
-        if column_words is not None:
-            words[j] = column_words
-    return Piece(numbers, words, texts)
+    return Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def plain_numbers(cells: Any) -> np.ndarray | None:
@@ -252,13 +247,11 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
 
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert a pyarrow column of r texts to numbers and words.
+    """Convert a pyarrow column of r texts to numbers, (r,), NaN for other cells, and words, (r,), None for other cells.
 
-    Returns numbers, (r,), with NaN for words and missing values, and words, (r,), with None for other cells. The words
-    are None if there are none.
+    If the column has no words, None is returned in place of the second array.
     """
-    plain = plain_numbers(cells)
-    if plain is not None:
+    if (plain := plain_numbers(cells)) is not None:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
@@ -285,8 +278,7 @@ def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
     """Convert r cells of any Python type, from one column, to numbers and words, as `_of_texts` returns them.
 
-    `column` is the index of the column in `source` and `first` the index of the first row, for the error message if a
-    cell is neither a number nor a word.
+    `column` is the index of the column in `source` and `first` that of the first row, for error messages.
     """
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):

@@ -122,7 +122,7 @@ class TextSource(Source):
             self._fail(error)
 
     def _fail(self, error: Exception | None = None) -> NoReturn:
-        """Raise `BadInput` for a file that could not be parsed, with its first line that is not UTF-8 or of other width.
+        """Raise `BadInput` for a file that could not be parsed, with the first line of wrong encoding or width, if any.
 
         `error` is the exception of the parser.
         """
