@@ -52,7 +52,7 @@ class TextSource(Source):
             return next(lines, ""), next(lines, "")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Return whether all cells of the `first` line are in quotes, as R writes them, and not those of the second."""
+        """Return whether all cells of the first line are in quotes, as R writes headers, and a number below is not."""
         first_cells, second_cells = ([cell.strip() for cell in line.split(self._sign)] for line in (first, second))
         has_number = any(map(is_number, second_cells))  # without quotes
         return has_number and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first_cells)
