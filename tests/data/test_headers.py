@@ -35,8 +35,8 @@ def wholes(i: int) -> str:
 @pytest.mark.parametrize("names", [range(400, 460, 10), range(2015, 2021), (722, 10384, 3, 91, 5005, 12)])
 def test_whole_numbers_over_decimals_are_names(tmp_path, names, sign) -> None:
     """Wavelengths, years, the codes of stations; in quotes or not."""
-    for mark in ("", '"'):
-        first = sign.join(f"{mark}{name}{mark}" for name in names)
+    for quote in ("", '"'):
+        first = sign.join(f"{quote}{name}{quote}" for name in names)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             sheet = read_sheet(text(tmp_path / "t.csv", first, decimals(sign)))
@@ -62,9 +62,9 @@ def test_headers_that_pandas_and_r_write_are_recognized(tmp_path) -> None:
     quoted = '"400","410","420","430","440","450"'
     r = text(tmp_path / "r.csv", quoted, wholes)  # whole numbers below, not in quotes
     assert read_sheet(r).names == ("400", "410", "420", "430", "440", "450")
-    every = text(tmp_path / "q.csv", quoted, lambda i: f'"{wholes(i)}"'.replace(",", '","'))
+    all_quoted = text(tmp_path / "q.csv", quoted, lambda i: f'"{wholes(i)}"'.replace(",", '","'))
     with pytest.warns(UserWarning, match="no header was found"):
-        assert len(read_sheet(every).values) == ROWS + 1  # all is in quotes, which says nothing
+        assert len(read_sheet(all_quoted).values) == ROWS + 1  # all is in quotes, which says nothing
 
 
 @pytest.mark.parametrize(

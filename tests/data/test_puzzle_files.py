@@ -17,9 +17,9 @@ GOOD = "0,,Binary,1235000000000000,4"
 
 def some_puzzles(seed: int, order: int = 4, givens: tuple[int, int] = (3, 11)) -> Puzzles:
     """A few distinct puzzles, class by class."""
-    drawn = draw(np.random.default_rng(seed), order, 200, givens)
-    drawn = drawn[first_of_each(drawn.cells)]
-    return join([drawn[drawn.classes == index] for index in range(len(CLASSES))])
+    puzzles = draw(np.random.default_rng(seed), order, 200, givens)
+    puzzles = puzzles[first_of_each(puzzles.cells)]
+    return join([puzzles[puzzles.classes == index] for index in range(len(CLASSES))])
 
 
 HELDOUT = some_puzzles(1)[::10]
@@ -27,8 +27,8 @@ TRAINING = some_puzzles(0)
 TRAINING = TRAINING[apart(TRAINING.cells, HELDOUT.cells, 0.8)]
 
 
-def same(one: Puzzles, other: Puzzles) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("cells", "classes", "solutions"))
+def same(first: Puzzles, second: Puzzles) -> bool:
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in vars(first))
 
 
 def refusal(path: Path, order: int = 4, condition: str | None = None) -> str:
@@ -137,9 +137,9 @@ def test_files_without_a_table_of_puzzles_are_refused(tmp_path, content, words) 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A good folder in the published layout."""
-    where = tmp_path / "puzzles"
-    puzzle_files.write_folder(where, TRAINING, HELDOUT)
-    return where
+    path = tmp_path / "puzzles"
+    puzzle_files.write_folder(path, TRAINING, HELDOUT)
+    return path
 
 
 def test_a_folder_is_read_class_by_class(folder) -> None:
@@ -189,9 +189,9 @@ def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
 
 def test_cached_puzzles_are_read_back(cache) -> None:
     make = Maker()
-    first, hit = fetch(make), fetch(make)
-    assert make.calls == 1 and all(same(one, other) for one, other in zip(first, hit, strict=True))
-    assert not list(cache.rglob("*.tmp"))
+    first, second = fetch(make), fetch(make)
+    assert make.calls == 1 and all(same(a, b) for a, b in zip(first, second, strict=True))
+    assert not list(cache.rglob("*.part"))
     puzzle_files.cached("other key", 4, 0.8, make)
     assert make.calls == 2
 
@@ -204,14 +204,14 @@ def test_a_damaged_cache_is_replaced(cache, name, damage) -> None:
     make = Maker()
     fetch(make)
     path = cache / "key" / name
-    whole = path.read_bytes()
+    content = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes({"cut": whole[:-20], "changed": whole[:-2] + b"9\n", "binary": b"\xff\x00"}[damage])
+        path.write_bytes({"cut": content[:-20], "changed": content[:-2] + b"9\n", "binary": b"\xff\x00"}[damage])
     training, heldout = fetch(make)
     assert make.calls == 2 and same(training, TRAINING) and same(heldout, HELDOUT)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
     fetch(make)
     assert make.calls == 2  # mended
 

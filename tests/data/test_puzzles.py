@@ -18,26 +18,26 @@ def symbols_by_rows(puzzle: Cells) -> set[int]:
     """The target's symbols over all completions, by fitting whole rows: the row with the fewest fits first."""
     n = round(len(puzzle) ** 0.5)
     at_row, at_column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
-    fits = []
+    row_fits = []
     for row in puzzle.reshape(n, n):
         open_to = [range(1, n + 1) if cell in (0, n + 1) else (cell,) for cell in row]
-        fits.append([p for p in permutations(range(1, n + 1)) if all(map(operator.contains, open_to, p))])
+        row_fits.append([p for p in permutations(range(1, n + 1)) if all(map(operator.contains, open_to, p))])
 
-    def complete(left: dict[int, list[tuple[int, ...]]]) -> Iterator[tuple[int, ...]]:
-        if not left:
+    def complete(candidates: dict[int, list[tuple[int, ...]]]) -> Iterator[tuple[int, ...]]:
+        if not candidates:
             yield ()
             return
-        number = min(left, key=lambda k: len(left[k]))
-        for chosen in left[number]:
-            others = {k: rows for k, rows in left.items() if k != number}
-            rest = {k: [p for p in rows if not any(map(operator.eq, p, chosen))] for k, rows in others.items()}
-            if all(rest.values()):
-                yield from complete(rest)
+        number = min(candidates, key=lambda k: len(candidates[k]))
+        for chosen in candidates[number]:
+            others = {k: rows for k, rows in candidates.items() if k != number}
+            remaining = {k: [p for p in rows if not any(map(operator.eq, p, chosen))] for k, rows in others.items()}
+            if all(remaining.values()):
+                yield from complete(remaining)
 
     result = set()
     for symbol in range(1, n + 1):
-        left = {k: [p for p in rows if k != at_row or p[at_column] == symbol] for k, rows in enumerate(fits)}
-        if all(left.values()) and next(complete(left), None) is not None:
+        candidates = {k: [p for p in rows if k != at_row or p[at_column] == symbol] for k, rows in enumerate(row_fits)}
+        if all(candidates.values()) and next(complete(candidates), None) is not None:
             result.add(symbol)
     return result
 
@@ -65,9 +65,9 @@ def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
     """Grids with one target and a few symbols anywhere: some solvable, some open, some contradictory."""
     cells = np.zeros((count, order**2), dtype=np.uint8)
     for row in cells:
-        places = rng.permutation(order**2)
-        row[places[0]] = order + 1
-        givens = places[1 : 1 + rng.integers(0, order + 3)]
+        order_of_cells = rng.permutation(order**2)
+        row[order_of_cells[0]] = order + 1
+        givens = order_of_cells[1 : 1 + rng.integers(0, order + 3)]
         row[givens] = rng.integers(1, order + 1, size=len(givens))
     return cells
 
@@ -76,9 +76,9 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
     """Puzzles that have a completion, of every class and of none."""
     cells = random_squares(rng, order, count).reshape(count, -1)
     for row in cells:
-        places = rng.permutation(order**2)
-        row[places[1 + rng.integers(0, order**2) :]] = 0
-        row[places[0]] = order + 1
+        order_of_cells = rng.permutation(order**2)
+        row[order_of_cells[1 + rng.integers(0, order**2) :]] = 0
+        row[order_of_cells[0]] = order + 1
     return cells
 
 
@@ -130,8 +130,8 @@ def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
     assert drawn.order == order and ((drawn.cells == order + 1).sum(axis=1) == 1).all()
     assert set(drawn.classes) == {0, 1, 2} and set(draw(np.random.default_rng(0), order, 500, (9, 9)).givens) == {9}
     assert drawn.givens.min() >= GIVENS[order][0] and drawn.givens.max() == GIVENS[order][1]
-    some = drawn[:30]
-    for puzzle, kind, solution in zip(some.cells, some.classes, some.solutions, strict=True):
+    few = drawn[:30]
+    for puzzle, kind, solution in zip(few.cells, few.classes, few.solutions, strict=True):
         assert class_by_sets(puzzle) == (kind, solution) and symbols_by_rows(puzzle) == {solution}
 
 
@@ -142,25 +142,25 @@ def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
     assert (code[0, 4:15] == 0).all() and code.sum() == 5
 
 
-def distance_by_sets(one: Cells, other: Cells) -> Fraction:
-    a, b = ({(at, int(cell)) for at, cell in enumerate(puzzle) if cell} for puzzle in (one, other))
+def distance_by_sets(first: Cells, second: Cells) -> Fraction:
+    a, b = ({(at, int(cell)) for at, cell in enumerate(puzzle) if cell} for puzzle in (first, second))
     return 1 - Fraction(len(a & b), len(a | b))
 
 
 def test_jaccard_distance_equals_that_of_sets() -> None:
     rng = np.random.default_rng(0)
-    one, other = masked_squares(rng, 4, 40), masked_squares(rng, 4, 30)
-    expected = [[float(distance_by_sets(a, b)) for b in other] for a in one]
-    np.testing.assert_allclose(jaccard_distances(one, other), expected, atol=1e-12)
-    assert (np.diag(jaccard_distances(one, one)) == 0).all()
+    first, second = masked_squares(rng, 4, 40), masked_squares(rng, 4, 30)
+    expected = [[float(distance_by_sets(a, b)) for b in second] for a in first]
+    np.testing.assert_allclose(jaccard_distances(first, second), expected, atol=1e-12)
+    assert (np.diag(jaccard_distances(first, first)) == 0).all()
 
 
 @pytest.mark.parametrize("distance", [Fraction(3, 4), Fraction(4, 5)])
 def test_apart_excludes_the_distance_itself(distance) -> None:
     rng = np.random.default_rng(1)
-    one, other = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
-    nearest = [min(distance_by_sets(a, b) for b in other) for a in one]
-    assert apart(one, other, float(distance)).tolist() == [near > distance for near in nearest]
+    cells, others = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
+    nearest = [min(distance_by_sets(a, b) for b in others) for a in cells]
+    assert apart(cells, others, float(distance)).tolist() == [least > distance for least in nearest]
     assert distance in nearest  # so that "above" and "at least" differ here
 
 

@@ -278,8 +278,8 @@ def test_groups_may_be_given_beside_the_rows() -> None:
     values = np.arange(8.0).reshape(4, 2)
     sheet = sheet_of(values, groups=["b", "a", "b", "c"])
     assert sheet.groups.tolist() == [0, 1, 0, 2] and sheet.group_names == ("b", "a", "c")
-    for those in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
-        assert sheet_of(values, groups=those).group_names == ("2", "1", "3")
+    for groups in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
+        assert sheet_of(values, groups=groups).group_names == ("2", "1", "3")
 
 
 def test_groups_are_a_column_of_a_frame_by_any_name() -> None:

@@ -37,8 +37,8 @@ def read_error(path: Path, **options: Any) -> str:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.endswith(("csv", "tsv"))])
 def test_damaged_empty_and_missing_files_are_refused(tmp_path, kind) -> None:
     path = write(tmp_path / kind, numbers(ROWS))
-    whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], whole[: len(whole) - 1500], b"\x00\x01 nothing of the kind"):
+    intact = path.read_bytes()
+    for content in (intact[: len(intact) // 2], intact[:-1500], b"\x00\x01 nothing of the kind"):
         path.write_bytes(content)
         assert read_error(path).startswith(f"{kind} must be a whole {path.suffix} file")
     path.write_bytes(b"")

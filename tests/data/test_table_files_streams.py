@@ -41,11 +41,11 @@ def file_names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", STREAMED)
 def test_a_streamed_table_has_the_same_bits(tmp_path, kind) -> None:
     path = write(tmp_path / kind, numbers(ROWS))
-    whole = read_sheet(path)
+    in_memory = read_sheet(path)
     sheet = read_sheet(path, spool=tmp_path / "new" / "spool", memory=100)
-    assert isinstance(sheet.values, np.memmap) and not isinstance(whole.values, np.memmap)
+    assert isinstance(sheet.values, np.memmap) and not isinstance(in_memory.values, np.memmap)
     assert not sheet.values.flags.writeable and sheet.values.dtype == np.float32
-    assert same(sheet, whole) and sheet.source == whole.source
+    assert same(sheet, in_memory) and sheet.source == in_memory.source
     assert file_names(tmp_path / "new" / "spool") == [f"{kind}.float32.npy"]
 
 
@@ -75,8 +75,8 @@ def test_a_file_of_float32_is_mapped_and_other_files_need_a_spool(tmp_path, smal
     sheet = read_sheet(tmp_path / "t.npy", memory=100)
     assert isinstance(sheet.values, np.memmap) and Path(str(sheet.values.filename)) == tmp_path / "t.npy"
     np.testing.assert_array_equal(sheet.values, values)
-    for other in (np.asfortranarray(values), values.astype(">f4"), values.astype(np.float64)):
-        np.save(tmp_path / "o.npy", other)
+    for array in (np.asfortranarray(values), values.astype(">f4"), values.astype(np.float64)):
+        np.save(tmp_path / "o.npy", array)
         mapped = np.load(tmp_path / "o.npy", mmap_mode="r")
         for read, source in ((read_sheet, tmp_path / "o.npy"), (sheet_of, mapped)):
             with pytest.raises(BadInput) as error:
@@ -119,7 +119,7 @@ def test_an_interrupted_spool_keeps_the_previous_file(tmp_path, monkeypatch) -> 
     path, spool = write(tmp_path / "t.npy", numbers(ROWS)), tmp_path / "spool"
     monkeypatch.setattr(table_sources, "PIECE", 800)
     before = read_sheet(path, memory=100, spool=spool)
-    kept = np.array(before.values)
+    values = np.array(before.values)
     plain, passes = ArraySource.pieces, []
 
     def stopped(self: ArraySource, group: int | None = None) -> Iterator[Piece]:
@@ -134,7 +134,7 @@ def test_an_interrupted_spool_keeps_the_previous_file(tmp_path, monkeypatch) -> 
     with pytest.raises(KeyboardInterrupt):
         read_sheet(path, memory=100, spool=spool)
     assert file_names(spool) == ["t.npy.float32.npy"]
-    np.testing.assert_array_equal(np.load(spool / "t.npy.float32.npy"), kept)
+    np.testing.assert_array_equal(np.load(spool / "t.npy.float32.npy"), values)
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -39,14 +39,14 @@ def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
 def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
     """A list to which the samples and hidden channels of every prediction are appended."""
     calls: Questions = []
-    plain = Table.ask
+    plain = Table.hide
 
-    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
+    def hide(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
         inputs, targets = plain(self, raw, dice, share)
         calls.append((raw, targets[..., -1]))
         return inputs, targets
 
-    monkeypatch.setattr(Table, "ask", ask)
+    monkeypatch.setattr(Table, "hide", hide)
     return calls
 
 
@@ -154,7 +154,7 @@ def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     local = task.bind(stack.members)
     raw = task.raw("test", rows)
     dice = task.dice("test", rows[None]).view(len(rows), 6)
-    inputs, targets = local.ask(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
+    inputs, targets = local.hide(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
     predicted = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
     pieces = task.pieces[task.splits["test"].targets]
     turns = np.random.default_rng(3).random((20, len(np.unique(pieces)), 6))
@@ -219,7 +219,7 @@ def test_many_test_samples_are_thinned_out(monkeypatch) -> None:
     monkeypatch.setattr(chance, "SAMPLES_OF_TABLE_TEST", (10, 30, 1_000))
     stack, task = trained(dependent(1_000), 0)
     rows = torch.arange(30) * len(task.splits["test"]) // 30
-    inputs, targets = task.bind(stack.members).ask(
+    inputs, targets = task.bind(stack.members).hide(
         task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
     )
     outputs = stack(inputs[None])

@@ -36,11 +36,11 @@ simulated = pytest.mark.parametrize(("kind", "options"), SIMULATED.items(), ids=
 
 @simulated
 def test_data_of_a_world_do_not_depend_on_the_number_of_worlds(kind, options) -> None:
-    one, three, other = kind(**options), kind(**options, worlds=3), kind(**options, worlds=3, seed=2)
-    assert kind(**options, worlds=3).describe() == three.describe() != other.describe()
+    single, triple, other_seed = kind(**options), kind(**options, worlds=3), kind(**options, worlds=3, seed=2)
+    assert kind(**options, worlds=3).describe() == triple.describe() != other_seed.describe()
     for split in ("train", "test"):
-        assert torch.equal(one.splits[split].inputs[0], three.splits[split].inputs[0])
-        pool = [*three.splits[split].inputs, *other.splits[split].inputs]
+        assert torch.equal(single.splits[split].inputs[0], triple.splits[split].inputs[0])
+        pool = [*triple.splits[split].inputs, *other_seed.splits[split].inputs]
         assert all((a != b).double().mean() > 0.9 for a, b in combinations(pool, 2))
 
 

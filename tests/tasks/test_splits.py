@@ -19,10 +19,10 @@ def runs_of(rows: np.ndarray) -> list[np.ndarray]:
 def test_parts_are_disjoint_and_halves_make_up_the_training(count, gap) -> None:
     for seed in range(5):
         parts = split_samples(count, gap=gap, seed=seed)
-        every = np.concatenate([parts[name] for name in ("train", *HELD)])
-        assert len(np.unique(every)) == len(every) <= count
-        assert len(every) == count or gap  # without a gap nothing is lost
-        assert every.min() >= 0 and every.max() < count
+        samples = np.concatenate([parts[name] for name in ("train", *HELD)])
+        assert len(np.unique(samples)) == len(samples) <= count
+        assert len(samples) == count or gap  # without a gap nothing is lost
+        assert samples.min() >= 0 and samples.max() < count
         np.testing.assert_array_equal(np.sort(np.concatenate([parts[name] for name in HALVES])), parts["train"])
         assert all(len(parts[name]) for name in (*HELD, *HALVES))
         assert all((np.diff(rows) > 0).all() for rows in parts.values())
@@ -63,10 +63,10 @@ def test_groups_are_held_out_whole(kinds) -> None:
     groups = rng.integers(kinds, size=600)  # in no order at all
     for seed in range(5):
         parts = split_samples(600, groups, gap=50, seed=seed)
-        met = {name: set(groups[rows]) for name, rows in parts.items()}
-        for one, two in (("train", "validation"), ("train", "test"), HELD, HALVES):
-            assert not met[one] & met[two]
-        assert met["train"] | met["validation"] | met["test"] == set(range(kinds))
+        part_groups = {name: set(groups[rows]) for name, rows in parts.items()}
+        for first, second in (("train", "validation"), ("train", "test"), HELD, HALVES):
+            assert not part_groups[first] & part_groups[second]
+        assert part_groups["train"] | part_groups["validation"] | part_groups["test"] == set(range(kinds))
         assert sum(len(parts[name]) for name in ("train", *HELD)) == 600  # other groups need no gap
         assert all(abs(len(parts[name]) - 120) <= np.bincount(groups).max() for name in HELD)  # a group more or less
 

@@ -64,15 +64,15 @@ def test_only_products_of_whole_groups_have_a_mean(values, size) -> None:
     task = Synergy(groups=3, group_size=size, values=values, train=20_000, test=10)
     expected = (2 / math.pi) ** 1.5 if values == "gaussian" else 1.0
     for channels, mean in products(data(task)[0], size).items():
-        together = len(set(task.labels[list(channels)])) == 1
-        assert mean == pytest.approx(expected / 1.01 ** (size / 2) if together else 0, abs=0.05)
+        same_group = len(set(task.labels[list(channels)])) == 1
+        assert mean == pytest.approx(expected / 1.01 ** (size / 2) if same_group else 0, abs=0.05)
     assert size == 3 or max(map(abs, products(data(task)[0], 3).values())) < 0.05
 
 
 def test_signs_and_their_noise() -> None:
     samples = draw(np.random.default_rng(0), 50_000, [("product", 3), ("correlated", 3), ("distractor", 1)], noise=0.1)
-    left = samples - np.sign(samples)
-    assert np.abs(left.std(axis=0) - 0.1).max() < 0.002 and np.abs(samples.mean(axis=0)).max() < 0.02
+    noise = samples - np.sign(samples)
+    assert np.abs(noise.std(axis=0) - 0.1).max() < 0.002 and np.abs(samples.mean(axis=0)).max() < 0.02
     assert np.array_equal(np.sign(samples)[:, :3].prod(axis=1), np.ones(50_000))
     assert set(np.unique(draw(np.random.default_rng(0), 99, [("product", 3)], noise=0))) == {-1, 1}
 
@@ -99,8 +99,8 @@ def test_labels_and_kinds_and_their_order() -> None:
     assert plain.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1, -1]
     assert plain.kinds.tolist() == ["product"] * 7 + ["correlated"] * 3 + ["distractor"] * 2
     options: dict[str, Any] = {"sizes": (3, 4), "distractors": 2, "train": 5_000, "test": 5, "seed": 1}
-    task, one = (Synergy(**options, shuffled=True, worlds=worlds) for worlds in (2, 1))
-    assert np.array_equal(task.labels, one.labels) and sorted(task.labels) == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
+    task, single = (Synergy(**options, shuffled=True, worlds=worlds) for worlds in (2, 1))
+    assert np.array_equal(task.labels, single.labels) and sorted(task.labels) == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
     assert (np.diff(task.labels) != 0).sum() > 3
     for world in data(task):
         assert all(world[:, task.labels == group].prod(axis=1).mean() > 0.9 for group in (0, 1))
@@ -162,9 +162,9 @@ def test_best_error_by_hand() -> None:
     task = Synergy(train=10, test=5)
     assert task.best_mse(0.3) == pytest.approx(1 - 21 / 29 * 20 / 28 / 1.01)  # 9 of 30 hidden
     assert task.best_mse(0.5) == pytest.approx(1 - 15 / 29 * 14 / 28 / 1.01)
-    one = [("product", 3)]
-    assert best_error(one, 1, noise=0) == 0 and best_error(one, 2, noise=0) == 1
-    assert best_error(one, 1, "gaussian", noise=0) == pytest.approx(1 - 2 / math.pi)
+    triple = [("product", 3)]
+    assert best_error(triple, 1, noise=0) == 0 and best_error(triple, 2, noise=0) == 1
+    assert best_error(triple, 1, "gaussian", noise=0) == pytest.approx(1 - 2 / math.pi)
     assert best_error([("distractor", 1)] * 5, 2) == 1
     shape = {"groups": 4, "correlated": 1, "distractors": 2, "train": 10, "test": 5}
     mixed = Synergy(**shape, values="gaussian", noise=0.3, correlation=0.7)

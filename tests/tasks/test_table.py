@@ -62,13 +62,13 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     rows = torch.arange(40)[None]
     inputs, targets = task.batch("train", rows, step)
     changed = values.copy()
-    shown = np.isin(np.arange(len(values)), task.splits["train"].targets)
-    places = task.splits["train"].targets[
+    is_training = np.isin(np.arange(len(values)), task.splits["train"].targets)
+    samples = task.splits["train"].targets[
         rows[0] if step is not None else rows[0] * len(task.splits["train"]) // task.examples("train")
     ]
     hidden = np.zeros(values.shape, dtype=bool)
-    hidden[places] = targets[0, ..., -1].numpy() > 0
-    assert hidden.sum() > 50 and shown[places].all()
+    hidden[samples] = targets[0, ..., -1].numpy() > 0
+    assert hidden.sum() > 50 and is_training[samples].all()
     changed[hidden] = 1e4
     other = Table(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
     unchanged, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
@@ -125,11 +125,11 @@ def test_numbers_beside_a_large_offset_are_standardized() -> None:
 
 def test_statistics_are_the_same_piece_by_piece(monkeypatch) -> None:
     values, categories = mixed()
-    whole = tables(values, categories=categories)["all"].columns
+    at_once = tables(values, categories=categories)["all"].columns
     monkeypatch.setattr(columns, "CHUNK", 35)
-    pieces = tables(values, categories=categories)["all"].columns
-    np.testing.assert_allclose(whole.shift, pieces.shift, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(whole.scale, pieces.scale, rtol=1e-6)
+    piecewise = tables(values, categories=categories)["all"].columns
+    np.testing.assert_allclose(at_once.shift, piecewise.shift, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(at_once.scale, piecewise.scale, rtol=1e-6)
 
 
 def test_predicting_the_mean_has_an_error_of_one() -> None:
@@ -150,10 +150,10 @@ def test_the_order_of_category_codes_does_not_matter() -> None:
     task = tables(values, categories=categories)["all"]
     turned = values.copy()
     turned[:, 1] = 3 - values[:, 1]
-    other = tables(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
-    one, two = evaluated(task)[0], evaluated(other)[0]
-    assert torch.allclose(one[:, 1, :4], two[:, 1, :4].flip(-1), atol=1e-6)
-    assert torch.equal(one[:, [0, 2, 3, 4]], two[:, [0, 2, 3, 4]])
+    turned_task = tables(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
+    inputs, turned_inputs = evaluated(task)[0], evaluated(turned_task)[0]
+    assert torch.allclose(inputs[:, 1, :4], turned_inputs[:, 1, :4].flip(-1), atol=1e-6)
+    assert torch.equal(inputs[:, [0, 2, 3, 4]], turned_inputs[:, [0, 2, 3, 4]])
 
 
 def test_loss_and_metrics_equal_a_plain_computation() -> None:
@@ -185,22 +185,22 @@ def test_constant_channels_are_left_out(columns, constant) -> None:
     values[:, columns] = constant
     with pytest.warns(UserWarning, match="left out"):
         parts = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
-    kept = [i for i in range(6) if i not in columns]
+    remaining = [i for i in range(6) if i not in columns]
     for task in parts.values():
-        assert task.token_names == tuple("abcdef"[i] for i in kept)
-        assert task.tokens == len(kept) and task.describe()["left out"] == columns
-        assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
+        assert task.token_names == tuple("abcdef"[i] for i in remaining)
+        assert task.tokens == len(remaining) and task.describe()["left out"] == columns
+        assert task.labels.tolist() == remaining and (task.positions[:, 0] / 2).tolist() == remaining
 
 
 def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> None:
     values, categories = mixed()
     values[:, 3] = 1
     with pytest.warns(UserWarning, match="'channel 4'"):
-        assert tables(values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
+        assert tables(values, categories=categories)["all"].columns.indices.tolist() == [0, 1, 2, 4]
     values = numbers().astype(np.float64)
     values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
     with pytest.warns(UserWarning, match="varies too little for its size"):
-        assert tables(values.astype(np.float32))["all"].columns.kept.tolist() == [0, 1, 3, 4, 5]
+        assert tables(values.astype(np.float32))["all"].columns.indices.tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -218,19 +218,19 @@ def test_tables_too_small_or_constant_are_refused(values, words) -> None:
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
 def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> None:
-    once = numbers(300, missing=0.2 if kind == "missing" else 0.0)
+    unique = numbers(300, missing=0.2 if kind == "missing" else 0.0)
     if kind == "bytes":
-        once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
-    twice = np.concatenate([once, once[::-1]])
+        unique = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
+    doubled = np.concatenate([unique, unique[::-1]])
     with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
-        parts = tables(twice)["all"].splits
-    training_rows = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
-    copies = sum(row.tobytes() in training_rows for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
+        parts = tables(doubled)["all"].splits
+    training_rows = {row.tobytes() for row in doubled[parts["train"].targets.numpy()]}
+    copies = sum(row.tobytes() in training_rows for part in HELD_OUT for row in doubled[parts[part].targets.numpy()])
     assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tables(once)
-        tables(twice, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # copies share a group
+        tables(unique)
+        tables(doubled, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # copies share a group
         tables(np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32))  # counts repeat by chance
 
 
@@ -238,9 +238,9 @@ def test_memory_of_alternating_groups_is_longer() -> None:
     slow = np.random.default_rng(0).normal(size=(3_000, 4))
     for step in range(3, 3_000):
         slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
-    alone = tables(slow[::3].astype(np.float32))["all"].memory
-    together = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
-    assert alone > 10 and 2 * alone < together < 8 * alone
+    single = tables(slow[::3].astype(np.float32))["all"].memory
+    interleaved = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
+    assert single > 10 and 2 * single < interleaved < 8 * single
 
 
 def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
@@ -255,13 +255,13 @@ def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
 def test_halves_share_held_out_samples_and_standardization() -> None:
     parts = tables(numbers(), groups=np.arange(400) // 40, seed=5)
     assert tuple(parts) == PARTS
-    whole, one, two = (parts[name] for name in PARTS)
-    assert whole.columns is one.columns is two.columns
+    full, first, second = (parts[name] for name in PARTS)
+    assert full.columns is first.columns is second.columns
     for split in ("validation", "test"):
-        assert torch.equal(evaluated(whole, split)[0], evaluated(one, split)[0])
-        assert torch.equal(evaluated(whole, split)[1], evaluated(two, split)[1])
-    both = torch.cat([one.splits["train"].targets, two.splits["train"].targets]).sort().values
-    assert torch.equal(both, whole.splits["train"].targets)
+        assert torch.equal(evaluated(full, split)[0], evaluated(first, split)[0])
+        assert torch.equal(evaluated(full, split)[1], evaluated(second, split)[1])
+    both = torch.cat([first.splits["train"].targets, second.splits["train"].targets]).sort().values
+    assert torch.equal(both, full.splits["train"].targets)
     assert len({task.digest for task in parts.values()}) == 3
 
 
@@ -278,12 +278,12 @@ def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    one, two = (tables(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
-    assert one.digest == two.digest
-    assert tables(values + 1)["all"].digest != one.digest != tables(values, seed=1)["all"].digest
+    in_memory, on_disk = (tables(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
+    assert in_memory.digest == on_disk.digest
+    assert tables(values + 1)["all"].digest != in_memory.digest != tables(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):
-        for a, b in zip(*(task.batch(split, torch.arange(60)[None], step) for task in (one, two)), strict=True):
-            assert torch.equal(a, b)
+        batches = (task.batch(split, torch.arange(60)[None], step) for task in (in_memory, on_disk))
+        assert all(torch.equal(a, b) for a, b in zip(*batches, strict=True))
 
 
 def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> torch.Tensor:

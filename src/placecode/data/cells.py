@@ -67,8 +67,8 @@ def separator(ending: str, line: str) -> str:
 def _has_decimal_commas(line: str, sign: str) -> bool:
     """Return whether a line, if separated by `sign`, contains numbers with decimal commas and no words."""
     cells = [cell.strip().strip('"') for cell in line.split(sign)]
-    others = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
-    return len(others) < len(cells) > 1 and not any(map(is_word, others))
+    other_cells = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
+    return len(other_cells) < len(cells) > 1 and not any(map(is_word, other_cells))
 
 
 def beginning(path: Path) -> bytes:
@@ -84,10 +84,7 @@ def beginning(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file, without the byte-order mark that spreadsheets write.
-
-    Raises `BadInput` if the file cannot be read or is not UTF-8.
-    """
+    """Return the text of a UTF-8 file, without the byte-order mark that spreadsheets write, or raise `BadInput`."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -97,10 +94,7 @@ def read_text(path: Path) -> str:
 
 
 def csv_rows(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the list of cells of each row, with spaces around cells removed.
-
-    `sign` is the separator. The list of an empty line is empty.
-    """
+    """Yield the line number and the stripped cells of each row, separated by `sign`. An empty line has no cells."""
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     for row in reader:
         yield reader.line_num, [cell.strip() for cell in row]
@@ -113,10 +107,9 @@ def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> 
 
 
 def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None) -> None:
-    """Check a file before it is opened.
+    """Raise `BadInput` if a file is empty or unreadable, or if its suffix `ending` is not in `formats`.
 
-    Raises `BadInput` if its suffix `ending` is not in `formats`, if it is empty or unreadable, or if there is a `key`
-    (name of a table) although files of this format contain only one table.
+    Also raise it if there is a `key` (name of a table) although files of this format contain only one table.
     """
     choice(f"The format of {path}", ending, formats)
     beginning(path)
@@ -156,14 +149,11 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
     """
     all_names = list(names)
-    rest = f" and {len(all_names) - most} more" if len(all_names) > most else ""
-    return ", ".join(repr(name) for name in all_names[:most]) + rest
+    ending = f" and {len(all_names) - most} more" if len(all_names) > most else ""
+    return ", ".join(map(repr, all_names[:most])) + ending
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to float32, by way of float64.
-
-    An integer is then rounded in the same way, whether it is stored as an integer or parsed from text.
-    """
+    """Convert numbers to float32 by way of float64, which rounds integers like those that are parsed from text."""
     with np.errstate(over="ignore"):  # values that are too large become infinite, which is checked later
         return np.asarray(numbers, dtype=np.float64).astype(np.float32)

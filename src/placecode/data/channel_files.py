@@ -28,15 +28,12 @@ def read_names(path: str | Path) -> list[str]:
     """Return the names of channels in the order of the file. Raises `BadInput` if a name is empty."""
     path = Path(path)
     rows = _rows(path)
-    heads = [cell.casefold() for cell in rows[0][1]]
-    if "name" in heads and path.suffix.lower() in (".csv", ".tsv"):
-        _check_widths(path, rows)
-        column, rows = heads.index("name"), rows[1:]
-    elif len(heads) > 1:
+    header = [cell.casefold() for cell in rows[0][1]]
+    has_header = "name" in header and path.suffix.lower() in (".csv", ".tsv")
+    if not has_header and len(header) > 1:
         raise BadInput(f"{path} must have one name a line, or a column 'name'; its columns are {listed(rows[0][1])}.")
-    else:
-        _check_widths(path, rows)
-        column = 0
+    _check_widths(path, rows)
+    column, rows = (header.index("name"), rows[1:]) if has_header else (0, rows)
     for line, row in rows:
         if not row[column]:
             raise BadInput(f"{path}, line {line}: must have a name; it is empty.")
@@ -44,11 +41,7 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Return the group of each sample of a table, (samples,).
-
-    `samples` is the number of samples of the table, and `table` its name for error messages. Raises `BadInput` if there
-    is not exactly one group per sample.
-    """
+    """Return the group of each of the `samples` of a table, (samples,). `table` is its name for error messages."""
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -69,8 +62,8 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
     Raises `BadInput` unless the file has finite coordinates for exactly these channels.
     """
     path = Path(path)
-    rows, heads = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
-    axes = [heads.index(axis) for axis in ("x", "y", "z") if axis in heads]
+    rows, header = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
+    axes = [header.index(axis) for axis in ("x", "y", "z") if axis in header]
     for line, row in rows:
         for cell in (row[axis] for axis in axes):
             value = number(cell)
@@ -86,20 +79,15 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
     Returns one code per channel, (n,), -1 for a channel without a label, and the sorted labels that the codes index.
     Raises `BadInput` unless the file has exactly these channels.
     """
-    path = Path(path)
-    rows, heads = _by_name(path, names, (["name", "label"],), "name and label")
-    labels = [row[heads.index("label")] for _, row in rows]
+    rows, header = _by_name(Path(path), names, (["name", "label"],), "name and label")
+    labels = [row[header.index("label")] for _, row in rows]
     meanings = tuple(sorted(set(labels) - {""}))
     codes = {label: code for code, label in enumerate(meanings)} | {"": -1}
     return np.array([codes[label] for label in labels], dtype=np.int64), meanings
 
 
 def _rows(path: Path) -> Rows:
-    """Return all rows of a text file with their line numbers, except empty lines at the end.
-
-    In a .csv or .tsv file a row is divided into cells. In other files a line is one cell. Raises `BadInput` for an
-    empty file.
-    """
+    """Return the rows of a text file, except empty ones at the end. Rows have one cell unless it is .csv or .tsv."""
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = separator(ending, text.partition("\n")[0])
@@ -122,15 +110,14 @@ def _check_widths(path: Path, rows: Rows) -> None:
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
     """Return the rows of a CSV file in the order of `names`, and the names of its columns in lower case.
 
-    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message. Raises
-    `BadInput` for other columns, and unless the column "name" has exactly one row for each of `names`.
+    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message.
     """
     rows = _rows(path)
-    heads = [cell.casefold() for cell in rows[0][1]]
-    if sorted(heads) not in [sorted(header) for header in allowed]:
+    header = [cell.casefold() for cell in rows[0][1]]
+    if sorted(header) not in map(sorted, allowed):
         raise BadInput(f"{path} must have the columns {columns}; got {listed(rows[0][1])}.")
     _check_widths(path, rows)
-    column = heads.index("name")
+    column = header.index("name")
     by_name = {row[column]: (line, row) for line, row in rows[1:]}
     problems = {
         "given twice": repeated(row[column] for _, row in rows[1:]),
@@ -141,4 +128,4 @@ def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], col
         if affected:
             count = len(names)
             raise BadInput(f"{path} must have a row for each of the {count} channels; {problem}: {listed(affected)}.")
-    return [by_name[name] for name in names], heads
+    return [by_name[name] for name in names], header

@@ -27,7 +27,6 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
     """Return `values`, (T, n), with a band-pass filter applied to every column.
 
     `low` and `high` are the cut-off frequencies in Hz, None for no limit. `tr` is the time between two rows in seconds.
-    Raises `BadInput` for frequencies that are not valid, see `check_band`.
     """
     from scipy import signal
 
@@ -36,9 +35,9 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
     nyquist = 0.5 / tr
     if high is not None and high >= nyquist:  # no frequencies are above it
         high = None
-    if low is None and high is None:
-        return raw.copy()
     limits = [limit for limit in (low, high) if limit is not None]
+    if not limits:
+        return raw.copy()
     kind = "band" if len(limits) == 2 else "high" if high is None else "low"
     sections = signal.butter(FILTER_ORDER, limits if len(limits) == 2 else limits[0], kind, output="sos", fs=1 / tr)
     return np.asarray(signal.sosfiltfilt(sections, raw, axis=0))

@@ -10,23 +10,20 @@ from typing import Any
 from placecode.errors import absent
 
 
-def needed(module: str, what: str) -> Any:
-    """Import and return a module. If it is missing, raise `BadInput` with the command that installs it.
+def needed(module: str, feature: str) -> Any:
+    """Import and return the module that a feature needs, or raise `BadInput` with the command that installs it.
 
-    `what` is the feature that needs the module, for the message.
+    `feature` is the subject of the message, such as "Reading a.h5".
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise absent(what, module.partition(".")[0]) from error
+        raise absent(feature, module.partition(".")[0]) from error
 
 
-def package_folder(package: str, what: str) -> Path:
-    """Return the folder of an installed package, to read its data files, without importing the package.
-
-    If it is missing, raise `BadInput` as `needed` does. `what` is the feature that needs the package.
-    """
+def package_folder(package: str, feature: str) -> Path:
+    """Return the folder of a package, whose data files are read without importing it. Raises `BadInput` as `needed`."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise absent(what, package)
+        raise absent(feature, package)
     return Path(next(iter(spec.submodule_search_locations)))

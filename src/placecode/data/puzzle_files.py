@@ -11,7 +11,6 @@ import csv
 import hashlib
 import io
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -44,12 +43,11 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
     training = []
     for name, condition in zip(TRAINING_FILES, CLASSES, strict=True):
         puzzles, lines = read_puzzles(folder / name, order, condition)
-        near = np.flatnonzero(~apart(puzzles.cells, heldout.cells, distance))
-        if len(near):
-            distances = jaccard_distances(puzzles.cells[near[:1]], heldout.cells)[0]
+        for row in np.flatnonzero(~apart(puzzles.cells, heldout.cells, distance)):
+            distances = jaccard_distances(puzzles.cells[[row]], heldout.cells)[0]
             nearest = int(distances.argmin())
             raise BadInput(
-                f"{folder / name}, line {lines[near[0]]}, and {folder / HELDOUT_FILE}, line {heldout_lines[nearest]}: "
+                f"{folder / name}, line {lines[row]}, and {folder / HELDOUT_FILE}, line {heldout_lines[nearest]}: "
                 f"their Jaccard distance must be above {distance}; it is {distances[nearest]:.3f}."
             )
         training.append(puzzles)
@@ -65,20 +63,20 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
     path = Path(path)
     cells, conditions, answers, lines = [], [], [], []
     for line, (name, text, answer) in _rows(path):
-        place = f"{path}, line {line}"
+        location = f"{path}, line {line}"
         if name not in CLASSES:
-            raise BadInput(f"{place}: condition must be one of {', '.join(CLASSES)}; got {_quoted(name)}.")
+            raise BadInput(f"{location}: condition must be one of {', '.join(CLASSES)}; got {_quoted(name)}.")
         if condition is not None and name != condition:
-            raise BadInput(f"{place}: the file is for {condition} puzzles; got condition {name!r}.")
-        puzzle = _parse(text, order, place)
+            raise BadInput(f"{location}: the file is for {condition} puzzles; got condition {name!r}.")
+        puzzle = _parse(text, order, location)
         symbols = solve(puzzle)
         if not symbols:
-            raise BadInput(f"{place}: the puzzle {text} has no completion to a Latin square.")
+            raise BadInput(f"{location}: the puzzle {text} has no completion to a Latin square.")
         if len(symbols) > 1:
-            several = " or ".join(str(symbol) for symbol in sorted(symbols))
-            raise BadInput(f"{place}: the puzzle {text} has more than one solution: the target can be {several}.")
+            options = " or ".join(map(str, sorted(symbols)))
+            raise BadInput(f"{location}: the puzzle {text} has more than one solution: the target can be {options}.")
         if answer != str(*symbols):
-            raise BadInput(f"{place}: the solution of the puzzle {text} is {symbols.pop()}; got {_quoted(answer)}.")
+            raise BadInput(f"{location}: the solution of the puzzle {text} is {symbols.pop()}; got {_quoted(answer)}.")
         cells.append(puzzle)
         conditions.append(CLASSES.index(name))
         answers.append(symbols.pop())
@@ -122,27 +120,26 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
         raise BadInput(f"{path}, line {reader.line_num}: is not a row of a CSV file: {error}.") from error
 
 
-def _parse(text: str, order: int, place: str) -> list[int]:
+def _parse(text: str, order: int, location: str) -> list[int]:
     """Return the cells, (n*n,), of a puzzle that is written as n*n digits in row order.
 
-    Raises `BadInput` for other digits, another length, more or less than one target, or a symbol that is repeated in a
-    row or column. `place` is the file and line in words, for the message.
+    `location` is the file and line in words, for error messages.
     """
     target = str(order + 1)
-    allowed = "".join(str(value) for value in range(order + 2))
+    allowed = "".join(map(str, range(order + 2)))
     wrong = next((sign for sign in text if sign not in allowed), None)
     if wrong is not None:
-        raise BadInput(f"{place}: a puzzle of order {order} has the digits 0 to {target}; got {_quoted(wrong)}.")
+        raise BadInput(f"{location}: a puzzle of order {order} has the digits 0 to {target}; got {_quoted(wrong)}.")
     if len(text) != order**2:
         hint = "; a spreadsheet may have dropped its leading zeros" if len(text) < order**2 else ""
-        raise BadInput(f"{place}: a puzzle of order {order} has {order**2} digits; got {len(text)}{hint}.")
+        raise BadInput(f"{location}: a puzzle of order {order} has {order**2} digits; got {len(text)}{hint}.")
     if text.count(target) != 1:
-        raise BadInput(f"{place}: a puzzle of order {order} has one target, {target}; got {text.count(target)}.")
+        raise BadInput(f"{location}: a puzzle of order {order} has one target, {target}; got {text.count(target)}.")
     for number in range(order):
         for kind, group in (("row", text[number * order : (number + 1) * order]), ("column", text[number::order])):
-            twice = next((symbol for symbol in allowed[1:] if group.count(symbol) > 1), None)
-            if twice:
-                raise BadInput(f"{place}: the puzzle {text} has symbol {twice} twice in {kind} {number + 1}.")
+            for symbol in allowed[1:]:
+                if group.count(symbol) > 1:
+                    raise BadInput(f"{location}: the puzzle {text} has symbol {symbol} twice in {kind} {number + 1}.")
     return [int(sign) for sign in text]
 
 
@@ -169,21 +166,13 @@ def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
 
     The file of hashes is written last. A folder without it, or with other hashes, is incomplete.
     """
+    from placecode.files import write_bytes  # loads pandas, which training does not need
+
     parts = [training[training.classes == index] for index in range(len(CLASSES))]
     contents = {name: to_csv(part).encode() for name, part in zip(FILES, (*parts, heldout), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in {**contents, HASHES_FILE: _hashes(contents)}.items():
-        _write(folder / name, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name and rename it, so that other processes never see a partial file."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        write_bytes(folder / name, data)
 
 
 def _hashes(contents: Mapping[str, bytes]) -> bytes:

@@ -138,13 +138,13 @@ def _completable(rows: list[int], columns: list[int], blanks: list[tuple[int, in
                 break
     row, column = blanks[best]
     options = rows[row] & columns[column]
-    rest = blanks[:best] + blanks[best + 1 :]
+    remaining = blanks[:best] + blanks[best + 1 :]
     while options:
         bit = options & -options
         options ^= bit
         rows[row] ^= bit
         columns[column] ^= bit
-        done = _completable(rows, columns, rest)
+        done = _completable(rows, columns, remaining)
         rows[row] |= bit
         columns[column] |= bit
         if done:
@@ -180,17 +180,17 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     (array([0, 1]), array([4, 4]))
     """
     n = order_of(cells)
-    every = np.arange(len(cells))
+    indices = np.arange(len(cells))
     row, column = np.divmod((cells == n + 1).argmax(axis=1), n)
     grids = np.ascontiguousarray(cells.T).reshape(n, n, len(cells))  # puzzles last, for vectorized operations
     bits = np.array([0, *(1 << np.arange(n)), 0], dtype=np.uint8)[grids]
     rows, columns = np.bitwise_or.reduce(bits, axis=1), np.bitwise_or.reduce(bits, axis=0)  # (n, N) symbols present
-    in_row, in_column = rows[row, every], columns[column, every]
+    in_row, in_column = rows[row, indices], columns[column, indices]
 
     full = np.uint8((1 << n) - 1)
     # symbols that are excluded from all other cells of the target's row (or column); a filled cell excludes all symbols
-    row_only = np.bitwise_and.reduce(np.where(grids[row, :, every].T == 0, columns, full)) & ~in_row
-    column_only = np.bitwise_and.reduce(np.where(grids[:, column, every] == 0, rows, full)) & ~in_column
+    row_only = np.bitwise_and.reduce(np.where(grids[row, :, indices].T == 0, columns, full)) & ~in_row
+    column_only = np.bitwise_and.reduce(np.where(grids[:, column, indices] == 0, rows, full)) & ~in_column
 
     single = np.zeros(1 << n, dtype=np.int64)  # the symbol of a mask with one bit, otherwise 0
     single[1 << np.arange(n)] = np.arange(1, n + 1)
@@ -322,13 +322,13 @@ def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]
 
     `cells` are N puzzles, (N, n*n), and `others` are M puzzles, (M, n*n).
     """
-    far = np.ones(len(cells), dtype=bool)
+    is_apart = np.ones(len(cells), dtype=bool)
     for start in range(0, len(others), 32):  # puzzles that are too close are not compared with further ones
-        rows = np.flatnonzero(far)
+        rows = np.flatnonzero(is_apart)
         distances = jaccard_distances(cells[rows], others[start : start + 32])
         # distances are ratios of integers below 100, so the margin absorbs rounding and changes no other case
-        far[rows] = distances.min(axis=1) > distance + 1e-9
-    return far
+        is_apart[rows] = distances.min(axis=1) > distance + 1e-9
+    return is_apart
 
 
 def first_of_each(cells: Cells) -> npt.NDArray[np.int64]:

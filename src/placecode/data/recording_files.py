@@ -107,34 +107,34 @@ def read(
             )
         if table.names != tables[0].names:
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
-            differing = (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b)
-            where = next(differing, "one file has no names")
-            raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
+            differences = (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b)
+            difference = next(differences, "one file has no names")
+            raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {difference}.")
     people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
 
 
-def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> str:
+def _orientation(tables: Sequence[Table], requested: str, regions: int | None) -> str:
     """Return the order of the axes that all tables share, "time-region" or "region-time".
 
-    `wanted` is the order that the user states, or "auto", and `regions` the number of regions if it is known. Raises
+    `requested` is the order that the user states, or "auto", and `regions` the number of regions if it is known. Raises
     `BadInput` if files, user and number of regions contradict each other, or if the order cannot be determined.
     """
     for table in tables:
-        if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
-            raise BadInput(f"The orientation of {table.path} is {table.orientation!r}; got {wanted!r}.")
+        if "auto" not in (table.orientation, requested) and table.orientation != requested:
+            raise BadInput(f"The orientation of {table.path} is {table.orientation!r}; got {requested!r}.")
     stated = {table.orientation for table in tables} - {"auto"}
     if len(stated) > 1:
         raise BadInput("All recordings must have the same orientation; some files are time-region, others region-time.")
     rows, columns = ([table.values.shape[side] for table in tables] for side in (0, 1))
     sides = {"time-region": set(columns), "region-time": set(rows)}
-    fits = {way: side == {regions} if regions else len(side) == 1 for way, side in sides.items()}
-    if stated or wanted != "auto":
-        chosen = stated.pop() if stated else wanted
-        other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
-        if not fits[chosen] and fits[other]:
-            why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
-            raise BadInput(f"orientation must be {other!r}, since {tables[0]} and {why}; got {chosen!r}.")
+    fits = {order: side == {regions} if regions else len(side) == 1 for order, side in sides.items()}
+    if stated or requested != "auto":
+        chosen = stated.pop() if stated else requested
+        opposite = "region-time" if chosen == "time-region" else "time-region"
+        if not fits[chosen] and fits[opposite]:
+            reason = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
+            raise BadInput(f"orientation must be {opposite!r}, since {tables[0]} and {reason}; got {chosen!r}.")
         return chosen
     if fits["time-region"] and fits["region-time"]:
         raise BadInput(
@@ -241,10 +241,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
 
 
 def _read_cifti(path: Path) -> Table:
-    """Read a parcellated CIFTI time series, with orientation, names of the parcels and repetition time from its header.
-
-    Raises `BadInput` unless its axes are time and parcels.
-    """
+    """Read a parcellated CIFTI series, with orientation, names of the parcels and repetition time from its header."""
     nibabel = needed("nibabel", f"Reading {path}")
     image = nibabel.load(path)
     axes = [image.header.get_axis(side) for side in (0, 1)]
@@ -259,10 +256,9 @@ def _read_cifti(path: Path) -> Table:
 
 
 def _read_text(path: Path, ending: str) -> Table:
-    """Read a text file separated by commas, semicolons or tabs.
+    """Read a .csv or .tsv file. A first column of row numbers or times is left out.
 
-    Names of regions may be in a header, which implies the orientation "time-region", or in a first column, which
-    implies "region-time". A first column of row numbers or times is left out.
+    Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
     """
     text = read_text(path)
     sign = separator(ending, text.lstrip().partition("\n")[0])
@@ -272,17 +268,16 @@ def _read_text(path: Path, ending: str) -> Table:
     head = lines[0][1]
     for number, row in lines:
         check_width(path, number, row, len(head))
-    mark = head[0].casefold()
+    first = head[0].casefold()
     named = any(is_word(cell) for cell in head[1:] or head)
-    # whether the first column contains row numbers (`counts`), or names of regions (`lists`)
-    counts = len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
-    lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)
-    body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
-    values = np.array([_numbers(path, number, row[int(counts or lists) :]) for number, row in body])
+    numbered = len(head) > 1 and first in TIMES and (named or counted(head[1:]))  # the first column has row numbers
+    listed = is_word(lines[1][1][0]) and (first in REGIONS or not named)  # the first column has names of regions
+    body = lines[1:] if named or numbered or counted(head) or (listed and first in REGIONS) else lines
+    values = np.array([_numbers(path, number, row[int(numbered or listed) :]) for number, row in body])
     check_table(path, values, RECORDING)
-    if lists:
+    if listed:
         return Table(path, values, tuple(row[0] for _, row in body), "region-time")
-    names = tuple(head[int(counts) :]) if named else ()
+    names = tuple(head[int(numbered) :]) if named else ()
     return Table(path, values, names, "time-region" if named else "auto")
 
 
@@ -291,6 +286,6 @@ def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
     try:
         return [float(cell) for cell in cells]
     except ValueError:
-        for wrong in filter(is_word, cells):
-            raise BadInput(f"{path}, line {line}: every value must be a number; got {wrong[:40]!r}.") from None
+        for word in filter(is_word, cells):
+            raise BadInput(f"{path}, line {line}: every value must be a number; got {word[:40]!r}.") from None
         return [np.nan if cell.casefold() in MISSING else float(cell) for cell in cells]

@@ -94,7 +94,7 @@ class _TestSamples:
         samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
         """
         share = torch.full(values.shape[:-1], float(self.stack.members[0].hidden), dtype=torch.float64)
-        masked = self.task.ask(values, dice, share.to(values.device))
+        masked = self.task.hide(values, dice, share.to(values.device))
         inputs, targets = (part.flatten(0, -3) for part in masked)
         count = len(self.stack.members)
         return inputs, self.stack(inputs.expand(count, *inputs.shape)), targets.expand(count, *targets.shape)
@@ -188,7 +188,7 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
             at = slice(part.start, part.stop)
             inputs, outputs, targets = samples.predict(values[at], dice[at])
             errors, mean_errors = (
-                samples.task.wrong(output, targets)[0] for output in (outputs, torch.zeros_like(outputs))
+                samples.task.errors(output, targets)[0] for output in (outputs, torch.zeros_like(outputs))
             )
             visible = (inputs[:, tested, -1] == 0).any(1).to(errors.dtype)[:, None]
             total += float(((mean_errors - errors) * visible * others).double().sum())

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 
 from placecode.data.cells import as_float32
 from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
-from placecode.data.tables.questions import coded, filled
+from placecode.data.tables.new_samples import coded, filled
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
 from placecode.experiments.channels.own import OwnData
@@ -180,7 +180,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}
         self._columns, self._hidden = experiment.tables[PARTS[0]].columns, experiment.hidden
-        self.channels_, self.names_ = self._columns.kept, result.names
+        self.channels_, self.names_ = self._columns.indices, result.names
         self._weights = weights.numpy()
         self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
         return self
@@ -315,7 +315,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         squared_error = variance = 0.0
         for part in portions(stack, task, len(raw)):
             at = slice(part.start, part.stop)
-            inputs, targets = task.ask(raw[at], dice[at], share[at])
+            inputs, targets = task.hide(raw[at], dice[at], share[at])
             true, scored = targets[..., :-1], targets[..., -1:]
             errors = (_mean_output(stack, inputs) - true).square() * task.used
             squared_error += float((errors * scored).sum())
@@ -346,7 +346,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _model(self) -> tuple[Table, Stack]:
         """Return a task without data that standardizes the channels, and the models of the chosen sigma as a stack."""
         rows = np.zeros(1, dtype=np.int64)
-        empty = np.zeros((1, int(self._columns.kept.max()) + 1), dtype=np.float32)
+        empty = np.zeros((1, int(self._columns.indices.max()) + 1), dtype=np.float32)
         task = Table(empty, self._columns, {"train": rows, "test": rows}, (self._hidden,))
         stack = stack_for(self._members, task)
         stack.flat.copy_(torch.from_numpy(self._weights))

@@ -47,10 +47,7 @@ class Split:
 
 
 class Pupil(Protocol):
-    """The fields of `Member` (a model to train) that a task may use: `seed`, `hidden` and `ramp`.
-
-    This protocol exists because tasks must not import models.
-    """
+    """The fields of `Member` (a model to train) that a task may use. Tasks must not import `Member` itself."""
 
     @property
     def seed(self) -> int: ...
@@ -133,25 +130,19 @@ class Task:
         raise NotImplementedError
 
     def part(self, data: str) -> Task:
-        """Return the task on which members with this value of `Member.data` are trained.
-
-        By default this is the task itself. See `Several`.
-        """
+        """Return the task on which members with this value of `Member.data` are trained, by default this one."""
         return self
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """Return a copy of the task whose `batch` uses the seeds and settings of the members of a stack.
-
-        By default this is the task itself, because the data do not depend on the member.
-        """
+        """Return a copy for the members of a stack. By default it is the task itself, with the same data for all."""
         return self
 
     def rows(self, split: str) -> int:
-        """Return the number of rows that an evaluation of a split computes, by default the number of its examples."""
+        """Return the number of rows (metric values per member) of an evaluation, by default one for each example."""
         return len(self.splits[split])
 
     def condition(self, split: str) -> Sequence[str] | None:
-        """Return the condition of each row that is evaluated, or None if there are no conditions."""
+        """Return the condition of each row of an evaluation, or None if there are no conditions."""
         return self.splits[split].conditions
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -161,7 +152,7 @@ class Task:
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            Indices of the examples for each member.
+            Indices of the examples for each member, at evaluation of its rows.
         step : int or Tensor, optional
             Training step, from which random numbers are derived if `drawn_anew`. None at evaluation.
 

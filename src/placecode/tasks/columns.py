@@ -23,15 +23,7 @@ CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
 """Two equal samples count as copies only if equal samples are very unlikely by chance. For this, the entropy of a
 sample must exceed the entropy at which about one pair of equal samples is expected by this number of bits."""
-CONSTANT = (
-    "it does not vary in the training samples",
-    "they do not vary in the training samples",
-)
-TINY = (
-    "it varies too little for its size, which may be taken off first",
-    "they vary too little for their size, which may be taken off first",
-)
-"""Reasons in a warning that channels are left out: `CONSTANT` or `TINY`, each for one channel and for several."""
+TOO_LITTLE = "vary too little for their size, which may be taken off first"  # why channels (plural) are left out
 MIN_RELATIVE_DEVIATION = 1e-7
 """A channel whose standard deviation is a smaller fraction of its mean counts as constant, apart from rounding."""
 
@@ -44,7 +36,7 @@ class Columns:
     length of the longest vector. A standardized value is (value - shift) / scale.
     """
 
-    kept: npt.NDArray[np.int64]  # index of each channel among the columns of the table, (n,)
+    indices: npt.NDArray[np.int64]  # index of each channel among the columns of the table, (n,)
     levels: npt.NDArray[np.int64]  # number of different values of a categorical channel, 0 for a numerical one, (n,)
     shift: Values
     """Mean of a numerical channel, or frequency of each value of a categorical one, in training samples, (n, width)."""
@@ -68,73 +60,73 @@ def column_statistics(
 ) -> Columns:
     """Return the columns of a table that vary in the training samples, with their means and standard deviations.
 
-    Warns about the other columns, which are left out. `values`, (T, m), has NaN for missing values and codes for
-    categories. `train` are the indices of the training samples. `names`, (m,), are the names of the columns.
-    `categories` maps the index of a categorical column to its words. Raises `BadInput` if no column varies.
+    Warns about the other columns, which are left out. `train` are the indices of the training samples. The other
+    parameters are those of `table.tables`. Raises `BadInput` if no column varies.
     """
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
-    known_counts, total, squares = (np.zeros(count) for _ in range(3))
+    present_counts, total, squares = (np.zeros(count) for _ in range(3))
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     offset, level_counts = np.zeros(count), np.zeros((count, int(levels.max(initial=0)) or 1))
     for part in chunks(values, train):
-        known = ~np.isnan(part)
-        if not known_counts.any():  # subtract a first mean, so that the squares of large numbers keep their precision
-            offset = np.nanmean(np.where(known.any(axis=0), part, 0.0).astype(np.float64), axis=0)
-        deviations = np.where(known, part - offset, 0.0)
-        known_counts += known.sum(axis=0)
+        present = ~np.isnan(part)
+        if not present_counts.any():  # subtract a first mean, so that the squares of large numbers keep their precision
+            offset = np.nanmean(np.where(present.any(axis=0), part, 0.0).astype(np.float64), axis=0)
+        deviations = np.where(present, part - offset, 0.0)
+        present_counts += present.sum(axis=0)
         total += deviations.sum(axis=0)
         squares += (deviations**2).sum(axis=0)
         low, high = np.fmin(low, np.fmin.reduce(part, axis=0)), np.fmax(high, np.fmax.reduce(part, axis=0))
         for column in np.flatnonzero(levels):
-            codes = part[known[:, column], column].astype(np.int64)
+            codes = part[present[:, column], column].astype(np.int64)
             level_counts[column] += np.bincount(codes, minlength=level_counts.shape[1])
-    mean = total / np.maximum(known_counts, 1)
-    deviation = np.sqrt(np.maximum(squares / np.maximum(known_counts, 1) - mean**2, 0.0))
+    mean = total / np.maximum(present_counts, 1)
+    deviation = np.sqrt(np.maximum(squares / np.maximum(present_counts, 1) - mean**2, 0.0))
     mean += offset
-    varies = (known_counts > 1) & (deviation > MIN_RELATIVE_DEVIATION * np.maximum(np.abs(mean), 1e-30))
+    varies = (present_counts > 1) & (deviation > MIN_RELATIVE_DEVIATION * np.maximum(np.abs(mean), 1e-30))
     frequencies = level_counts / np.maximum(level_counts.sum(axis=1, keepdims=True), 1)
     varies = np.where(levels > 0, (level_counts > 0).sum(axis=1) > 1, varies)
     too_little = ~varies & (levels == 0) & (high > low)
     if not varies.any():
-        small = f", or {TINY[1][5:]}" if too_little.any() else ""
+        small = f", or {TOO_LITTLE}" if too_little.any() else ""
         raise BadInput(
             f"at least one channel must vary; all of them are constant or missing{small} in the training samples."
         )
-    _warn_left_out(np.flatnonzero(~varies & ~too_little), names, CONSTANT)
-    _warn_left_out(np.flatnonzero(too_little), names, TINY)
-    kept = np.flatnonzero(varies)
-    width = max(int(levels[kept].max(initial=0)), 1)
-    shift, scale = np.zeros((len(kept), width)), np.ones((len(kept), width))
-    for index, column in enumerate(kept):
+    constant = np.flatnonzero(~varies & ~too_little)
+    singular, plural = "it does not vary in the training samples", "they do not vary in the training samples"
+    _warn_left_out(constant, names, singular, plural)
+    singular, plural = "it varies too little for its size, which may be taken off first", f"they {TOO_LITTLE}"
+    _warn_left_out(np.flatnonzero(too_little), names, singular, plural)
+    indices = np.flatnonzero(varies)
+    width = max(int(levels[indices].max(initial=0)), 1)
+    shift, scale = np.zeros((len(indices), width)), np.ones((len(indices), width))
+    for index, column in enumerate(indices):
         if levels[column]:
             p = frequencies[column][: levels[column]]
             shift[index, : len(p)], scale[index] = p, np.sqrt((p * (1 - p)).sum())
         else:
             shift[index, 0], scale[index] = mean[column], deviation[column]
-    return Columns(kept, levels[kept], shift.astype(np.float32), scale.astype(np.float32))
+    return Columns(indices, levels[indices], shift.astype(np.float32), scale.astype(np.float32))
 
 
-def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tuple[str, str]) -> None:
-    """Warn that the channels with the indices `columns` are left out, if there are any.
-
-    `why` is the reason as a clause, for one channel and for several.
-    """
+def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singular: str, plural: str) -> None:
+    """Warn that `columns` (indices) are left out, if there are any. The reason is a clause for one or for several."""
     if len(columns):
-        subject = "a channel is" if len(columns) == 1 else "channels are"
-        reason = why[min(len(columns), 2) - 1]
-        warnings.warn(f"{subject} left out, since {reason}: {listed(names[i] for i in columns)}", stacklevel=4)
+        text = f"a channel is left out, since {singular}"
+        if len(columns) > 1:
+            text = f"channels are left out, since {plural}"
+        warnings.warn(f"{text}: {listed(names[i] for i in columns)}", stacklevel=4)
 
 
-def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+def usable_samples(values: Values, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
     """Return the sorted indices of the samples that can be used: those with at least two values that are not missing.
 
-    With fewer, no value can be predicted from another. Only the columns `kept` count, by default all. If there is only
-    one column, one value is enough.
+    With fewer, no value can be predicted from another. Only the `columns` (indices) count, by default all. If there is
+    only one column, one value is enough.
     """
-    columns = slice(None) if kept is None else kept
-    known = np.concatenate([(~np.isnan(part[:, columns])).sum(axis=1) for part in chunks(values)])
-    return np.flatnonzero(known >= min(2, values.shape[1] if kept is None else len(kept)))
+    selection, width = (slice(None), values.shape[1]) if columns is None else (columns, len(columns))
+    counts = np.concatenate([(~np.isnan(part[:, selection])).sum(axis=1) for part in chunks(values)])
+    return np.flatnonzero(counts >= min(2, width))
 
 
 def warn_of_copies(
@@ -145,13 +137,13 @@ def warn_of_copies(
     `train` and `held_out` are indices of samples. There is no warning if channels have so few different values that
     samples can be equal by chance (see `MIN_EXTRA_BITS`).
     """
-    sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.kept]
+    sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.indices]
     frequencies = [np.unique(column, return_counts=True)[1] / len(column) for column in sample.T]
     bits = -sum(float((p * np.log2(p)).sum()) for p in frequencies)
     if bits < 2 * np.log2(len(values)) + MIN_EXTRA_BITS:
         return
-    train_hashes = _hashes(values, train, columns.kept)
-    copies = int(np.isin(_hashes(values, held_out, columns.kept), train_hashes).sum())
+    train_hashes = _hashes(values, train, columns.indices)
+    copies = int(np.isin(_hashes(values, held_out, columns.indices), train_hashes).sum())
     if copies:
         warnings.warn(
             f"{copies:,} of {len(held_out):,} held-out samples also occur in the training samples, so memorized "
@@ -160,12 +152,12 @@ def warn_of_copies(
         )
 
 
-def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each of the r samples `rows`, (r,), from the values in the columns `kept`."""
-    odd = np.random.default_rng(0).integers(1 << 63, size=len(kept), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+def _hashes(values: Values, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit hash of each of the r samples `rows`, (r,), from its values in `columns`. Both are indices."""
+    odd = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashes = []
     for part in chunks(values, rows):
-        bits = np.ascontiguousarray(part[:, kept], dtype=np.float32).view(np.uint32).astype(np.uint64)
+        bits = np.ascontiguousarray(part[:, columns], dtype=np.float32).view(np.uint32).astype(np.uint64)
         bits ^= bits >> np.uint64(15)
         hashes.append((bits * odd).sum(axis=1, dtype=np.uint64))
     return np.concatenate(hashes)

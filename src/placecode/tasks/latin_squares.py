@@ -108,11 +108,11 @@ class LatinSquares(Task):
         order, distance, puzzles = chosen.order, chosen.distance, chosen.puzzles
         whole_number("seed", seed, least=0)
         self.log_softmax, self.logits = chosen.log_softmax, bool(logits)
-        drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
+        draw_rng, split_rng = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
         if puzzles is None:
             sizes = (chosen.heldout, chosen.per_class)
             key = f"{self.name}-v{VERSION}-{order}-{seed}-{sizes[0]}-{sizes[1]}-{distance}"
-            training, held_out = cached(key, order, distance, lambda: make_puzzles(drawing, order, *sizes, distance))
+            training, held_out = cached(key, order, distance, lambda: make_puzzles(draw_rng, order, *sizes, distance))
         else:
             training, held_out = read_folder(puzzles, order, distance)
             for condition, count in zip(CLASSES, np.bincount(training.classes), strict=True):
@@ -120,16 +120,12 @@ class LatinSquares(Task):
                     raise BadInput(
                         f"{puzzles} must have at least 2 {condition} puzzles to split into train and test; got {count}."
                     )
-        train_puzzles, test_puzzles = stratify(splitting, training)
+        train_puzzles, test_puzzles = stratify(split_rng, training)
         if chosen.train is not None:
             train_puzzles = train_puzzles[first_puzzles(train_puzzles.classes, chosen.train)]
 
         self.outputs = order
-        self.splits = {
-            "train": _split(train_puzzles),
-            "test": _split(test_puzzles),
-            "ood": _split(held_out),
-        }
+        self.splits = {"train": _split(train_puzzles), "test": _split(test_puzzles), "ood": _split(held_out)}
         self.train = None if chosen.train is None else int(chosen.train)
         self.source = "drawn" if puzzles is None else str(puzzles)
         self.seed = int(seed)
@@ -233,12 +229,12 @@ def make_puzzles(
         fewest, most = scale_givens(givens, order)
         numbers = np.resize(np.arange(fewest, most + 1), heldout // 3)
         for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
-            wanted = [0] * len(CLASSES)
-            wanted[index] = int(count)
-            parts.append(gather(rng, order, wanted, (int(number), int(number))))
+            class_counts = [0] * len(CLASSES)
+            class_counts[index] = int(count)
+            parts.append(gather(rng, order, class_counts, (int(number), int(number))))
     held_out = join(parts)
-    wanted = [per_class] * len(CLASSES)
-    return gather(rng, order, wanted, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance), held_out
+    class_counts = [per_class] * len(CLASSES)
+    return gather(rng, order, class_counts, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance), held_out
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
@@ -253,40 +249,39 @@ def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
 def gather(
     rng: np.random.Generator,
     order: int,
-    wanted: Sequence[int],
+    class_counts: Sequence[int],
     givens: tuple[int, int],
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw random puzzles, without duplicates, until each class has the wanted number. Return them ordered by class.
+    """Draw random puzzles without duplicates, `class_counts` of each class in `CLASSES`, and return them by class.
 
-    `order` is the number of rows of a puzzle. `wanted` is the number of puzzles of each class in `CLASSES`, and
-    `givens` the minimum and maximum number of filled cells. If `avoid`, (M, order**2), has the cells of M other
-    puzzles, the Jaccard distance of every drawn puzzle from each of them is larger than `distance`. Raises `BadInput`
-    as soon as it is likely that `MAX_DRAWS` draws are not enough.
+    `order` is the number of rows of a puzzle, and `givens` the minimum and maximum number of filled cells. If `avoid`,
+    (M, order**2), has the cells of M other puzzles, the Jaccard distance of every drawn puzzle from each of them is
+    larger than `distance`. Raises `BadInput` as soon as it is likely that `MAX_DRAWS` draws are not enough.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0
-    while open_classes := [index for index, pool in enumerate(pools) if len(pool) < wanted[index]]:
+    while open_classes := [index for index, pool in enumerate(pools) if len(pool) < class_counts[index]]:
         for index in open_classes:
             expected = len(pools[index]) * MAX_DRAWS / max(draws, 1)
-            if draws >= MAX_DRAWS or (draws >= MAX_DRAWS // 16 and expected < wanted[index]):
+            if draws >= MAX_DRAWS or (draws >= MAX_DRAWS // 16 and expected < class_counts[index]):
                 rule = remedy = ""
                 if avoid is not None:
                     rule = f" with a distance above {distance} to each of {len(avoid)} held-out ones"
                     remedy = ", per_class or distance"
                 raise BadInput(
-                    f"{wanted[index]:,} {CLASSES[index]} puzzles of order {order}{rule} could not be found "
+                    f"{class_counts[index]:,} {CLASSES[index]} puzzles of order {order}{rule} could not be found "
                     f"({len(pools[index]):,} in {draws:,} draws); lower heldout{remedy}."
                 )
-        drawn = draw(rng, order, BATCH, givens)
+        puzzles = draw(rng, order, BATCH, givens)
         draws += BATCH
-        drawn = drawn[np.isin(drawn.classes, open_classes)]
+        puzzles = puzzles[np.isin(puzzles.classes, open_classes)]
         if avoid is not None:
-            drawn = drawn[apart(drawn.cells, avoid, distance)]
+            puzzles = puzzles[apart(puzzles.cells, avoid, distance)]
         for index in open_classes:
-            pool = join([pools[index], drawn[drawn.classes == index]])
-            pools[index] = pool[first_of_each(pool.cells)[: wanted[index]]]
+            pool = join([pools[index], puzzles[puzzles.classes == index]])
+            pools[index] = pool[first_of_each(pool.cells)[: class_counts[index]]]
     return join(pools)
 
 

@@ -6,9 +6,8 @@ standardized data. The loss is the mean squared error of the hidden channels.
 
 In training, new channels are hidden in every step, at random from the seed of the member. At evaluation, the hidden
 channels do not depend on the member, so that all members predict the same values. Every example is evaluated once for
-each fraction of hidden channels in `ratios`. The fraction is the condition, for example "hidden 0.5".
-
-The word "question" in names of variables means an example together with a fraction of hidden channels.
+each fraction of hidden channels in `ratios`. Such a pair is a row of the evaluation, and its fraction is the condition,
+for example "hidden 0.5".
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
     -------
     Recordings
     """
-    arrays = [np.asarray(part if np.ndim(part) == 3 else np.asarray(part)[None], dtype=np.float32) for part in parts]
+    arrays = [np.asarray(part, dtype=np.float32) for part in parts]
+    arrays = [array if array.ndim == 3 else array[None] for array in arrays]
     ends = np.cumsum([array.shape[1] for array in arrays])
     starts = [np.arange(end - array.shape[1], end - window + 1) for end, array in zip(ends, arrays, strict=True)]
     return Recordings(torch.from_numpy(np.concatenate(arrays, axis=1)), torch.from_numpy(np.concatenate(starts)))
@@ -133,11 +133,7 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """Return a copy of the task for the members of a stack.
-
-        The copy contains, for each member, its world, the number of channels to hide, the number of steps in which this
-        number grows (`Member.ramp`), and the key of its random numbers.
-        """
+        """Return a copy of the task for members of a stack: each with its world, hidden channels and random numbers."""
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
@@ -148,22 +144,15 @@ class Masked(Task):
         return bound
 
     def examples(self, split: str) -> int:
-        """Return the number of examples of a split that are evaluated: all, but at most 2048 of "train".
-
-        The limit is `MAX_TRAINING_EXAMPLES`, and the first examples are used.
-        """
+        """Return the number of examples of a split that are evaluated: all, but of "train" only the first 2048."""
         return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
     def rows(self, split: str) -> int:
-        """Return the number of rows that an evaluation of a split computes.
-
-        There is one row for each pair of a fraction in `ratios` and an example. All examples of the first fraction come
-        first.
-        """
+        """Return the number of rows of an evaluation: all examples with the first of `ratios`, then with the next."""
         return self.examples(split) * len(self.ratios)
 
     def condition(self, split: str) -> Sequence[str]:
-        """Return the condition of each row that is evaluated: its fraction of hidden channels, as "hidden 0.5"."""
+        """Return the condition of each row of an evaluation, its fraction of hidden channels, such as "hidden 0.5"."""
         return [name for name in self.conditions for _ in range(self.examples(split))]
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -173,8 +162,7 @@ class Masked(Task):
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            In training, indices of examples. At evaluation, indices of pairs of a fraction and an example, see the
-            method `rows`.
+            In training, indices of examples. At evaluation, indices of rows, see the method `rows`.
         step : int or Tensor, optional
             Training step. Together with the seed of the member, it determines the hidden channels. None at evaluation.
 
@@ -185,14 +173,12 @@ class Masked(Task):
         targets : Tensor, shape (e, b, n, w + 1)
             The true values, then the same mark.
         """
-        if step is None:
-            questions, (ratio_index, rows) = rows, (rows // self.examples(split), rows % self.examples(split))
-        values = self.values(split, rows)  # (e, b, n, w)
+        values = self.values(split, rows % self.examples(split) if step is None else rows)  # (e, b, n, w)
         e, b, n, _ = values.shape
         if step is None:
-            dice = self.dice(split, questions).view(e, b, n)
-            hidden = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
-            counts = hidden[ratio_index]  # (e, b)
+            dice = self.dice(split, rows).view(e, b, n)
+            hidden_counts = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
+            counts = hidden_counts[rows // self.examples(split)]  # (e, b)
         else:
             dice = random.bits(self._keys, step, b * n).view(e, b, n)
             ramp_step = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
@@ -202,14 +188,13 @@ class Masked(Task):
         mark = (dice <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
 
-    def dice(self, split: str, questions: Tensor) -> Tensor:
-        """Return random integers, (e, b * n), that determine which channels are hidden at evaluation.
+    def dice(self, split: str, rows: Tensor) -> Tensor:
+        """Return a random integer, (e, b * n), for each channel of the rows of an evaluation, `rows`, (e, b).
 
-        `questions`, (e, b), are indices of rows (see the method `rows`). The numbers depend on the index and on `split`
-        but not on the member. The channels with the lowest numbers are hidden.
+        The channels with the lowest numbers of a row are hidden. The numbers do not depend on the member.
         """
-        index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
-        return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
+        index = rows[..., None] * self.tokens + torch.arange(self.tokens, device=rows.device)  # (e, b, n)
+        return random.bits_at(self._evaluation_keys[split].expand(len(rows)), 0, index.flatten(1))
 
     def values(self, split: str, rows: Tensor) -> Tensor:
         """Return the values of all channels, (e, b, n, w), in windows of w time points, for examples `rows`, (e, b)."""
@@ -255,8 +240,6 @@ class Masked(Task):
 
 def hidden_of(ratio: float, tokens: int) -> int:
     """Return the number of channels to hide of `tokens` channels for the fraction `ratio`: at least one, never all.
-
-    Raises `BadInput` unless the fraction is between 0 and 1, exclusive.
 
     >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
     (5, 9)

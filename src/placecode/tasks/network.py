@@ -121,15 +121,15 @@ class Network(Masked):
 
         order, data = np.random.SeedSequence(seed).spawn(2)
         streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
-        wiring, driving = ([np.random.default_rng(stream[part]) for stream in streams] for part in (0, 1))
+        graph_rngs, noise_rngs = ([np.random.default_rng(stream[part]) for stream in streams] for part in (0, 1))
         labels = np.repeat(np.arange(len(sizes)), sizes)
         if chosen.shuffled:
             labels = np.random.default_rng(order).permutation(labels)
         density = (chosen.density_within, chosen.density_between)
-        weights = graph(wiring, labels, density, (chosen.strength_within, chosen.strength_between), chosen.lag)
+        weights = graph(graph_rngs, labels, density, (chosen.strength_within, chosen.strength_between), chosen.lag)
         first, last = chosen.burn_in, chosen.burn_in + chosen.train
         function = chosen.nonlinearity
-        states = simulate(driving, weights, last + chosen.gap + chosen.test, chosen.gain, chosen.noise, function)
+        states = simulate(noise_rngs, weights, last + chosen.gap + chosen.test, chosen.gain, chosen.noise, function)
         train_states = states[:, first:last]
         drive = signal(weights, train_states[:, -SIGNAL_STEPS - chosen.lag :], chosen.gain, function)
         parts = dict(zip(("train", "test"), standardize(train_states, states[:, -chosen.test :]), strict=True))
@@ -174,10 +174,9 @@ def graph(
 
 
 def unit_block(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
-    """Draw sparse positive weights between the nodes of a cluster, (size, size), with spectral radius 1.
+    """Draw positive weights between a fraction `density` of the pairs of nodes of a cluster, with spectral radius 1.
 
-    `density` is the fraction of pairs that are connected. Graphs without a cycle have spectral radius 0 and are drawn
-    again. Raises `BadInput` if `MAX_DRAWS` graphs have no cycle.
+    Returns an array (size, size). Graphs without a cycle have spectral radius 0 and are drawn again.
     """
     for _ in range(MAX_DRAWS):
         block: np.ndarray = rng.random((size, size)) * (rng.random((size, size)) < density) * ~np.eye(size, dtype=bool)
@@ -241,24 +240,20 @@ def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray,
 
 
 def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
-    """Return a description of the first problem of a world with activity `state`, (T, n), or "" if there is none.
-
-    `drive`, (t, n), is the signal of the last t states.
-    """
+    """Return the first problem of one world in words, or "". The arguments are those of `dynamics_warnings`."""
     end = state[-len(drive) :]
     if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
         return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."
-    constant = int((end.std(axis=0) < MIN_DEVIATION).sum())
-    if constant:
+    if constant := int((end.std(axis=0) < MIN_DEVIATION).sum()):
         channels = f"{constant} of {len(labels)} channels"
         return f"dies: {channels} are nearly constant in the end; raise noise, gain or strength_within."
-    share = float((np.abs(drive) > SATURATION_BOUND).mean())
-    if bounded and share > MAX_SATURATED_FRACTION:
-        beyond = f"{share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of 1"
+    saturated = float((np.abs(drive) > SATURATION_BOUND).mean())
+    if bounded and saturated > MAX_SATURATED_FRACTION:
+        beyond = f"{saturated:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of 1"
         return f"is saturated: {beyond}; lower gain or the strengths."
-    share = float((drive.var(axis=0) / end.var(axis=0)).mean())
-    if share < MIN_SIGNAL_FRACTION:
-        return f"is little but noise: {share:.1%} of its variance is signal; raise gain or strength_within."
+    signal_fraction = float((drive.var(axis=0) / end.var(axis=0)).mean())
+    if signal_fraction < MIN_SIGNAL_FRACTION:
+        return f"is little but noise: {signal_fraction:.1%} of its variance is signal; raise gain or strength_within."
     within, between = cohesion(state, labels)
     if within - between < MIN_COHESION:
         remedy = "bring gain times strength_within near 1, raise density_within or lower strength_between"
@@ -270,7 +265,7 @@ def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: 
 def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Return the mean correlation of two nodes of the same cluster, and of two nodes of different clusters.
 
-    `state`, (T, n), is the activity of the nodes, and `labels`, (n,), is the cluster of each.
+    `state`, (T, n), is the activity of the nodes, and `labels`, (n,), is the cluster of each node.
     """
     correlation = np.corrcoef(state, rowvar=False)
     same = labels[:, None] == labels
@@ -294,9 +289,7 @@ def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the number of nodes in each cluster: `sizes` if they are given, otherwise nearly equal numbers.
-
-    Raises `BadInput` if the settings do not fit together.
+    """Return the number of nodes in each cluster: `sizes` if it is not None, otherwise nearly equal numbers.
 
     >>> cluster_sizes(11, 3)
     (4, 4, 3)

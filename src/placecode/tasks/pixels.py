@@ -94,14 +94,14 @@ class Pixels(Masked):
     def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
         chosen = PixelsSettings(**settings)
         whole_number("worlds", worlds, 1)
-        cells, samples, data = _set_up(chosen, seed)
+        cells, images, data = _set_up(chosen, seed)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
-        pairs = [samples.split(rng, chosen.train, chosen.test) for rng in rngs]
+        pairs = [images.split(rng, chosen.train, chosen.test) for rng in rngs]
         train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
         train_values, test_values = standardize(train_values, test_values)
         super().__init__({"train": recordings([train_values]), "test": recordings([test_values])}, 1, ratios, seed)
 
-        self.positions = _grid(cells, samples.columns)
+        self.positions = _grid(cells, images.columns)
         self.token_names = _names(self.positions)
         unused = () if chosen.source == "photos" else ("size", "stride")
         self.options = {name: value for name, value in vars(chosen).items() if name not in unused}
@@ -136,16 +136,16 @@ def table(
     """
     whole_number("samples", samples, 2 * LEAST_TRAIN)
     chosen = PixelsSettings(source=source, size=size, stride=stride, shuffled=shuffled)
-    cells, drawn, data = _set_up(chosen, seed)
-    values, strips = drawn.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
-    positions = _grid(cells, drawn.columns)
+    cells, images, data = _set_up(chosen, seed)
+    values, strips = images.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
+    positions = _grid(cells, images.columns)
     return values[:, cells], _names(positions), positions, strips
 
 
 class Photos:
-    """Random patches of photographs. A patch has `size` x `size` pixels, which are `stride` pixels apart in the photo.
+    """Random patches of photographs, `pictures`, (height, width) each.
 
-    `pictures` are arrays (height, width). Raises `BadInput` if a patch does not fit into a strip.
+    A patch has `size` x `size` pixels, which are `stride` pixels apart in the picture, and must fit into a strip.
     """
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
@@ -203,14 +203,11 @@ class Digits:
         self.values = values
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw different digits for training, (train, 64), and testing, (test, 64).
-
-        Raises `BadInput` if there are not enough.
-        """
-        most = len(self.values)
-        if train + test > most:
-            raise must_be("train and test", f"at most {most} together, as many as there are digits", (train, test))
-        sample = self.values[rng.permutation(most)[: train + test]]
+        """Draw different digits for training, (train, 64), and testing, (test, 64)."""
+        total = len(self.values)
+        if train + test > total:
+            raise must_be("train and test", f"at most {total} together, as many as there are digits", (train, test))
+        sample = self.values[rng.permutation(total)[: train + test]]
         return sample[:train], sample[train:]
 
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -224,9 +221,9 @@ def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """Return the indices of the columns at which a patch of `extent` columns can begin.
+    """Return the indices of the columns at which a patch of `extent` columns, all of them allowed, can begin.
 
-    All columns of the patch must be allowed. `allowed`, (width,), is a mask of the columns of the picture.
+    `allowed`, (width,), is a mask of the columns of the picture.
 
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
@@ -235,19 +232,13 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Return the indices of the channels of `values`, (T, n), that vary in enough samples.
-
-    A channel varies in a sample in which it differs from its most common value, see `MIN_VARYING_FRACTION`.
-    """
+    """Return the indices of the channels of `values`, (T, n), that vary in enough samples (`MIN_VARYING_FRACTION`)."""
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """Return the photographs of scikit-learn, china and flower, as grey values from 0 to 1, (427, 640) each.
-
-    Raises `BadInput` if scikit-learn or pillow is not installed.
-    """
+    """Return the photographs of scikit-learn, china and flower, as grey values from 0 to 1, (427, 640) each."""
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
@@ -263,10 +254,7 @@ def _missing(source: str, package: str) -> BadInput:
 
 
 def digits() -> np.ndarray:
-    """Return the handwritten digits of scikit-learn, (1797, 64), with values from 0 to 16.
-
-    Raises `BadInput` if scikit-learn is not installed.
-    """
+    """Return the handwritten digits of scikit-learn, (1797, 64), with values from 0 to 16."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -275,35 +263,25 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """Return an example image with values from 0 to 1, (rows, columns), to display on a learned map of pixels.
-
-    It is a digit if `source` is "digits", and otherwise a square with the flower.
-    """
+    """Return an example image with values from 0 to 1, (rows, columns): a digit, or the flower for "photos"."""
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])
 
 
 def _set_up(settings: PixelsSettings, seed: int) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
-    """Prepare the drawing of samples.
-
-    Returns the indices of the pixels that are channels, in the order of the channels, (n,), an object that draws
-    samples, and the seed of the samples.
-    """
+    """Return the index in the image of the pixel of each channel, (n,), the images to draw from, and their seed."""
     whole_number("seed", seed, 0)
     order, data = np.random.SeedSequence(seed).spawn(2)
-    samples = Digits(digits()) if settings.source == "digits" else Photos(photographs(), settings.size, settings.stride)
-    cells = varying(samples.values) if isinstance(samples, Digits) else np.arange(settings.size**2)
+    images = Digits(digits()) if settings.source == "digits" else Photos(photographs(), settings.size, settings.stride)
+    cells = varying(images.values) if isinstance(images, Digits) else np.arange(settings.size**2)
     if settings.shuffled:
         cells = np.random.default_rng(order).permutation(cells)
-    return cells, samples, data
+    return cells, images, data
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
-    """Return the row and column of pixels, (n, 2), from their indices in row order, `cells`.
-
-    `columns` is the number of columns of the image.
-    """
+    """Return the row and column, (n, 2), of the pixels with the indices `cells` in images with `columns` columns."""
     return np.stack(np.divmod(cells, columns), axis=1).astype(np.float64)
 
 

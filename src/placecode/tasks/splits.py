@@ -41,25 +41,25 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
     """
     rng = np.random.default_rng(seed)
     pieces = cut(count, groups)
-    gap = 0 if whole_groups(groups) else gap
-    kinds = _assign_by_size(pieces, rng) if whole_groups(groups) else _assign(len(pieces), rng)
+    by_group = whole_groups(groups)
+    splits = _assign_groups(pieces, rng) if by_group else _assign_blocks(len(pieces), rng)
     parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", *HALVES)}
     sizes = dict.fromkeys(HALVES, 0)
-    for piece, kind in zip(pieces, kinds, strict=True):
-        trim = min(gap, len(piece) // 4)
-        parts[kind].append(piece if kind == "train" else piece[trim : len(piece) - trim])
-        if kind == "train":
+    for piece, split in zip(pieces, splits, strict=True):
+        if split == "train":
             half = min(HALVES, key=lambda name: sizes[name])
             parts[half].append(piece)
             sizes[half] += len(piece)
-    if whole_groups(groups) and min(len(_joined(parts[half])) for half in HALVES) < MIN_HALF_FRACTION * count:
+        trim = 0 if by_group or split == "train" else min(gap, len(piece) // 4)
+        parts[split].append(piece[trim : len(piece) - trim])
+    if by_group and min(sizes.values()) < MIN_HALF_FRACTION * count:
         halves = np.array_split(_joined(parts["train"]), 2)  # one group has nearly all training samples
         parts |= {name: [half] for name, half in zip(HALVES, halves, strict=True)}
     return {name: _joined(rows) for name, rows in parts.items()}
 
 
 def _joined(rows: list[Rows]) -> Rows:
-    """Return the indices of several arrays as one sorted array, which is empty if there are none."""
+    """Return the indices of several arrays as one sorted array."""
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 
@@ -76,11 +76,12 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
     alternate, it may contain several groups, so that neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
-    if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
+    by_group = whole_groups(groups)
+    if not by_group and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
         codes = np.zeros(count, dtype=np.int64)
     order = np.argsort(codes, kind="stable")  # one sort for all groups: there may be as many groups as samples
-    by_group = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if count else []
-    return by_group if whole_groups(groups) else [block for rows in by_group for block in _blocks(rows, count)]
+    pieces = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if count else []
+    return pieces if by_group else [block for rows in pieces for block in _blocks(rows, count)]
 
 
 def autocorrelation_length(values: npt.ArrayLike) -> int:
@@ -95,9 +96,9 @@ def autocorrelation_length(values: npt.ArrayLike) -> int:
     (0, True)
     """
     table = np.asarray(values, dtype=np.float64)[:AUTOCORRELATION_SAMPLES]
-    known = ~np.isnan(table)
-    mean = np.where(known, table, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    centred = np.where(known, table - mean, 0.0)
+    present = ~np.isnan(table)
+    mean = np.where(present, table, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    centred = np.where(present, table - mean, 0.0)
     power = (centred**2).sum(axis=0)
     centred = centred[:, power > 0]
     if centred.size == 0:
@@ -118,35 +119,35 @@ def _blocks(rows: Rows, count: int) -> list[Rows]:
     samples of all groups.
     """
     blocks = max(5, round(BLOCKS * len(rows) / count))
-    return [block for block in np.array_split(rows, min(blocks, len(rows))) if len(block)]
+    return np.array_split(rows, min(blocks, len(rows)))
 
 
-def _assign(pieces: int, rng: np.random.Generator) -> list[str]:
-    """Return the split of each block, "train", "validation" or "test". `pieces` is the number of blocks.
+def _assign_blocks(count: int, rng: np.random.Generator) -> list[str]:
+    """Return the split of each of `count` consecutive blocks, "train", "validation" or "test".
 
-    Of every five consecutive blocks, one is assigned to validation and one to test, at random. Blocks that remain at
-    the end are for training. If there are fewer than five blocks in total, the last two are for validation and test.
+    Of every five blocks, one is assigned to validation and one to test, at random. Blocks that remain at the end are
+    for training. If there are fewer than five blocks in total, the last two are for validation and test.
     """
-    kinds: list[str] = []
+    splits: list[str] = []
     five = ["train", "train", "train", "validation", "test"]
-    while len(kinds) + 5 <= pieces:
-        kinds += [five[index] for index in rng.permutation(5)]
-    return kinds + ["train"] * (pieces - len(kinds)) if kinds else five[5 - pieces :]
+    while len(splits) + 5 <= count:
+        splits += [five[index] for index in rng.permutation(5)]
+    return splits + ["train"] * (count - len(splits)) if splits else five[5 - count :]
 
 
-def _assign_by_size(pieces: list[Rows], rng: np.random.Generator) -> list[str]:
+def _assign_groups(groups: list[Rows], rng: np.random.Generator) -> list[str]:
     """Return the split of each group, "train", "validation" or "test", with about 60, 20 and 20% of all samples.
 
-    `pieces` are the indices of the samples of each group. The largest groups are assigned first, and groups of equal
+    `groups` are the indices of the samples of each group. The largest groups are assigned first, and groups of equal
     size in random order. Each is assigned to the split that lacks the largest fraction of its samples.
     """
-    total = sum(map(len, pieces))
+    total = sum(map(len, groups))
     missing = {"train": 0.6 * total, "validation": 0.2 * total, "test": 0.2 * total}
     target = dict(missing)
-    order = rng.permutation(len(pieces))
-    kinds = [""] * len(pieces)
-    for index in sorted(order, key=lambda i: -len(pieces[i])):
-        kind = max(missing, key=lambda name: missing[name] / target[name])
-        kinds[index] = kind
-        missing[kind] -= len(pieces[index])
-    return kinds
+    order = rng.permutation(len(groups))
+    splits = [""] * len(groups)
+    for index in sorted(order, key=lambda i: -len(groups[i])):
+        split = max(missing, key=lambda name: missing[name] / target[name])
+        splits[index] = split
+        missing[split] -= len(groups[index])
+    return splits

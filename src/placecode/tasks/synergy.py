@@ -125,11 +125,10 @@ class Synergy(Masked):
         splits = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
         super().__init__({name: recordings([part]) for name, part in splits}, 1, ratios, seed)
 
-        labels = [
-            -1 if kind == "distractor" else group for group, (kind, size) in enumerate(blocks) for _ in range(size)
-        ]
-        self.labels = np.array(labels)[columns]
-        self.kinds = np.array([kind for kind, size in blocks for _ in range(size)])[columns]
+        group_sizes = [size for _, size in blocks]
+        self.kinds = np.repeat([kind for kind, _ in blocks], group_sizes)[columns]
+        groups = np.repeat(np.arange(len(blocks)), group_sizes)[columns]
+        self.labels = np.where(self.kinds == "distractor", -1, groups)
         self.token_names = tuple(f"channel {channel + 1}" for channel in range(len(columns)))
         self.blocks = tuple(blocks)
 
@@ -220,23 +219,23 @@ def best_error(
     0.488
     """
     tokens = sum(size for _, size in blocks)
-    known = 0.0
+    total = 0.0
     for (kind, size), groups in {block: blocks.count(block) for block in blocks}.items():
         for visible in range(size):
             hidden_elsewhere = hidden - 1 - (size - 1 - visible)  # number of hidden channels in other groups
             if hidden_elsewhere < 0:
                 continue
-            ways = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
-            probability = ways / math.comb(tokens - 1, hidden - 1)
-            known += groups * size / tokens * probability * explained(kind, size, visible, values, correlation, noise)
-    return 1 - known / (1 + noise**2)
+            combinations = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
+            probability = combinations / math.comb(tokens - 1, hidden - 1)
+            total += groups * size / tokens * probability * explained(kind, size, visible, values, correlation, noise)
+    return 1 - total / (1 + noise**2)
 
 
 def explained(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
-    """Return how much of the variance of a hidden channel the visible channels of its group explain.
+    """Return the variance of a hidden channel that `visible` channels of its group explain.
 
-    This is the variance of the conditional mean of the channel. `kind` and `size` are those of the group, and `visible`
-    is the number of its visible channels. The other parameters are those of `Synergy`.
+    This is the variance of the conditional mean of the channel. `kind` and `size` are those of the group. The other
+    parameters are those of `Synergy`.
     """
     if kind == "product":
         if visible < size - 1:
@@ -250,7 +249,7 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
     if values == "gaussian":
         return visible * correlation**2 / (1 + noise**2 + (visible - 1) * correlation)
     # signs: the visible channels are independent given the common cause, so their log odds for a cause of +1 add up;
-    # average over all their values if the cause is +1
+    # the result is the average over all their values if the cause is +1
     agreement = math.sqrt(correlation)
     means, weight = zip(*(_sign_means(sign, noise) for sign in (1, -1)), strict=True)
     evidence = np.arctanh(agreement * np.concatenate(means))

@@ -71,14 +71,14 @@ class Table(Masked):
         splits = {name: Recordings(data, torch.from_numpy(rows)) for name, rows in parts.items()}
         super().__init__(splits, 1, ratios, seed)
         self.columns, self.outputs = columns, columns.width
-        self._kept = torch.from_numpy(columns.kept)
+        self._indices = torch.from_numpy(columns.indices)
         self._levels = torch.from_numpy(columns.levels)
         self._shift, self._scale = torch.from_numpy(columns.shift), torch.from_numpy(columns.scale)
         self.used = torch.from_numpy(columns.used)
 
     @property
     def tokens(self) -> int:
-        return len(self.columns.kept)
+        return len(self.columns.indices)
 
     @property
     def features(self) -> int:
@@ -86,7 +86,7 @@ class Table(Masked):
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
-        for name in ("_kept", "_levels", "used", "_share"):
+        for name in ("_indices", "_levels", "used", "_share"):
             setattr(moved, name, getattr(self, name).to(device))
         for name in ("_shift", "_scale"):
             setattr(moved, name, getattr(self, name).to(device, dtype))
@@ -94,16 +94,16 @@ class Table(Masked):
 
     def bind(self, members: Sequence[Pupil]) -> Self:
         bound = super().bind(members)
-        shares = [member.hidden for member in members]
-        bound._share = torch.tensor(shares, device=self._kept.device, dtype=torch.float64)
+        ratios = [member.hidden for member in members]
+        bound._share = torch.tensor(ratios, device=self._indices.device, dtype=torch.float64)
         return bound
 
-    _share: Tensor = torch.empty(0)  # fraction of the known values to hide in training, for each member, (e,)
+    _share: Tensor = torch.empty(0)  # fraction of the values to hide in training, for each member, (e,)
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split that are evaluated. They are evenly spaced in the split."""
-        held_out = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
-        return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else held_out)
+        limit = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
+        return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else limit)
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of a batch, with some channels hidden. The parameters are those of `Masked.batch`.
@@ -118,23 +118,25 @@ class Table(Masked):
         else:
             share = self._share[:, None].expand(rows.shape)
             dice = random.bits(self._keys, step, rows.shape[1] * self.tokens)
-        return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
+        return self.hide(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
 
-    def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def hide(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Hide some channels of samples, and return inputs and targets, (..., n, w + 1), as `batch` does.
 
-        `raw`, (..., n), are samples as in the table, and `share`, (...), is the fraction of the known values to hide.
-        At least one is hidden, and never all if there are two or more. The channels with the lowest numbers in `dice`,
-        (..., n), are hidden.
+        `raw`, (..., n), are samples as in the table, and `share`, (...), is the fraction of the values of a sample to
+        hide, without missing ones. At least one is hidden, and never all if there are two or more. The channels with
+        the lowest random numbers in `dice`, (..., n), are hidden.
         """
-        values, known = self.standard(raw)
-        dice = torch.where(known, dice, torch.iinfo(dice.dtype).max)
-        known_count = known.sum(-1)
-        hidden_count = torch.minimum((share * known_count).round().clamp(min=1), (known_count - 1).clamp(min=1)).long()
+        values, present = self.standard(raw)
+        dice = torch.where(present, dice, torch.iinfo(dice.dtype).max)
+        count = present.sum(-1)
+        hidden_count = torch.minimum((share * count).round().clamp(min=1), (count - 1).clamp(min=1)).long()
         threshold = dice.sort(dim=-1).values.gather(-1, (hidden_count - 1)[..., None])
-        hidden = (dice <= threshold) & known
-        shown = (known & ~hidden).to(values.dtype)[..., None]
-        return torch.cat([values * shown, 1 - shown], -1), torch.cat([values, hidden.to(values.dtype)[..., None]], -1)
+        hidden = (dice <= threshold) & present
+        visible = (present & ~hidden).to(values.dtype)[..., None]
+        return torch.cat([values * visible, 1 - visible], -1), torch.cat(
+            [values, hidden.to(values.dtype)[..., None]], -1
+        )
 
     def raw(self, split: str, rows: Tensor) -> Tensor:
         """Return the values of examples, (..., n), as in the table, with NaN for missing values and codes for words.
@@ -142,33 +144,33 @@ class Table(Masked):
         `rows`, (...), are indices of the examples in the split.
         """
         data = self.splits[split]
-        return data.inputs[0][data.targets[rows]][..., self._kept]
+        return data.inputs[0][data.targets[rows]][..., self._indices]
 
     def standard(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Standardize samples with the means and standard deviations of the training samples.
 
         `raw`, (..., n), are samples as in the table. Returns the w values of each token, (..., n, w), zero if missing
-        (w is 1 unless there are categories), and whether each channel is known, that is not missing, (..., n).
+        (w is 1 unless there are categories), and whether each value is present, that is not missing, (..., n).
         """
-        known = ~raw.isnan()
+        present = ~raw.isnan()
         value = raw.nan_to_num()[..., None]
         if self.columns.width > 1:
             levels = torch.arange(self.columns.width, device=raw.device)
             value = torch.where(self._levels[:, None] > 0, (value == levels).to(raw.dtype), value)
         value = (value - self._shift) / self._scale
-        return value * (self.used & known[..., None]).to(raw.dtype), known
+        return value * (self.used & present[..., None]).to(raw.dtype), present
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean squared error of the hidden channels of a batch, (e,), one number per member."""
-        errors, hidden = self.wrong(outputs, targets)
+        errors, hidden = self.errors(outputs, targets)
         return errors.sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute "mse", the mean squared error of the hidden channels of each row, (e, b)."""
-        errors, hidden = self.wrong(outputs, targets)
+        errors, hidden = self.errors(outputs, targets)
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
-    def wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def errors(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the squared error of each channel, (e, b, n), zero if it is not hidden, and a mark, (e, b, n).
 
         The mark is 1 if the channel is hidden. The error of a categorical channel is summed over its one-hot vector.
@@ -177,12 +179,11 @@ class Table(Masked):
         return ((outputs - targets[..., :-1]).square() * self.used).sum(-1) * hidden, hidden
 
     def describe(self) -> dict[str, Any]:
+        width = self.splits["train"].inputs.shape[-1]
         return {
             "task": self.name,
             "tokens": self.tokens,
-            "left out": [
-                int(i) for i in np.setdiff1d(np.arange(self.splits["train"].inputs.shape[-1]), self.columns.kept)
-            ],
+            "left out": np.setdiff1d(np.arange(width), self.columns.indices).tolist(),
             "categories": int((self.columns.levels > 0).sum()),
             "ratios": list(self.ratios),
             "seed": self.seed,
@@ -235,8 +236,7 @@ def tables(
             members = np.flatnonzero(codes == code)[:AUTOCORRELATION_SAMPLES]
             spacing = (members[-1] - members[0]) / max(len(members) - 1, 1)
             memory = max(memory, round(spacing * autocorrelation_length(values[usable[members]])))
-    parts = split_samples(len(usable), codes, memory, seed)
-    parts = {name: usable[rows] for name, rows in parts.items()}
+    parts = {name: usable[rows] for name, rows in split_samples(len(usable), codes, memory, seed).items()}
     pieces = np.full(len(values), -1, dtype=np.int64)
     for number, piece in enumerate(cut(len(usable), codes)):
         pieces[usable[piece]] = number
@@ -246,27 +246,24 @@ def tables(
     _check_sizes(parts, len(values), len(usable))
     columns = column_statistics(values, parts["train"], column_names, categories or {})
     warn_of_copies(values, parts["train"], np.concatenate([parts[name] for name in HELD_OUT]), columns)
-    if len(columns.kept) < values.shape[1]:  # samples with fewer than two values in the remaining channels are unusable
-        usable = usable_samples(values, columns.kept)
+    if len(columns.indices) < values.shape[1]:  # samples need two values in the channels that remain
+        usable = usable_samples(values, columns.indices)
         parts = {name: np.intersect1d(rows, usable) for name, rows in parts.items()}
         _check_sizes(parts, len(values), len(usable))
     tasks = {}
     for name in PARTS:
         rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
         task = Table(values, columns, rows, ratios, seed)
-        task.token_names = tuple(column_names[i] for i in columns.kept)
+        task.token_names = tuple(column_names[i] for i in columns.indices)
         task.memory, task.pieces = memory, pieces
-        task.labels = None if labels is None else np.asarray(labels)[columns.kept]
-        task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.kept]
+        task.labels = None if labels is None else np.asarray(labels)[columns.indices]
+        task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.indices]
         tasks[name] = task
     return tasks
 
 
 def _check_sizes(parts: Mapping[str, npt.NDArray[np.int64]], samples: int, usable: int) -> None:
-    """Raise `BadInput` if a split has fewer than `MIN_SAMPLES` samples.
-
-    For the message, `samples` is the number of samples of the table, of which `usable` can be used.
-    """
+    """Raise `BadInput` if a split has too few samples. Of the `samples` of the table, `usable` can be used."""
     fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
     if fewest < MIN_SAMPLES:
         raise BadInput(

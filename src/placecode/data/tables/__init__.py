@@ -7,5 +7,5 @@
 | `sources` | reading of rows in pieces, from Parquet, frames and arrays; parsing of cells |
 | `texts`, `headers` | reading of .csv and .tsv, and whether the first line is a header |
 | `arrays` | reading of .npy, .npz, .mat and HDF5, shared with recordings |
-| `questions` | encoding of new samples for a model that is already trained |
+| `new_samples` | encoding of new samples for a model that is already trained |
 """

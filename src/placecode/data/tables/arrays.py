@@ -19,7 +19,7 @@ import numpy as np
 
 from placecode.data.cells import beginning
 from placecode.data.packages import needed
-from placecode.data.tables.questions import filled
+from placecode.data.tables.new_samples import filled
 from placecode.data.tables.sources import PIECE, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
@@ -115,15 +115,14 @@ def _is_table(array: Any, kinds: str, least: int) -> bool:
 def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule: ArrayRule) -> str:
     """Return the name of the array to read: `key`, or the only array in the file with two axes longer than 1.
 
-    Shorter ones do not count, because MATLAB stores single numbers as arrays of 1 x 1. Raises `BadInput` if `key` does
-    not exist, or if without a key there is no such array or there are several.
+    Shorter ones do not count, because MATLAB stores single numbers as arrays of 1 x 1.
     """
     if key is not None:
         return choice(f"key for {path}", key, headers)
     tables = [name for name, header in headers.items() if _is_table(header, rule.kinds, 2)]
     if not tables:
-        inside = ", ".join(headers) or "nothing"
-        raise BadInput(f"{path} must hold a table of numbers with two sides, {rule.sides}; it holds {inside}.")
+        content = ", ".join(headers) or "nothing"
+        raise BadInput(f"{path} must hold a table of numbers with two sides, {rule.sides}; it holds {content}.")
     if len(tables) > 1:
         raise BadInput(f"{path} holds several tables, {', '.join(tables)}; say by key which one is meant.")
     return tables[0]
@@ -166,9 +165,10 @@ def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
     """Return a source for an array of a .npz file."""
     headers = {}
     with zipfile.ZipFile(path) as archive:
-        for name in [name for name in archive.namelist() if name.endswith(".npy")]:
-            with archive.open(name) as stream:
-                headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
+        for name in archive.namelist():
+            if name.endswith(".npy"):
+                with archive.open(name) as stream:
+                    headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
     chosen = _pick(path, headers, key, rule)
     check_table(path, headers[chosen], rule)
     _check_size(path, headers[chosen].size, memory)
@@ -198,10 +198,7 @@ def _matlab_type(kind: str) -> np.dtype[Any]:
 
 
 def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transposed: bool) -> ArraySource:
-    """Return a source for an array of an HDF5 file.
-
-    `transposed` is set for .mat files of version 7.3, because MATLAB stores columns first.
-    """
+    """Return a source for an array of an HDF5 file, `transposed` if it is a .mat file, in which columns come first."""
     h5py = needed("h5py", f"Reading {path}")
     headers: dict[str, ArrayHeader] = {}
     chunks: dict[str, int] = {}

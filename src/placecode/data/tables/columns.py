@@ -64,28 +64,28 @@ class Survey:
     @classmethod
     def empty(cls, width: int) -> Survey:
         """Return the statistics of `width` columns before any row is read."""
-        no = np.zeros(width, dtype=bool)
-        return cls(np.zeros(width, dtype=np.int64), no, no.copy(), np.full(width, np.inf), np.full(width, -np.inf))
+        numeric, rounded = np.zeros((2, width), dtype=bool)
+        return cls(np.zeros(width, dtype=np.int64), numeric, rounded, np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, piece: Piece, stored: np.ndarray) -> None:
         """Update the statistics with a piece of rows. `stored` are its numbers as float32."""
-        known_numbers = ~np.isnan(piece.numbers)
-        self.numeric |= known_numbers.any(axis=0)
+        is_number = ~np.isnan(piece.numbers)
+        self.numeric |= is_number.any(axis=0)
         self.low = np.fmin(self.low, np.fmin.reduce(piece.numbers, axis=0, initial=np.inf))
         self.high = np.fmax(self.high, np.fmax.reduce(piece.numbers, axis=0, initial=-np.inf))
-        self.rounded |= ((stored != piece.numbers) & known_numbers).any(axis=0)
-        self.missing += (~known_numbers).sum(axis=0)
+        self.rounded |= ((stored != piece.numbers) & is_number).any(axis=0)
+        self.missing += (~is_number).sum(axis=0)
         self._narrow_step(piece.numbers[:, 0])
         for column, words in piece.words.items():
-            known_words = self.words.setdefault(column, {})
+            first_rows = self.words.setdefault(column, {})
             is_word = words != None  # noqa: E711  (elementwise)
             self.missing[column] -= int(is_word.sum())
             for word in dict.fromkeys(words[is_word]):  # in order, so that the first row is kept
-                if word not in known_words and len(known_words) <= MAX_COUNTED_WORDS:
-                    known_words[word] = self.rows + int(np.argmax(words == word))
+                if word not in first_rows and len(first_rows) <= MAX_COUNTED_WORDS:
+                    first_rows[word] = self.rows + int(np.argmax(words == word))
         if piece.group is not None:
             self.add_groups(piece.group)
-        self.rows += len(known_numbers)
+        self.rows += len(is_number)
 
     def _narrow_step(self, first: np.ndarray) -> None:
         """Update `steps` with further values of the first column, `first`, which may be rounded."""
@@ -101,7 +101,7 @@ class Survey:
 
     @property
     def counts(self) -> bool:
-        """Whether the first column counts the rows: its values increase in even steps, from any first value."""
+        """Whether the values of the first column increase in even steps, from any first value, like row numbers."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
@@ -113,8 +113,8 @@ class Survey:
         otherwise 0. It is also 0 for columns whose values differ by rounding only, which become constant.
         """
         size, spread = np.maximum(np.abs(self.low), np.abs(self.high)), np.maximum(self.high - self.low, 0.0)
-        lost = self.rounded & (spread < SMALL_RANGE * size) & (spread > ROUNDING_RANGE * size)
-        return np.where(lost, self.low, 0.0)
+        loses_variation = self.rounded & (spread < SMALL_RANGE * size) & (spread > ROUNDING_RANGE * size)
+        return np.where(loses_variation, self.low, 0.0)
 
     def add_groups(self, texts: Sequence[str]) -> None:
         """Append the groups of further rows, given by their names."""
@@ -143,11 +143,16 @@ def survey_of(source: Source, group: int | None) -> Survey:
         mixed = [(min(words.values()), column) for column, words in survey.words.items() if survey.numeric[column]]
         if mixed:
             row, column = min(mixed)
-            word = next(word for word, first in survey.words[column].items() if first == row)
+            word = _first_word(survey.words[column])
             if DECIMAL_COMMA.fullmatch(word):
                 raise _comma(source, row, column, word)
             raise _wrong(source, row, column, "numbers", repr(word[:40]))
     return survey
+
+
+def _first_word(words: Mapping[str, int]) -> str:
+    """Return the word that occurs first. `words` maps each word to the row of its first occurrence."""
+    return min(words, key=lambda word: words[word])
 
 
 def _comma(source: Source, row: int, column: int, word: str) -> BadInput:
@@ -174,8 +179,8 @@ def group_column(source: Source, groups: str | Path | None) -> int | None:
         return None
     matches = [column for column in range(source.width) if _name(source, column) == str(groups)]
     if len(matches) > 1:
-        count = len(matches)
-        raise BadInput(f"groups must be the name of one column of {source.label}; {count} are called {groups!r}.")
+        problem = f"{len(matches)} are called {groups!r}"
+        raise BadInput(f"groups must be the name of one column of {source.label}; {problem}.")
     if matches:
         return matches[0]
     if source.path is not None and os.path.exists(groups):
@@ -220,9 +225,8 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
     if names is None:
         names = [header[column] or f"channel {i + 1}" for i, column in enumerate(columns) if column != group]
     elif len(names) != len(channels):
-        raise BadInput(
-            f"names must have {len(channels)} names, one for each channel of {source.label}; got {len(names)}."
-        )
+        rule = f"{len(channels)} names, one for each channel of {source.label}"
+        raise BadInput(f"names must have {rule}; got {len(names)}.")
     numbers: dict[int, dict[str, float]] = {}
     categories: dict[int, tuple[str, ...]] = {}
     for column, words in sorted(survey.words.items()):
@@ -236,17 +240,15 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
 
 
 def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
-    """Raise `BadInput` if a column of words cannot be a category.
+    """Raise `BadInput` if a column has too many words to be a category, dates, or numbers with decimal commas.
 
-    That is the case for more than `CATEGORIES` different words, for dates and times, and for numbers with decimal
-    commas. `words` maps each word to the row of its first occurrence.
+    `words` maps each word to the row of its first occurrence.
     """
-    row = min(words.values())
-    first = next(word for word, where in words.items() if where == row)
-    plain = column not in source.declared
-    if plain and all(map(DECIMAL_COMMA.fullmatch, words)):
+    row, first = min(words.values()), _first_word(words)
+    undeclared = column not in source.declared
+    if undeclared and all(map(DECIMAL_COMMA.fullmatch, words)):
         raise _comma(source, row, column, first)
-    if plain and all(DATE.fullmatch(word) for word in words):
+    if undeclared and all(map(DATE.fullmatch, words)):
         flag = "--groups" if source.path else "groups"
         actual = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
         raise _wrong(source, row, column, "numbers", actual)
@@ -258,10 +260,9 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
 
 def check(source: Source, survey: Survey, layout: Layout) -> None:
     """Raise `BadInput` if two channels have the same name, or if more than half of all values are missing."""
-    if twice := repeated(layout.names):
-        raise BadInput(
-            f"The names of the channels of {source.label} must all be different; given twice: {listed(twice)}."
-        )
+    if duplicates := repeated(layout.names):
+        rule = f"The names of the channels of {source.label} must all be different"
+        raise BadInput(f"{rule}; given twice: {listed(duplicates)}.")
     share = float(survey.missing[layout.channels].sum()) / (survey.rows * len(layout.channels))
     if share > 0.5:
         raise BadInput(f"At most half of the values of {source.label} may be missing; {share:.1%} are.")

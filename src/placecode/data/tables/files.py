@@ -169,7 +169,7 @@ def read_cells(path: str | Path) -> pd.DataFrame:
 
 
 def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
-    """Return the source (reader) for the format of a file. Raises `BadInput` for other formats and unreadable files.
+    """Return the source (reader) for the format of a file.
 
     `key` is the name of the table if the file contains several. `groups` is the name of the column with groups, or
     None. An array in a format that cannot be read in pieces must not have more than `memory` bytes.
@@ -209,13 +209,11 @@ def _group_column(data: Any, source: Source, groups: Any) -> int | None:
     """
     import pandas as pd
 
-    if groups is None:
-        return None
-    if isinstance(data, pd.DataFrame) and isinstance(groups, Hashable):
+    if isinstance(data, pd.DataFrame) and groups is not None and isinstance(groups, Hashable):
         matches = [index for index, name in enumerate(data.columns) if name in {groups}]
         if len(matches) == 1:
             return matches[0]
-    if isinstance(groups, str):
+    if groups is None or isinstance(groups, str):
         return group_column(source, groups)
     if is_single(groups):
         raise must_be("groups", "the name of a column of data, or the group of each row", groups)
@@ -231,11 +229,10 @@ def _check_width(path: Path, channels: int) -> None:
 def _sheet(
     source: Source, survey: Survey, layout: Layout, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
-    """Read the values of a table, and return them with its description as a `Sheet`.
+    """Read the values of a table after the first pass, `survey`, and return them with its description as a `Sheet`.
 
-    This is the second reading; `survey` is the result of the first. Values that need more than `memory` bytes are
-    written to a file in the folder `spool`. If `stored` is a memory map of float32 in row order and no column contains
-    groups, it is used as it is, without a copy. `name` is the name of the file, or "array".
+    Values of more than `memory` bytes are written to a file in the folder `spool`. If `stored` is a memory map of
+    float32 in row order and no column contains groups, it is used without a copy. `name` is the file's, or "array".
     """
     is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
     if is_float32_map and layout.group is None:
@@ -261,16 +258,13 @@ def _sheet(
 
 
 def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
-    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words.
-
-    Raises `BadInput` if the number of rows differs from that of the first pass.
-    """
+    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words."""
     rows, offsets = 0, survey.offsets
     for piece in source.pieces(layout.group):
         for column, words in piece.words.items():
             if column in layout.numbers:
-                known = layout.numbers[column]
-                piece.numbers[:, column] = [known.get(word, np.nan) for word in words]
+                codes = layout.numbers[column]
+                piece.numbers[:, column] = [codes.get(word, np.nan) for word in words]
         rows += len(piece.numbers)
         if rows <= survey.rows:
             yield np.ascontiguousarray(as_float32((piece.numbers - offsets)[:, layout.channels]))
@@ -283,8 +277,7 @@ def _read_values(
 ) -> np.ndarray:
     """Return the values of all channels, (T, n), in memory if they fit into `memory` bytes.
 
-    Otherwise they are written to a file in the folder `spool` and returned as a memory map. Raises `BadInput` if a
-    folder is needed and `spool` is None.
+    Otherwise they are written to a file in the folder `spool` and returned as a memory map.
     """
     from placecode.files import whole
 

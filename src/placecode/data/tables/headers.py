@@ -49,8 +49,8 @@ def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
         return True
     if words and all(_is_name(cell) or cell.casefold() in MISSING for cell in first):
         return True
-    rest = first[1:] if len(first) > 1 and first[0].casefold() in TIMES else first
-    if quoted or counted(rest) or (not first[0] and len(below) > 1 and counted(columns[0])):
+    names = first[1:] if len(first) > 1 and first[0].casefold() in TIMES else first
+    if quoted or counted(names) or (not first[0] and len(below) > 1 and counted(columns[0])):
         return True
     if any(first[j] in columns[j] for j in words):
         return False  # a word occurs again below, so it is a category and not the name of its column
@@ -78,15 +78,15 @@ def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
     """
     if len(set(first)) < max(2, len(first)) or not all(cell.isascii() and cell.isdigit() for cell in first):
         return False
-    known = [[cell for cell in column if is_number(cell)] for column in columns]
-    decimals = [sum(not cell.lstrip("+-").isdigit() for cell in column) for column in known]
-    if not all(decimals) or sum(decimals) < MIN_DECIMAL_FRACTION * sum(map(len, known)):
+    numbers = [[cell for cell in column if is_number(cell)] for column in columns]
+    decimal_counts = [sum(not cell.lstrip("+-").isdigit() for cell in column) for column in numbers]
+    if not all(decimal_counts) or sum(decimal_counts) < MIN_DECIMAL_FRACTION * sum(map(len, numbers)):
         return False
-    far = [_is_far(float(cell), [float(value) for value in column]) for cell, column in zip(first, known, strict=True)]
-    return sum(far) > len(far) / 2
+    is_far = [_is_far(float(cell), list(map(float, column))) for cell, column in zip(first, numbers, strict=True)]
+    return sum(is_far) > len(is_far) / 2
 
 
-def _is_far(value: float, others: Sequence[float]) -> bool:
-    """Return whether a value lies outside the range of the others by more than half the width of this range."""
-    low, high = min(others), max(others)
+def _is_far(value: float, values: Sequence[float]) -> bool:
+    """Return whether a number lies outside the range of `values` by more than half the width of this range."""
+    low, high = min(values), max(values)
     return abs(value - (low + high) / 2) > high - low

@@ -102,6 +102,8 @@ class ParquetSource(Source):
     """The rows of a Parquet file. An index written by pandas is left out, unless it is the column named `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
+        import pyarrow as pa
+
         self.path = path
         with self._open() as file:
             schema = file.schema_arrow
@@ -113,10 +115,8 @@ class ParquetSource(Source):
         # a category whose values are numbers is stored like a column of numbers; only pandas' metadata distinguish them
         entries = metadata.get("columns", [])
         categorical = {entry.get("field_name") for entry in entries if entry.get("pandas_type") == "categorical"}
-        columns = [(schema.names[i], str(schema.types[i])) for i in self._columns]
-        self.declared = frozenset(
-            j for j, (name, kind) in enumerate(columns) if name in categorical or kind.startswith("dictionary")
-        )
+        declared = [schema.names[i] in categorical or pa.types.is_dictionary(schema.types[i]) for i in self._columns]
+        self.declared = frozenset(np.flatnonzero(declared).tolist())
 
     def _open(self) -> Any:
         """Return pyarrow's reader of the file, with small buffers, so that reading needs little memory."""
@@ -129,18 +129,19 @@ class ParquetSource(Source):
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
-                columns = batch.columns
-                yield of_arrow(self, [columns[i] for i in self._columns], group)
+                yield of_arrow(self, [batch.column(i) for i in self._columns], group)
 
 
 class FrameSource(Source):
     """The rows of a pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
+        import pandas as pd
+
         self.width, self._frame = frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
-        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
+        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if isinstance(kind, pd.CategoricalDtype))
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
@@ -151,21 +152,19 @@ class FrameSource(Source):
             part = self._frame.iloc[first : first + self._step()]
             numbers = np.full(part.shape, np.nan)
             numbers[:, plain] = part.iloc[:, plain].to_numpy(dtype=np.float64)
-            words: dict[int, np.ndarray] = {}
+            words: dict[int, np.ndarray | None] = {}
             texts = None
             for j in sorted(set(range(self.width)) - set(plain)):
-                column, column_words = part.iloc[:, j], None
+                column = part.iloc[:, j]
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
                 elif j in self.declared:
-                    column_words = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
+                    words[j] = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
-                    numbers[:, j], column_words = _of_objects(self, j, first, column.astype(object).tolist())
-                if column_words is not None:
-                    words[j] = column_words
-            yield Piece(numbers, words, texts)
+                    numbers[:, j], words[j] = _of_objects(self, j, first, column.astype(object).tolist())
+            yield Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
@@ -200,36 +199,33 @@ def group_text(value: Any) -> str:
 def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
     """Convert the pyarrow arrays of all columns to a piece of rows.
 
-    `group` is the index of the column with the groups, or None. Raises `BadInput` for columns of other types than
-    numbers, booleans, text, dates and times, for example lists.
+    `group` is the index of the column with the groups, or None. Raises `BadInput` for other types than numbers,
+    booleans, text, dates and times, for example lists.
     """
     import pyarrow as pa
 
     numbers = np.full((len(columns[0]), len(columns)), np.nan)
-    words: dict[int, np.ndarray] = {}
+    words: dict[int, np.ndarray | None] = {}
     texts = None
     for j, column in enumerate(columns):
         kind = column.type
-        column_words = None
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
         elif j in source.declared:
             column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
             codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-            column_words = _of_codes(codes, column.dictionary.to_pylist())
+            words[j] = _of_codes(codes, column.dictionary.to_pylist())
         elif pa.types.is_boolean(kind):
             numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             numbers[:, j] = column.to_numpy(zero_copy_only=False)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            numbers[:, j], column_words = _of_texts(column.cast(pa.large_string()))
+            numbers[:, j], words[j] = _of_texts(column.cast(pa.large_string()))
         elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
-            numbers[:, j], column_words = _of_objects(source, j, 0, column.to_pylist())
+            numbers[:, j], words[j] = _of_objects(source, j, 0, column.to_pylist())
         else:
             raise _unsupported(source, j, str(kind))
-        if column_words is not None:
-            words[j] = column_words
-    return Piece(numbers, words, texts)
+    return Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def plain_numbers(cells: Any) -> np.ndarray | None:
@@ -251,13 +247,11 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
 
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert a pyarrow column of r texts to numbers and words.
+    """Convert a pyarrow column of r texts to numbers, (r,), NaN for other cells, and words, (r,), None for other cells.
 
-    Returns numbers, (r,), with NaN for words and missing values, and words, (r,), with None for other cells. The words
-    are None if there are none.
+    If the column has no words, None is returned in place of the second array.
     """
-    plain = plain_numbers(cells)
-    if plain is not None:
+    if (plain := plain_numbers(cells)) is not None:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
@@ -284,8 +278,7 @@ def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
     """Convert r cells of any Python type, from one column, to numbers and words, as `_of_texts` returns them.
 
-    `column` is the index of the column in `source` and `first` the index of the first row, for the error message if a
-    cell is neither a number nor a word.
+    `column` is the index of the column in `source` and `first` that of the first row, for error messages.
     """
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
@@ -323,10 +316,10 @@ def parse_cell(cell: Any) -> float | str:
     raise TypeError(type(cell).__name__)
 
 
-def _unsupported(source: Source, column: int, value: str, place: str | None = None) -> BadInput:
+def _unsupported(source: Source, column: int, value: str, row: str | None = None) -> BadInput:
     """Return the exception for a column with a value that is neither a number nor a word.
 
-    `value` is the value, or the data type of the column, as text. `place` is the row in words, by default the table.
+    `value` is the value, or the data type of the column, as text. `row` is the row in words, by default the table.
     """
     name = source.header[column] if source.header else f"channel {column + 1}"
-    return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {value}.")
+    return BadInput(f"{row or source.label}: column {name!r} must hold numbers, or words; got {value}.")

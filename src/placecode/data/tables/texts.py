@@ -52,13 +52,10 @@ class TextSource(Source):
             return next(lines, ""), next(lines, "")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Return whether all cells of the `first` line are in quotes and the `second` has a number without quotes.
-
-        R writes headers in this way.
-        """
-        cells = [[cell.strip() for cell in line.split(self._sign)] for line in (first, second)]
-        plain = any(map(is_number, cells[1]))
-        return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
+        """Return whether all cells of the first line are in quotes, as R writes headers, and a number below is not."""
+        first_cells, second_cells = ([cell.strip() for cell in line.split(self._sign)] for line in (first, second))
+        has_number = any(map(is_number, second_cells))  # without quotes
+        return has_number and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first_cells)
 
     def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
         """Yield the line number and the cells of each row that is not empty, parsed by Python's csv module (slow).
@@ -94,13 +91,13 @@ class TextSource(Source):
     def _arrow_pieces(self, group: int | None) -> Iterator[Piece]:
         """Yield pieces of rows that are parsed by pyarrow, which is much faster than Python's csv module.
 
-        `group` is the index of the column with the groups, or None. As long as all cells are plain numbers and there is
-        no column of groups, all columns of a piece are converted at once. Afterwards they are converted one by one.
+        As long as all cells are plain numbers and there is no column of groups, all columns of a piece are converted at
+        once. Afterwards they are converted one by one.
         """
         import pyarrow as pa
         import pyarrow.csv as arrow
 
-        header, plain = bool(self.header), group is None
+        header, all_numbers = bool(self.header), group is None
         try:
             reader = arrow.open_csv(
                 self.label,
@@ -115,8 +112,8 @@ class TextSource(Source):
             for batch in reader:
                 columns = [column[1:] for column in batch.columns] if header else batch.columns
                 # converting thousands of columns one by one is slow, and most tables contain numbers only
-                numbers = plain_numbers(pa.concat_arrays(columns)) if plain else None
-                header, plain = False, numbers is not None
+                numbers = plain_numbers(pa.concat_arrays(columns)) if all_numbers else None
+                header, all_numbers = False, numbers is not None
                 if numbers is None:
                     yield of_arrow(self, columns, group)
                 else:
@@ -125,10 +122,9 @@ class TextSource(Source):
             self._fail(error)
 
     def _fail(self, error: Exception | None = None) -> NoReturn:
-        """Raise `BadInput` for a file that could not be parsed, and name its first invalid line if there is one.
+        """Raise `BadInput` for a file that could not be parsed, with the first line of wrong encoding or width, if any.
 
-        A line is invalid if it is not UTF-8 or has another number of cells than the first. `error` is the exception of
-        the parser.
+        `error` is the exception of the parser.
         """
         with open(self.label, "rb") as file:
             for line, content in enumerate(file, 1):

@@ -1,7 +1,7 @@
 """Encoding of new samples for a trained model: words become the same category codes as in the training table.
 
-The scikit-learn estimator (`placecode.fit.estimator`) uses these functions when it predicts or transforms samples. The
-module is called `questions` because the model is asked about these samples. `filled` is also used for training tables.
+The scikit-learn estimator (`placecode.fit.estimator`) uses these functions when it predicts or transforms samples.
+`filled` is also used for training tables.
 """
 
 from __future__ import annotations
@@ -41,12 +41,9 @@ def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.
         words = categories.get(column, ())
         if not words and pd.api.types.is_numeric_dtype(kind):
             continue
-        codes = {word: float(code) for code, word in enumerate(words)}
+        codes, name = {word: float(code) for code, word in enumerate(words)}, frame.columns[column]
         cells = frame.iloc[:, column].astype(object)
-        if codes:
-            numbers = [_code(cell, codes) for cell in cells]
-        else:
-            numbers = [_number(cell, frame.columns[column]) for cell in cells]
+        numbers = [_code(cell, codes) if codes else _number(cell, name) for cell in cells]
         encoded.isetitem(column, np.array(numbers, dtype=np.float64))
     return encoded
 
@@ -61,10 +58,7 @@ def _code(cell: Any, codes: Mapping[str, float]) -> float:
 
 
 def _number(cell: Any, column: Hashable) -> float:
-    """Return the number in a cell: NaN if it is missing, 1 for true, 0 for false. Raises `BadInput` for other words.
-
-    `column` is the name of the column, for the error message.
-    """
+    """Return the number in a cell of a column with this name: NaN if it is missing, 1 for true, 0 for false."""
     value = parse_cell(cell)
     if not isinstance(value, str):
         return value
