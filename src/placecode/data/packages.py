@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from placecode.errors import absent
+from placecode.errors import missing_package
 
 
 def needed(module: str, what: str) -> Any:
@@ -18,7 +18,7 @@ def needed(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise absent(what, module.partition(".")[0]) from error
+        raise missing_package(what, module.partition(".")[0]) from error
 
 
 def package_folder(package: str, what: str) -> Path:
@@ -28,5 +28,5 @@ def package_folder(package: str, what: str) -> Path:
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise absent(what, package)
+        raise missing_package(what, package)
     return Path(next(iter(spec.submodule_search_locations)))

@@ -269,7 +269,7 @@ def fingerprints(flat: Tensor) -> Tensor:
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):
         part = words[:, first : first + HASHED_COLUMNS].long()
-        total += random.scrambled(part, first).sum(1)
+        total += random.hash_words(part, first).sum(1)
     return total
 
 
