@@ -212,8 +212,8 @@ def test_training_is_that_with_automatic_differentiation(
     members = [small(seed=seed, gain=(1.0, 0.3, 3.0)[seed], **fields) for seed in range(3)]
     ours = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
-    assert ours.running.by_hand is not None
-    plain.running.by_hand = None
+    assert ours.running.cpu_step is not None
+    plain.running.cpu_step = None
     x = tiny_task.splits["test"].inputs.expand(3, -1, -1, -1)
     start = ours.stack(x)
     for _ in range(20):
