@@ -87,23 +87,23 @@ def test_sweeping_takes_nothing_of_the_users(tmp_path) -> None:
 
 def test_a_reader_never_sees_half_a_file(tmp_path) -> None:
     path = tmp_path / "a.bin"
-    whole = {b"a" * 300_000, b"b" * 500_000}
+    contents = {b"a" * 300_000, b"b" * 500_000}
     files.write_bytes(path, b"a" * 300_000)
-    seen: set[bytes] = set()
+    read_contents: set[bytes] = set()
     done = threading.Event()
 
     def read() -> None:
         while not done.is_set():
-            seen.add(path.read_bytes())
+            read_contents.add(path.read_bytes())
 
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(20):
-        for content in whole:
+        for content in contents:
             files.write_bytes(path, content)
     done.set()
     reader.join()
-    assert seen <= whole
+    assert read_contents <= contents
 
 
 def test_json_that_no_other_program_could_read_is_refused(tmp_path) -> None:
