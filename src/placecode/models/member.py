@@ -277,12 +277,9 @@ class Member(ModelSettings):
         return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
 
     def record(self) -> dict[str, Any]:
-        """Return the specification as a row of plain values for tables and files.
+        """Return the specification as a row of plain values for tables and files, with one value per field.
 
-        Returns
-        -------
-        dict of str to value
-            One value per field. `options` is JSON text, and an initial array is replaced by its shape and hash.
+        `options` is JSON text, and an initial array is replaced by its shape and hash.
         """
         names = dict.fromkeys((*FIRST_COLUMNS, *(f.name for f in dataclasses.fields(self))))
         flat = {name: getattr(self, name) for name in names if name != "options"}
@@ -294,14 +291,6 @@ class Member(ModelSettings):
 
         An initial array is not part of the row, so `start` becomes "zero" instead. This is enough to load trained
         parameters, which replace the initial values.
-
-        Parameters
-        ----------
-        record : mapping of str to value
-
-        Returns
-        -------
-        Member
         """
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
@@ -347,19 +336,8 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """Return the names of the fields and options that differ between members.
+    """Return the names of the fields and options that differ between members, except seed, origin, role and label.
 
-    Parameters
-    ----------
-    members : sequence of Member
-
-    Returns
-    -------
-    list of str
-        Seed, origin, role and label are never included.
-
-    Examples
-    --------
     >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
     ['sigma']
     """

@@ -209,15 +209,5 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return a new optimizer for a stack, of the kind that its members name (`Member.optimizer`).
-
-    Parameters
-    ----------
-    stack : Stack
-        Its members all name the same optimizer.
-
-    Returns
-    -------
-    Optimizer
-    """
+    """Return a new optimizer for a stack, whose members all name the same one (`Member.optimizer`)."""
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

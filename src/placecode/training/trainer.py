@@ -50,18 +50,7 @@ def stack_for(
 ) -> Stack:
     """Return a new, untrained stack with the numbers of tokens, features and outputs that a task requires.
 
-    Parameters
-    ----------
-    members : sequence of Member
-    task : Task
-    device : torch.device or str
-    dtype : torch.dtype
-    fast : bool, optional
-        Whether to use fused GPU kernels, as in `Stack`.
-
-    Returns
-    -------
-    Stack
+    The other arguments are those of `Stack`.
     """
     return Stack(
         members,
