@@ -134,14 +134,14 @@ def _language_patched_once() -> Iterator[None]:
     plain = interpreter._patch_lang
 
     @functools.cache
-    def seen_by(function: Any) -> list[Any]:
+    def modules_used_by(function: Any) -> list[Any]:
         """Return the language modules that a function uses."""
-        known = (language, language.core)
-        return [each for each in known if any(each is value for value in function.__globals__.values())]
+        values = function.__globals__.values()
+        return [module for module in (language, language.core) if any(module is value for value in values)]
 
     def patch_lang(function: Any) -> Any:
         """Patch the language and return what undoes it; return None, which no caller uses, if it is patched already."""
-        if any(language.core.is_builtin(each.load) for each in (language, *seen_by(function))):
+        if any(language.core.is_builtin(module.load) for module in (language, *modules_used_by(function))):
             return plain(function)
         return None
 

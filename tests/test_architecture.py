@@ -36,23 +36,23 @@ def package(path: Path) -> str:
 
 
 def layer(name: str) -> int:
-    (found,) = (height for height, names in enumerate(LAYERS) if name in names)
-    return found
+    (height,) = (height for height, names in enumerate(LAYERS) if name in names)
+    return height
 
 
 def imports(path: Path) -> set[str]:
-    """Every module a file imports, by its full name."""
-    found: set[str] = set()
+    """Return every module that a file imports, by its full name."""
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             if node.module == "placecode":
-                found |= {f"placecode.{alias.name}" for alias in node.names}
+                modules |= {f"placecode.{alias.name}" for alias in node.names}
             else:
-                found.add(node.module or "")
-    return found
+                modules.add(node.module or "")
+    return modules
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -22,7 +22,7 @@ def names(folder: Path) -> list[str]:
 def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"first")
-    with files.whole(path) as stream:
+    with files.open_atomic(path) as stream:
         stream.write(b"one ")
         stream.write(b"two")
         assert path.read_bytes() == b"first" and len(names(tmp_path)) == 2
@@ -30,7 +30,7 @@ def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path
     assert files.sha256(path) == hashlib.sha256(b"one two").hexdigest()
 
     def interrupted() -> None:
-        with files.whole(path) as stream:
+        with files.open_atomic(path) as stream:
             stream.write(b"three")
             raise KeyboardInterrupt
 
@@ -72,7 +72,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_i
     assert path.read_bytes() == b"old"
     (remnant,) = set(tmp_path.iterdir()) - {path}
     assert files.is_temporary(remnant)
-    files.sweep(tmp_path)
+    files.remove_temporary_files(tmp_path)
     assert names(tmp_path) == ["a.bin"]
 
 
@@ -80,30 +80,30 @@ def test_sweeping_takes_nothing_of_the_users(tmp_path) -> None:
     theirs = ["a.bin", ".hidden", "notes.part", ".a.bin.part", ".a.bin.12345678", ".a.bin.1234567g.part", "a.0123.part"]
     for name in theirs:
         (tmp_path / name).touch()
-    files.sweep(tmp_path)
+    files.remove_temporary_files(tmp_path)
     assert names(tmp_path) == sorted(theirs)
-    files.sweep(tmp_path / "no such folder")
+    files.remove_temporary_files(tmp_path / "no such folder")
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path) -> None:
     path = tmp_path / "a.bin"
-    whole = {b"a" * 300_000, b"b" * 500_000}
+    contents = {b"a" * 300_000, b"b" * 500_000}
     files.write_bytes(path, b"a" * 300_000)
-    seen: set[bytes] = set()
+    read_contents: set[bytes] = set()
     done = threading.Event()
 
     def read() -> None:
         while not done.is_set():
-            seen.add(path.read_bytes())
+            read_contents.add(path.read_bytes())
 
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(20):
-        for content in whole:
+        for content in contents:
             files.write_bytes(path, content)
     done.set()
     reader.join()
-    assert seen <= whole
+    assert read_contents <= contents
 
 
 def test_json_that_no_other_program_could_read_is_refused(tmp_path) -> None:

@@ -45,10 +45,10 @@ def test_the_reference_is_splitmix64() -> None:
 def test_bits_equal_whole_number_arithmetic(step) -> None:
     seeds = [0, 1, 2**40]
     keys = random.keys_for(seeds, "order")
-    found = random.bits(keys, step, 7)
+    result = random.bits(keys, step, 7)
     expected = [[value(seed, "order", step, index) for index in range(7)] for seed in seeds]
-    assert [[number & MASK for number in row] for row in found.tolist()] == expected
-    assert torch.equal(random.bits(keys, torch.tensor(step), 7), found)
+    assert [[number & MASK for number in row] for row in result.tolist()] == expected
+    assert torch.equal(random.bits(keys, torch.tensor(step), 7), result)
     assert random.uniform(keys, step, 7).tolist() == [[(bits >> 11) / 2**53 for bits in row] for row in expected]
 
 
@@ -62,9 +62,9 @@ def test_a_number_does_not_depend_on_what_is_drawn_with_it() -> None:
         assert not torch.equal(draw(alone, 2, 9)[0], draw(among, 2, 9)[0])
     for draw in (random.bits, random.uniform, random.normal):
         assert torch.equal(draw(among, 2, 50)[:, :8], draw(among, 2, 8))
-    whole = random.uniform(among, 2, 50)
-    assert torch.equal(random.uniform(among, 2, 20, first=30), whole[:, 30:])
-    assert not torch.equal(random.uniform(among, 2, 20, first=29), whole[:, 30:])
+    numbers = random.uniform(among, 2, 50)
+    assert torch.equal(random.uniform(among, 2, 20, first=30), numbers[:, 30:])
+    assert not torch.equal(random.uniform(among, 2, 20, first=29), numbers[:, 30:])
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_number_does_not_depend_on_what_is_drawn_with_it() -> None:
 )
 def test_numbers_depend_on_each_of_seed_purpose_and_step(seed, purpose, step) -> None:
     base = random.bits(random.keys_for([3], "order"), 5, 100)
-    other = random.bits(random.keys_for([seed], purpose), step, 100)
-    assert not (base == other).any()
-    assert len(set(base[0].tolist()) | set(other[0].tolist())) == 200  # nor is one a shifted copy of the other
+    changed = random.bits(random.keys_for([seed], purpose), step, 100)
+    assert not (base == changed).any()
+    assert len(set(base[0].tolist()) | set(changed[0].tolist())) == 200  # nor is one a shifted copy of the other
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -138,9 +138,9 @@ def test_permutation_is_a_permutation(count) -> None:
 
 def test_permutations_are_equally_likely() -> None:
     orders = random.permutation(random.keys_for(range(6000), "order"), 0, 3)
-    found = Counter(map(tuple, orders.tolist()))
-    assert len(found) == 6
-    assert stats.chisquare(list(found.values())).pvalue > 0.01
+    counts = Counter(map(tuple, orders.tolist()))
+    assert len(counts) == 6
+    assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
 def test_a_gpu_draws_what_a_cpu_draws(cuda) -> None:

@@ -38,11 +38,11 @@ def test_a_last_bit_makes_a_difference(tmp_path: Path) -> None:
 
 def test_weights_are_compared_bit_for_bit(tmp_path: Path) -> None:
     metrics().to_parquet(tmp_path / "metrics.parquet")
-    found = []
+    digests = []
     for value in (1.0, 1.0, np.nextafter(np.float32(1), np.float32(2))):
         save_file({"0": np.full(3, value, np.float32)}, tmp_path / "weights.safetensors")
-        found.append(of_run(tmp_path)["weights"])
-    assert found[0] == found[1] != found[2]
+        digests.append(of_run(tmp_path)["weights"])
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_words_of_a_page_may_change_and_its_numbers_may_not(tmp_path: Path) -> None:

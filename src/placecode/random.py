@@ -3,9 +3,9 @@
 A member therefore draws the same numbers alone or in a stack of hundreds, on a CPU or a GPU, and in a resumed run. The
 generator is splitmix64. It uses 64-bit integer arithmetic, which overflows identically on all devices.
 
-Parameters have the same meaning in all functions. `keys`, (e,), has one key per member, made by `keys_for` from seed
-and purpose. `step` is any integer, such as the training step or the epoch; inside a captured CUDA graph it is a tensor.
-`count` is the number of values per member, and `first` is the index of the first of them.
+Parameters mean the same in all functions. `keys`, int64 of shape (e,), has one key per member, made by `keys_for` from
+seed and purpose. `step` is any integer, such as the training step or the epoch; inside a captured CUDA graph it is a
+tensor. `count` is the number of values per member, and `first` is the index of the first of them.
 
 >>> keys = keys_for([0, 1], "order")
 >>> permutation(keys, 0, 5).shape
@@ -51,9 +51,9 @@ def keys_for(seeds: Sequence[int], purpose: str) -> Tensor:
     return torch.tensor([_signed(int.from_bytes(digest, "little")) for digest in digests], dtype=torch.int64)
 
 
-def _shift(z: Tensor, places: int) -> Tensor:
-    """Return z shifted right by `places` bits and filled with zeros. Torch's operator >> would copy the sign bit."""
-    return (z >> places) & ((1 << (64 - places)) - 1)
+def _shift(z: Tensor, count: int) -> Tensor:
+    """Return z shifted right by `count` bits and filled with zeros. Torch's operator >> would copy the sign bit."""
+    return (z >> count) & ((1 << (64 - count)) - 1)
 
 
 def _mix(z: Tensor) -> Tensor:
@@ -64,126 +64,51 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return the state of each member's generator at the beginning of a step.
-
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int or Tensor
-        Step number. It is a tensor inside a captured CUDA graph.
-
-    Returns
-    -------
-    Tensor of int64, shape (e,)
-    """
+    """Return the state of each member's generator at the beginning of a step, int64 of shape (e,)."""
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
 def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
-    """Return 64 random bits for each key and each index from `first` to `first` + `count` - 1.
-
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int or Tensor
-    count : int
-        Number of indices.
-    first : int
-        First index.
-
-    Returns
-    -------
-    Tensor of int64, shape (e, count)
-    """
+    """Return 64 random bits for each key and each index from `first` to `first` + `count` - 1, int64 of (e, count)."""
     return bits_at(keys, step, torch.arange(first, first + count, device=keys.device))
 
 
 def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
-    """Return 64 random bits for each key at arbitrary indices.
+    """Return 64 random bits for each key at arbitrary indices, int64 of shape (e, count).
 
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int or Tensor
-    index : Tensor of int64, shape (count,) or (e, count)
-        The same indices for all keys, or different indices for each key.
-
-    Returns
-    -------
-    Tensor of int64, shape (e, count)
+    `index` has shape (count,) for the same indices for all keys, or (e, count) for different indices for each key.
     """
     return _mix(stream(keys, step)[:, None] + (index + 1) * _GOLDEN)
 
 
-def scrambled(words: Tensor, first: int = 0) -> Tensor:
-    """Return a hash of each word together with its index in the row. Equal words at different indices differ.
+def hash_words(words: Tensor, first: int = 0) -> Tensor:
+    """Return a hash of each 64-bit word together with its index in the row, int64 of shape (e, count).
 
-    Parameters
-    ----------
-    words : Tensor of int64, shape (e, count)
-        Numbers to hash.
-    first : int
-        Index of the first word of each row.
-
-    Returns
-    -------
-    Tensor of int64, shape (e, count)
+    Equal words at different indices have different hashes. `first` is the index of the first word of each row.
     """
-    places = torch.arange(first, first + words.shape[1], device=words.device)
-    return _mix(_mix(words + _GOLDEN) + (places + 1) * _GOLDEN)
+    index = torch.arange(first, first + words.shape[1], device=words.device)
+    return _mix(_mix(words + _GOLDEN) + (index + 1) * _GOLDEN)
 
 
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:
-    """Return uniform random numbers in [0, 1). They are exactly equal on all devices.
+    """Return uniform random numbers in [0, 1), shape (e, count), that are exactly equal on all devices.
 
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int or Tensor
-    count : int
-    dtype : {torch.float64, torch.float32}
-    first : int
-        First index.
-
-    Returns
-    -------
-    Tensor, shape (e, count)
+    `dtype` is torch.float64 or torch.float32.
     """
-    places = 53 if dtype == torch.float64 else 24
-    return _shift(bits(keys, step, count, first), 64 - places).to(dtype) * 2.0**-places
+    digits = 53 if dtype == torch.float64 else 24  # binary digits of the fraction of a float
+    return _shift(bits(keys, step, count, first), 64 - digits).to(dtype) * 2.0**-digits
 
 
 def normal(keys: Tensor, step: int, count: int) -> Tensor:
-    """Return standard normal random numbers, by the Box-Muller transform.
+    """Return standard normal random numbers, float64 of shape (e, count), by the Box-Muller transform.
 
     Logarithms and cosines differ between devices in the last digit. For equal numbers on all devices, call this with
     keys on the CPU and move the result.
-
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int
-    count : int
-
-    Returns
-    -------
-    Tensor of float64, shape (e, count)
     """
     pairs = uniform(keys, step, 2 * count).view(-1, count, 2)  # adjacent pairs, so that values do not depend on `count`
     return torch.sqrt(-2 * torch.log1p(-pairs[..., 0])) * torch.cos(2 * math.pi * pairs[..., 1])
 
 
 def permutation(keys: Tensor, step: int, count: int) -> Tensor:
-    """Return a random permutation of 0, ..., `count` - 1 for each key.
-
-    Parameters
-    ----------
-    keys : Tensor of int64, shape (e,)
-    step : int
-    count : int
-
-    Returns
-    -------
-    Tensor of int64, shape (e, count)
-    """
+    """Return a random permutation of 0, ..., `count` - 1 for each key, int64 of shape (e, count)."""
     return torch.sort(bits(keys, step, count), dim=1, stable=True).indices

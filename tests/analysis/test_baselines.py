@@ -148,8 +148,8 @@ def test_ridge_is_least_squares_at_its_share_of_hidden_channels(rng) -> None:
     x = np.column_stack([np.where(hidden, 0, questions - train.mean(axis=0)), hidden, np.ones(4000)])[rows]
     best = x @ np.linalg.lstsq(x, questions[rows, 2])[0]
     assert ((result[rows, 2] - questions[rows, 2]) ** 2).mean() < 1.03 * ((best - questions[rows, 2]) ** 2).mean()
-    other = Ridge(10_000).fit(train, share=0.1).predict(questions, hidden)
-    assert mse(other, questions, hidden) > 1.1 * mse(result, questions, hidden)
+    fitted_with_few_hidden = Ridge(10_000).fit(train, share=0.1).predict(questions, hidden)
+    assert mse(fitted_with_few_hidden, questions, hidden) > 1.1 * mse(result, questions, hidden)
 
 
 def test_trees_predict_a_product_and_linear_methods_do_not(rng) -> None:

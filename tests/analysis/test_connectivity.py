@@ -31,11 +31,11 @@ def test_measures_ignore_units_and_follow_the_order_of_channels(measure, rng) ->
 
 @pytest.mark.parametrize("measure", [correlation, mutual_information])
 def test_several_recordings_are_averaged(measure, rng) -> None:
-    one, other = clustered(rng, 300), 5 + clustered(rng, 500)
-    expected = (measure(one) + measure(other)) / 2
-    np.testing.assert_allclose(measure([one, other]), expected)
-    np.testing.assert_allclose(measure(np.stack([one, other[:300]])), (measure(one) + measure(other[:300])) / 2)
-    assert np.abs(measure(np.concatenate([one, other])) - expected).max() > 0.1  # the control: levels are no link
+    first, second = clustered(rng, 300), 5 + clustered(rng, 500)
+    expected = (measure(first) + measure(second)) / 2
+    np.testing.assert_allclose(measure([first, second]), expected)
+    np.testing.assert_allclose(measure(np.stack([first, second[:300]])), (measure(first) + measure(second[:300])) / 2)
+    assert np.abs(measure(np.concatenate([first, second])) - expected).max() > 0.1  # the control: levels are no link
 
 
 @pytest.mark.parametrize("agreement", [0.5, 0.6, 0.9])

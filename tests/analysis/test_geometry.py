@@ -93,9 +93,9 @@ def test_mds_is_as_good_as_scikit_learns(structure, rng) -> None:
 def test_mds_ignores_shift_rotation_and_order(rng) -> None:
     pe, order = 2 * GRID @ rng.normal(size=(2, 20)) + rng.normal(size=(16, 20)), rng.permutation(16)
     places, stress = mds(pe)
-    other = mds(pe @ rotation(rng, 20) + 3)
-    np.testing.assert_allclose(other.places, places, atol=1e-6)
-    assert other.stress == pytest.approx(float(stress))
+    rotated = mds(pe @ rotation(rng, 20) + 3)
+    np.testing.assert_allclose(rotated.places, places, atol=1e-6)
+    assert rotated.stress == pytest.approx(float(stress))
     np.testing.assert_allclose(mds(pe[order]).places, places[order], atol=1e-6)
     assert np.abs(mds(pe * rng.uniform(0, 2, size=20)).places - places).max() > 0.1  # the control
     for scale in (1e-30, 1e5):

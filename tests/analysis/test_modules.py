@@ -26,15 +26,15 @@ def test_similarities_of_all_blocks_their_mean_and_single_blocks(rng) -> None:
 
 def signed_q(w: np.ndarray, labels: np.ndarray) -> float:
     """Q* pair by pair, as Rubinov and Sporns (2011) write it."""
-    kept = [i for i in range(len(w)) if labels[i] >= 0]
-    pairs = [(i, j) for i, j in product(kept, kept) if i != j]
+    labelled = [i for i in range(len(w)) if labels[i] >= 0]
+    pairs = [(i, j) for i, j in product(labelled, labelled) if i != j]
     plus = {(i, j): max(w[i, j], 0) for i, j in pairs}
     minus = {(i, j): max(-w[i, j], 0) for i, j in pairs}
     v_plus, v_minus = sum(plus.values()), sum(minus.values())
-    s_plus = {i: sum(plus[i, j] for j in kept if j != i) for i in kept}
-    s_minus = {i: sum(minus[i, j] for j in kept if j != i) for i in kept}
+    s_plus = {i: sum(plus[i, j] for j in labelled if j != i) for i in labelled}
+    s_minus = {i: sum(minus[i, j] for j in labelled if j != i) for i in labelled}
     q = 0.0
-    for i, j in product(kept, kept):
+    for i, j in product(labelled, labelled):
         if labels[i] == labels[j]:
             q += (plus.get((i, j), 0) - s_plus[i] * s_plus[j] / v_plus) / v_plus
             q -= (minus.get((i, j), 0) - s_minus[i] * s_minus[j] / v_minus) / (v_plus + v_minus)
@@ -62,9 +62,9 @@ def test_modularity_of_positive_weights_equals_networkx(rng) -> None:
 
 
 def test_one_group_has_no_modularity_segregation_or_silhouette(rng) -> None:
-    w, one = np.abs(noise(rng)), np.zeros(24, dtype=int)
-    assert modules.modularity(w, one) == pytest.approx(0, abs=1e-12)
-    assert np.isnan(segregation(w, one)) and np.isnan(modules.silhouette(w, one))
+    w, single_group = np.abs(noise(rng)), np.zeros(24, dtype=int)
+    assert modules.modularity(w, single_group) == pytest.approx(0, abs=1e-12)
+    assert np.isnan(segregation(w, single_group)) and np.isnan(modules.silhouette(w, single_group))
     assert np.isnan(segregation(w, np.arange(24))) and np.isnan(segregation(-w, GROUPS))  # no positive pair within
 
 
@@ -89,8 +89,8 @@ def test_silhouette_equals_scikit_learns(rng) -> None:
         np.fill_diagonal(true, 0)
         assert value == pytest.approx(metrics.silhouette_score(true, labels, metric="precomputed"))
     labels[4:9] = -1
-    kept = labels >= 0
-    expected = metrics.silhouette_score(distance[1][kept][:, kept], labels[kept], metric="precomputed")
+    labelled = labels >= 0
+    expected = metrics.silhouette_score(distance[1][labelled][:, labelled], labels[labelled], metric="precomputed")
     assert modules.silhouette(similar, labels)[1] == pytest.approx(expected)
 
 

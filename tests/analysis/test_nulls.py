@@ -89,8 +89,8 @@ def test_diverged_members_have_no_p_and_constant_nulls_no_z(rng) -> None:
     ):
         for part in result:
             np.testing.assert_array_equal(np.isnan(part), [True, False])
-    one = label_null(neighbor_agreement, similar[1], np.zeros(24, dtype=int), draws=20)
-    assert one.value == one.mean == one.p == 1 and np.isnan(one.z)
+    constant = label_null(neighbor_agreement, similar[1], np.zeros(24, dtype=int), draws=20)
+    assert constant.value == constant.mean == constant.p == 1 and np.isnan(constant.z)
 
 
 def test_nan_draws_count_against_significance(rng) -> None:
@@ -145,7 +145,7 @@ def test_smooth_draws_by_hemisphere_are_not_mirrored(rng) -> None:
     unrelated = np.concatenate([smooth, root @ rng.normal(size=(20, 12))])
     similar = similarities(np.stack([mirrored, unrelated])[:, None])[-1]
     statistic = {"mirror": lambda drawn: neighbor_agreement(drawn, pairs)}
-    whole = smooth_nulls(statistic, similar, places, 99)["mirror"]
+    together = smooth_nulls(statistic, similar, places, 99)["mirror"]
     by_side = smooth_nulls(statistic, similar, places, 99, hemispheres=sides)["mirror"]
-    assert whole.value[0] == by_side.value[0] == 1 and whole.mean[0] > 0.9
+    assert together.value[0] == by_side.value[0] == 1 and together.mean[0] > 0.9
     assert by_side.mean[0] < 0.2 and by_side.p[0] == 0.01 and by_side.p[1] > 0.05

@@ -87,14 +87,14 @@ def test_scores_equal_scikit_learns(score, rng) -> None:
     together, expected = score(result, labels), getattr(metrics, SCORES[score])
     assert together.shape == (6, 9)
     for i, j in np.ndindex(6, 9):
-        kept = (result[i, 0] >= 0) & (labels[j] >= 0)
-        assert together[i, j] == pytest.approx(expected(labels[j][kept], result[i, 0][kept]), abs=1e-12)
-    alone, one = np.arange(5), np.zeros(5, dtype=int)
-    for a, b in ((alone, alone), (one, one), (alone, one), (one, alone), (GROUPS, GROUPS)):
+        labelled = (result[i, 0] >= 0) & (labels[j] >= 0)
+        assert together[i, j] == pytest.approx(expected(labels[j][labelled], result[i, 0][labelled]), abs=1e-12)
+    singletons, single_group = np.arange(5), np.zeros(5, dtype=int)
+    for a, b in (*product((singletons, single_group), repeat=2), (GROUPS, GROUPS)):
         assert score(a, b) == pytest.approx(expected(b, a), abs=1e-12)
     assert np.isnan(score(np.full(24, -1), GROUPS))
-    other = np.where(np.arange(24) < 12, 0, -1)
-    np.testing.assert_array_equal(np.isnan(score([other, GROUPS], other[::-1])), [True, False])
+    half_labelled = np.where(np.arange(24) < 12, 0, -1)
+    np.testing.assert_array_equal(np.isnan(score([half_labelled, GROUPS], half_labelled[::-1])), [True, False])
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])

@@ -77,7 +77,7 @@ def test_agreement_against_shuffled_places(rng) -> None:
     cells = grid(5, 5)
     near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
     noise = modules.similarities(rng.normal(size=(1, 25, 8)))[-1]
-    chance = nulls.label_null(modules.by_places(near), np.stack([-apart, noise]), np.arange(25), 200)
+    chance = nulls.label_null(modules.nearest_mean_of(near), np.stack([-apart, noise]), np.arange(25), 200)
     np.testing.assert_allclose(chance.value, place_agreement(np.stack([-apart, noise]), near))
     assert chance.p[0] == pytest.approx(1 / 201) and chance.p[1] > 0.02
     assert chance.mean[0] == pytest.approx(near.sum() / (25 * 24), abs=0.02)
@@ -85,14 +85,14 @@ def test_agreement_against_shuffled_places(rng) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_procrustes_equals_scipys(k, rng) -> None:
-    one, two = rng.normal(size=(2, 30, k))
-    expected = 1 - procrustes(one, two)[2]
-    assert procrustes_r2(one, two) == pytest.approx(expected)
-    assert procrustes_r2(two, one) == pytest.approx(expected)
-    moved = 3e-4 * one @ rotation(rng, k) + 7  # also mirrored
-    assert procrustes_r2(moved, one) == pytest.approx(1)
-    assert procrustes_r2(moved, two) == pytest.approx(expected)
-    assert procrustes_r2(one[rng.permutation(30)], one) < 0.4  # the control
+    first, second = rng.normal(size=(2, 30, k))
+    expected = 1 - procrustes(first, second)[2]
+    assert procrustes_r2(first, second) == pytest.approx(expected)
+    assert procrustes_r2(second, first) == pytest.approx(expected)
+    moved = 3e-4 * first @ rotation(rng, k) + 7  # also mirrored
+    assert procrustes_r2(moved, first) == pytest.approx(1)
+    assert procrustes_r2(moved, second) == pytest.approx(expected)
+    assert procrustes_r2(first[rng.permutation(30)], first) < 0.4  # the control
 
 
 def test_procrustes_of_equal_points_is_nan(rng) -> None:

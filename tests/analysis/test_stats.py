@@ -118,8 +118,8 @@ def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
     x[0, :3] = y[1, 4] = np.nan
     pooled = []
     for a, b in zip(x, y, strict=True):
-        kept = ~np.isnan(a + b)
-        ranks = np.array([stats.rankdata(a[kept]), stats.rankdata(b[kept])])
+        present = ~np.isnan(a + b)
+        ranks = np.array([stats.rankdata(a[present]), stats.rankdata(b[present])])
         pooled.append(ranks - ranks.mean(axis=1, keepdims=True))
     assert within(x, y) == pytest.approx(np.corrcoef(np.concatenate(pooled, axis=1))[0, 1], abs=1e-12)
     x, y = rng.normal(size=(2, 4, 1, 12))  # a single setting
@@ -251,10 +251,10 @@ def test_permutation_within_finds_a_planted_correlation(rng) -> None:
 def test_fdr_equals_benjamini_and_hochbergs_steps(rng) -> None:
     p = rng.uniform(size=(4, 5)) ** 3
     p[1, 2] = np.nan
-    result, kept = statistics.fdr(p), p[~np.isnan(p)]
+    result, tested = statistics.fdr(p), p[~np.isnan(p)]
     np.testing.assert_array_equal(np.isnan(result), np.isnan(p))
     for level in (0.01, 0.05, 0.2, 0.5):
-        rejected = [value for rank, value in enumerate(sorted(kept), 1) if value <= level * rank / len(kept)]
-        np.testing.assert_array_equal(result[~np.isnan(p)] <= level, kept <= max(rejected, default=-1.0))
+        rejected = [value for rank, value in enumerate(sorted(tested), 1) if value <= level * rank / len(tested)]
+        np.testing.assert_array_equal(result[~np.isnan(p)] <= level, tested <= max(rejected, default=-1.0))
     for p in ([], [np.nan], 0.3):
         np.testing.assert_array_equal(statistics.fdr(p), p)

@@ -42,13 +42,13 @@ def test_other_numbers_of_coordinates_have_targets_too(axes) -> None:
 
 
 def test_only_the_rotation_depends_on_the_seed() -> None:
-    first, again, other = (targets(GRID, 10, seed=seed) for seed in (0, 0, 1))
+    first, again, reseeded = (targets(GRID, 10, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first["2d-fixed rotated"], again["2d-fixed rotated"])
-    assert np.abs(first["2d-fixed rotated"] - other["2d-fixed rotated"]).max() > 0.1
+    assert np.abs(first["2d-fixed rotated"] - reseeded["2d-fixed rotated"]).max() > 0.1
     assert np.abs(first["2d-fixed rotated"] - first["2d-fixed"]).max() > 0.1
     assert procrustes(first["2d-fixed rotated"], first["2d-fixed"]) == pytest.approx(0, abs=1e-7)
     for name in set(NAMES) - {"2d-fixed rotated"}:
-        np.testing.assert_array_equal(first[name], other[name])
+        np.testing.assert_array_equal(first[name], reseeded[name])
 
 
 def test_targets_follow_the_order_of_tokens(rng) -> None:

@@ -75,8 +75,8 @@ def test_some_positions_are_the_rows_of_all_positions(name, options, at) -> None
 def test_an_encoding_says_what_it_does_to_queries_and_keys(name, options) -> None:
     """The ways of computing go by it: what is not named there stays bit for bit, the rest does not."""
     encoding, before = encoding_of(name, 2, options=options), queries_and_keys(2)
-    for what, one, other in zip(("queries", "keys"), before, encoding.rotate(*before, 1), strict=True):
-        assert torch.equal(one, other) == (what not in encoding.rotated)
+    for what, original, rotated in zip(("queries", "keys"), before, encoding.rotate(*before, 1), strict=True):
+        assert torch.equal(original, rotated) == (what not in encoding.rotated)
 
 
 @each_kind
@@ -147,8 +147,8 @@ def test_moves_to_another_dtype_and_device(name, options, device) -> None:
         if (bias := moved.bias(q)) is not None:
             result.append(bias)
             expected.append(exact.bias(q.double().cpu()))
-        for one, other in zip(result, expected, strict=True):
-            torch.testing.assert_close(one.double().cpu(), other, rtol=within, atol=within)
+        for actual, reference in zip(result, expected, strict=True):
+            torch.testing.assert_close(actual.double().cpu(), reference, rtol=within, atol=within)
         assert all(part.dtype == dtype and part.device.type == device for part in (*result, *moved.rotate(q, k)))
         if (allowed := moved.mask(TOKENS)) is not None:
             assert allowed.device.type == device

@@ -126,9 +126,9 @@ def influence(encoding: str, **options: object) -> np.ndarray:
     stack, x = stack_of(encoding, layers=3, **options), queries(2, 6, 3)
     changed = np.empty((6, 6), dtype=bool)
     for j in range(6):
-        other = x.clone()
-        other[:, j] += 1
-        changed[:, j] = (stack(x) - stack(other)).detach().abs().amax(dim=(0, 2)) > 0
+        shifted = x.clone()
+        shifted[:, j] += 1
+        changed[:, j] = (stack(x) - stack(shifted)).detach().abs().amax(dim=(0, 2)) > 0
     return changed
 
 
@@ -155,15 +155,15 @@ def test_causal_none_divides_the_scores_by_the_temperature(temperature) -> None:
 def test_a_temperature_of_1_changes_no_bit() -> None:
     q, k = queries(2, 3, 2, 6, 4)
     plain = encodings.make("causal-none", 6, 8, heads=2, temperature=1)
-    assert all(one is other for one, other in zip(plain.rotate(q, k), (q, k), strict=True))
+    assert all(result is original for result, original in zip(plain.rotate(q, k), (q, k), strict=True))
     assert plain.rotated == ()
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
 def test_an_encoding_may_be_used_for_fewer_tokens(name) -> None:
     pe, q = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0), torch.randn(3, 2, 9, 4)
-    few, whole = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
-    assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
+    few, full = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
+    assert torch.allclose(few, full[:, :, :5, :5], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])

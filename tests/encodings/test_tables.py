@@ -50,10 +50,10 @@ class TestResized:
 
     def test_tokens_may_come_in_any_order_and_at_any_coordinates(self) -> None:
         rng, pe = np.random.default_rng(1), some(2, 12, 3)
-        one, other = rng.permutation(12), rng.permutation(20)
+        old_order, new_order = rng.permutation(12), rng.permutation(20)
         plain = resized(pe, grid(3, 4), grid(4, 5))
-        mixed = resized(pe[:, one], 8 * grid(3, 4)[one] - 3, grid(4, 5)[other] / 2 + 7)
-        np.testing.assert_allclose(mixed, plain[:, other], rtol=0, atol=1e-14)
+        mixed = resized(pe[:, old_order], 8 * grid(3, 4)[old_order] - 3, grid(4, 5)[new_order] / 2 + 7)
+        np.testing.assert_allclose(mixed, plain[:, new_order], rtol=0, atol=1e-14)
 
     def test_coordinates_that_are_not_even(self) -> None:
         """Between 0 and 4 a PE goes straight, whatever lies between."""

@@ -44,10 +44,10 @@ class TestDropout:
         by_step = [self.block_inputs(stack, x, step) for step in (0, 1)]
         masks = torch.stack([torch.stack([part["input.0"], part["input.1"]]) == 0 for part in by_step])
         different = masks.flatten(0, 3)  # (step, block, member, example) -> (40, n, d)
-        for one, other in itertools.combinations(different, 2):
-            assert not torch.equal(one, other)
-        for one, other in itertools.combinations(masks.flatten(0, 2), 2):
-            assert 0.3 < (one == other).double().mean() < 0.7  # independent halves agree on half
+        for first, second in itertools.combinations(different, 2):
+            assert not torch.equal(first, second)
+        for first, second in itertools.combinations(masks.flatten(0, 2), 2):
+            assert 0.3 < (first == second).double().mean() < 0.7  # independent halves agree on half
 
     def test_members_draw_independently_of_their_neighbours(self) -> None:
         members = [small(dropout=rate, seed=seed) for seed, rate in enumerate((0.1, 0.5, 0.3))]

@@ -80,9 +80,9 @@ def test_parameters_stay_views_of_flat(move) -> None:
 
 
 def test_a_state_dict_and_a_trainer_reach_flat(tiny_task) -> None:
-    one, other = shaken(stack_of([small()])), stack_of([small(seed=1)])
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.flat, other.flat)
+    source, target = shaken(stack_of([small()])), stack_of([small(seed=1)])
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(source.flat, target.flat)
     stack = Stack([small(batch=8)], tokens=6, features=3, outputs=3)
     trainer = Trainer(stack, tiny_task, steps=1)
     stack.to("cpu")  # which moves nothing, so the trainer still updates the parameters
@@ -180,12 +180,12 @@ DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
 def test_capture_in_portions_is_that_of_all_examples(fields) -> None:
     """Where features are dropped at evaluation, a mask belongs to an example, whatever comes with it."""
     stack, x = shaken(stack_of([small(seed=seed, **fields) for seed in range(2)])), inputs(2)
-    whole = stack.capture(x, "*")
+    full = stack.capture(x, "*")
     parts = [stack.capture(x[:, :2], "*"), stack.capture(x[:, 2:], "*", first_row=2)]
-    for name, value in whole.items():
+    for name, value in full.items():
         torch.testing.assert_close(torch.cat([part[name] for part in parts], dim=1), value, rtol=0, atol=1e-12)
     astray = stack.capture(x[:, 2:], "output")["output"]
-    assert ((astray - whole["output"][:, 2:]).abs().max() > 1e-3) == bool(fields)
+    assert ((astray - full["output"][:, 2:]).abs().max() > 1e-3) == bool(fields)
 
 
 @pytest.mark.parametrize("fields", [{}, DROPPING])

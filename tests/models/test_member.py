@@ -83,20 +83,20 @@ def test_any_kind_of_array_is_a_start(wrap) -> None:
 
 
 def test_members_are_frozen_and_hashable() -> None:
-    one, same, other = Member(seed=1), Member(seed=1), Member(seed=2)
+    member, same, different = Member(seed=1), Member(seed=1), Member(seed=2)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        one.seed = 2
-    assert one == same and one != other and len({one, same, other}) == 2
+        member.seed = 2
+    assert member == same and member != different and len({member, same, different}) == 2
     rich = {"start": np.ones((2, 3)), "options": {"axes": 2}}
     assert len({Member(**rich), Member(**rich), Member()}) == 2
 
 
 def test_options_are_compared_by_content() -> None:
-    one, same = Options(axes=2, base=100.0), Options({"base": 100, "axes": 2})
-    assert one == same and hash(one) == hash(same) and one != Options(axes=1, base=100.0)
+    options, same = Options(axes=2, base=100.0), Options({"base": 100, "axes": 2})
+    assert options == same and hash(options) == hash(same) and options != Options(axes=1, base=100.0)
     assert Member(options={"axes": 2}) == Member(options=Options(axes=2))
     with pytest.raises(TypeError):
-        one["axes"] = 2
+        options["axes"] = 2
 
 
 def test_tables_are_compared_by_content() -> None:

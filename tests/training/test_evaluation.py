@@ -41,11 +41,11 @@ def test_portions_hold_every_example_once_and_no_more_than_fits(
 def test_evaluation_does_not_depend_on_portions(fields: dict, tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task.to("cpu", torch.float64)
     stack = stack_for([small(seed=seed, **fields) for seed in range(2)], task, dtype=torch.float64)
-    whole = evaluate(stack, task, "train")
+    expected = evaluate(stack, task, "train")
     for values in (1, 3 * 2 * 6 * 8, 1000):
         monkeypatch.setattr(training, "EVALUATION_VALUES", values)
         for key, means in evaluate(stack, task, "train").items():
-            assert means == pytest.approx(whole[key], abs=1e-12)
+            assert means == pytest.approx(expected[key], abs=1e-12)
 
 
 MEMBERS = [small(seed=seed, sigma=1.0) for seed in range(3)]
@@ -55,9 +55,9 @@ def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
     task = tiny_task.to("cpu", torch.float64)
     stack = stack_for(MEMBERS, task, dtype=torch.float64)
     for split in ("train", "test"):
-        found, data = evaluate(stack, task, split), task.splits[split]
+        result, data = evaluate(stack, task, split), task.splits[split]
         keys = {(condition, metric) for condition in ("all", "clear", "near") for metric in ("accuracy", "loss")}
-        assert set(found) == keys
+        assert set(result) == keys
         for i in range(3):
             single = stack.member(i)
             sums = dict.fromkeys(keys, 0.0)
@@ -74,7 +74,7 @@ def test_evaluation_equals_a_computation_by_hand(tiny_task) -> None:
             assert counts["near"] > 0
             for condition, metric in keys:
                 expected = sums[condition, metric] / counts[condition]
-                assert found[condition, metric][i] == pytest.approx(expected, abs=1e-12)
+                assert result[condition, metric][i] == pytest.approx(expected, abs=1e-12)
 
 
 def test_evaluation_is_deterministic_and_leaves_the_trainer_as_it_was(tiny_task) -> None:
@@ -99,10 +99,10 @@ def test_evaluation_numbers_per_token_and_no_conditions(make_task) -> None:
     data = task.splits["test"]
     task.splits = {"test": type(data)(data.inputs, data.targets), "train": data}
     stack = stack_for(MEMBERS, task, dtype=torch.float64)
-    found = evaluate(stack, task, "test")
-    assert set(found) == {("all", "mse")}
+    result = evaluate(stack, task, "test")
+    assert set(result) == {("all", "mse")}
     expected = (stack.member(1)(data.inputs) - data.targets).square().mean().item()
-    assert found["all", "mse"][1] == pytest.approx(expected, abs=1e-12)
+    assert result["all", "mse"][1] == pytest.approx(expected, abs=1e-12)
 
 
 def test_evaluation_rows_of_a_trainer(tiny_task) -> None:
@@ -110,6 +110,6 @@ def test_evaluation_rows_of_a_trainer(tiny_task) -> None:
     rows = list(trainer.evaluate())
     assert len(rows) == 3 * 2 * 3 * 2  # members, splits, conditions, metrics
     assert set(rows[0]) == {"member", "step", "split", "condition", "metric", "value"}
-    found = {(row["member"], row["split"], row["condition"], row["metric"]): row["value"] for row in rows}
+    values = {(row["member"], row["split"], row["condition"], row["metric"]): row["value"] for row in rows}
     expected = evaluate(trainer.stack, trainer.task, "test")["near", "loss"]
-    assert [found[i, "test", "near", "loss"] for i in range(3)] == expected
+    assert [values[i, "test", "near", "loss"] for i in range(3)] == expected

@@ -185,14 +185,14 @@ class TestOrder:
     def test_the_last_smaller_batch_is_used(self, tiny_task) -> None:
         trainer = self.trainer(tiny_task)
         assert [trainer.rows_of(step).shape[1] for step in range(7)] == [4, 4, 4, 4, 4, 2, 4]
-        seen = []
+        batches = []
         batch = trainer.task.batch
-        trainer.task.batch = lambda split, rows, step: (seen.append((split, rows.clone())), batch(split, rows))[1]
+        trainer.task.batch = lambda split, rows, step: (batches.append((split, rows.clone())), batch(split, rows))[1]
         for _ in range(7):
             trainer.update()
-        assert [rows.shape for _, rows in seen] == [(3, 4)] * 5 + [(3, 2)] + [(3, 4)]
-        assert all(torch.equal(rows, trainer.rows_of(step)) for step, (_, rows) in enumerate(seen))
-        assert {split for split, _ in seen} == {"train"}
+        assert [rows.shape for _, rows in batches] == [(3, 4)] * 5 + [(3, 2)] + [(3, 4)]
+        assert all(torch.equal(rows, trainer.rows_of(step)) for step, (_, rows) in enumerate(batches))
+        assert {split for split, _ in batches} == {"train"}
 
     def test_order_differs_between_seeds_and_between_epochs(self, tiny_task) -> None:
         trainer = self.trainer(tiny_task)
@@ -265,8 +265,8 @@ def test_the_rate_falls_linearly_during_cooldown(tiny_task) -> None:
         cooling.update()
         plain.update()
         lengths = [(trainer.stack.flat - before).norm(dim=1) for trainer in (cooling, plain)]
-        found = (lengths[0] / lengths[1]).tolist()
-        assert found == pytest.approx([expected[i][step] for i in range(3)], abs=1e-6)
+        ratios = (lengths[0] / lengths[1]).tolist()
+        assert ratios == pytest.approx([expected[i][step] for i in range(3)], abs=1e-6)
 
 
 # Invariants 2 and 3: same spec, same bits; resume
@@ -279,8 +279,8 @@ def test_the_same_spec_gives_the_same_bits(name: str, optimizer: str, tiny_task,
     members = [small(seed=seed, **fields) for seed in range(3)]
     once, twice = (train(stack_for(members, tiny_task, device), tiny_task, 15) for _ in range(2))
     assert same_state(once.state(), twice.state())
-    other = train(stack_for([small(seed=seed, **fields) for seed in (0, 1, 9)], tiny_task, device), tiny_task, 15)
-    assert not same_state(once.state(), other.state())
+    reseeded = train(stack_for([small(seed=seed, **fields) for seed in (0, 1, 9)], tiny_task, device), tiny_task, 15)
+    assert not same_state(once.state(), reseeded.state())
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -300,9 +300,9 @@ def test_a_resumed_training_gives_the_same_bits(optimizer: str, stop: int, tiny_
     for _ in range(stop):
         first.update()
     saved = first.state()
-    kept = {name: value.clone() for name, value in saved.items()}
+    copies = {name: value.clone() for name, value in saved.items()}
     first.update()  # what happens after the saving does not reach the saved
-    assert same_state(saved, kept)
+    assert same_state(saved, copies)
     second = start()
     second.load(saved, step=stop)
     for _ in range(20 - stop):
@@ -339,9 +339,9 @@ def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
 def test_the_state_of_another_stack_is_rejected(members: list[Member], dtype: torch.dtype, tiny_task) -> None:
     trainer = train(stack_for([small(), small(seed=1)], tiny_task), tiny_task, 2)
     before = trainer.state()
-    other = Trainer(stack_for(members, tiny_task, dtype=dtype), tiny_task, steps=5)
+    another = Trainer(stack_for(members, tiny_task, dtype=dtype), tiny_task, steps=5)
     with pytest.raises(BadInput, match=r"^the checkpoint must hold the state of this stack"):
-        trainer.load(other.state(), step=1)
+        trainer.load(another.state(), step=1)
     missing = {name: value for name, value in before.items() if name != "alive"}
     with pytest.raises(BadInput, match=r"^the checkpoint must hold the state of this stack"):
         trainer.load(missing, step=1)

@@ -28,24 +28,22 @@ from scipy.cluster.hierarchy import cut_tree, leaves_list, linkage
 from scipy.linalg import orthogonal_procrustes
 from scipy.signal import find_peaks
 
-from placecode.analysis.alignment import side_by_side
+from placecode.analysis.alignment import Array, side_by_side
 from placecode.analysis.modules import Labels, symmetric
 from placecode.analysis.partitions import ari, best_partition, numbered
 from placecode.errors import must_be
-
-Array = npt.NDArray[np.float64]
 
 NEIGHBORS = 4
 """Number of nearest channels that count as neighbours of a channel. A cell in a square grid has as many."""
 RANDOM_ORDERS = 5
 """Number of random orders of the channels, per pair of fits, that estimate the distance of unrelated fits."""
-MOST_MODULES = 50
+MAX_MODULES = 50
 """Maximum number of modules (groups of channels)."""
-SURE_MODULES = 0.6
+MIN_AGREEMENT = 0.6
 """Smallest agreement between the modules of one fit and of the other fits (adjusted Rand index, 0 at chance) for which
 modules are reported. Data without modules, such as pixels, reached 0.5."""
-NEARLY, MIN_PROMINENCE = 0.15, 0.1
-"""Conditions on a peak of the agreement over the number of modules, see `stable_modules`: it is at most `NEARLY` lower
+MAX_DROP, MIN_PROMINENCE = 0.15, 0.1
+"""Conditions on a peak of the agreement over the number of modules (`stable_modules`): it is at most `MAX_DROP` lower
 than the highest agreement, and its prominence is at least `MIN_PROMINENCE`."""
 
 
@@ -98,17 +96,17 @@ def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
     distances, chance = np.zeros(fits.shape[1]), 0.0
     if len(fits) < 2:
         return np.full(fits.shape[1], np.nan)
-    for one, two in combinations(range(len(fits)), 2):
-        distances += _residual(fits[one], fits[two])
+    for first, second in combinations(fits, 2):
+        distances += _residual(first, second)
         orders = (rng.permutation(fits.shape[1]) for _ in range(RANDOM_ORDERS))
-        chance += float(np.mean([_residual(fits[one], fits[two][order]).mean() for order in orders]))
+        chance += float(np.mean([_residual(first, second[order]).mean() for order in orders]))
     return np.clip(1 - distances / max(chance, 1e-12), 0.0, 1.0)
 
 
-def _residual(one: Array, two: Array) -> Array:
+def _residual(first: Array, second: Array) -> Array:
     """Return the squared distance between the positions of each channel in two fits, after rotating the first, (n,)."""
-    rotation, _ = orthogonal_procrustes(one, two)
-    return np.asarray(((one @ rotation - two) ** 2).sum(axis=-1))
+    rotation, _ = orthogonal_procrustes(first, second)
+    return np.asarray(((first @ rotation - second) ** 2).sum(axis=-1))
 
 
 def _unit_fits(pes: npt.ArrayLike) -> Array:
@@ -203,15 +201,16 @@ def pair_confidence(
         return np.full((n, n), np.nan)
     near = mutual_neighbors(weights, count)
     scores, outcomes = [], []
-    for one, two in (halves, halves[::-1]):
-        score = _relative_similarity(weights[list(one)].mean(axis=0))[upper]
-        for fit in two:
+    for half, other_half in (halves, halves[::-1]):
+        score = _relative_similarity(weights[list(half)].mean(axis=0))[upper]
+        for fit in other_half:
             scores.append(score)
             outcomes.append(near[fit][upper])
     curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    artificial = len(scores) // 2  # half as many outcomes as a real pair has
-    top = [max(float(score.max()) for score in scores)] * artificial
-    curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * artificial]).astype(np.float64))
+    count_artificial = len(scores) // 2  # half as many outcomes as a real pair has
+    artificial_scores = [max(float(score.max()) for score in scores)] * count_artificial
+    all_outcomes = np.concatenate([*outcomes, [False] * count_artificial]).astype(np.float64)
+    curve.fit(np.concatenate([*scores, artificial_scores]), all_outcomes)
     probability = np.zeros((n, n))
     probability[upper] = curve.predict(_relative_similarity(weights.mean(axis=0))[upper])
     return np.asarray(probability + probability.T)
@@ -224,8 +223,7 @@ def _relative_similarity(similar: Array) -> Array:
     channel. The result is the smaller of both.
     """
     n = len(similar)
-    off = ~np.eye(n, dtype=bool)
-    others = similar[off].reshape(n, n - 1)
+    others = similar[~np.eye(n, dtype=bool)].reshape(n, n - 1)
     spread = others.std(axis=1, keepdims=True)
     z = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
     return np.asarray(np.minimum(z, z.T))
@@ -256,12 +254,12 @@ class Modules:
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
-def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
+def stable_modules(similar: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
     """Return the groups of channels that are reproducible between fits.
 
     Ward's method clusters each fit, and also the mean of all other fits, into 2, 3, ... groups. The adjusted Rand index
     between both clusterings, averaged over fits, has peaks at reproducible numbers of groups. A peak qualifies if it is
-    at least `SURE_MODULES` and almost as high as the highest (`NEARLY`). Of these, the peak with the most groups is
+    at least `MIN_AGREEMENT` and almost as high as the highest (`MAX_DROP`). Of these, the peak with the most groups is
     chosen, so that the finer of nested groups are found. If no peak qualifies, all channels are one group. For a single
     fit, the groups are those with the highest modularity (`best_partition`), and their agreement is not known.
 
@@ -299,13 +297,13 @@ def _most_stable(stability: Mapping[int, float]) -> int:
     5
     """
     values = np.array(list(stability.values())).round(9)  # equal values may differ by rounding
-    height = max(SURE_MODULES, values.max() - NEARLY)
+    height = max(MIN_AGREEMENT, values.max() - MAX_DROP)
     peaks = find_peaks([-1.0, *values, -1.0], height=height, prominence=MIN_PROMINENCE, plateau_size=1)
     edges = peaks[1]["right_edges"]
     return int(max(edges) + min(stability) - 1) if len(edges) else 1
 
 
-def in_line(similar: npt.ArrayLike) -> Labels:
+def similarity_order(similar: npt.ArrayLike) -> Labels:
     """Return an order of the channels in which adjacent channels are similar, for example for the rows of a heat map.
 
     The order is that of the leaves of Ward's tree, optimally ordered.
@@ -323,7 +321,7 @@ def in_line(similar: npt.ArrayLike) -> Labels:
     Examples
     --------
     >>> line = np.array([0.0, 3.0, 1.0, 2.0])
-    >>> in_line(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
+    >>> similarity_order(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True
     """
     weights, _ = symmetric(similar)

@@ -24,7 +24,7 @@ from placecode.validation import real_number, whole_number
 
 Array = npt.NDArray[np.float64]
 
-TIED = 1e-6
+TIE_TOLERANCE = 1e-6
 """Two similarities or scores count as equal if they differ by less than this, because of rounding."""
 
 
@@ -154,10 +154,10 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         From -1 to 1. NaN if all pairs of tokens have the same similarity in `pe` or in `target`.
     """
-    similars = similarity(pe), similarity(target)
-    _must_match(*similars)
+    similarities = similarity(pe), similarity(target)
+    _must_match(*similarities)
     ranks = []
-    for similar in similars:
+    for similar in similarities:
         pairs = similar[(..., *np.triu_indices(similar.shape[-1], k=1))]  # (..., n (n - 1) / 2)
         # rounded, so that equal similarities on a regular grid are ties
         ranked = rankdata(pairs.round(5), axis=-1, nan_policy="propagate")
@@ -214,7 +214,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
         raise must_be("target", "an array (tokens, features)", true.shape)
     tokens, finite = _finite(_compact(_standard(side_by_side(pe))))  # (..., n, n)
     _must_match(tokens, true)
-    true, known = _finite(true)
+    true, target_finite = _finite(true)
     left, size, _ = np.linalg.svd(true, full_matrices=False)
     true = (left * size)[:, size >= 1e-13 * size[0]]  # (n, r): the target in the r dimensions that it spans
 
@@ -228,7 +228,8 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
     spread = null.std(axis=-1)
     z = np.divide(null.mean(-1) - distance[..., 0], spread, out=np.full_like(spread, np.nan), where=spread > 1e-6)
     p = (1 + (match[..., 1:] >= match[..., :1] - 1e-12).sum(-1)) / (1 + count)
-    return Null(np.where(finite & known, z, np.nan), np.where(finite & known, p, np.nan))
+    valid = finite & target_finite
+    return Null(np.where(valid, z, np.nan), np.where(valid, p, np.nan))
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
@@ -252,7 +253,7 @@ def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
         actual = (relation.dtype.name, relation.shape)
         raise must_be("related", f"an array of bool, ({n}, {n}) as the tokens of the PE", actual)
     others = np.where(np.eye(n, dtype=bool), -np.inf, similar)
-    nearest = others >= others.max(axis=-1, keepdims=True) - TIED  # (..., n, n)
+    nearest = others >= others.max(axis=-1, keepdims=True) - TIE_TOLERANCE  # (..., n, n)
     share = (nearest & relation).sum(axis=-1) / np.maximum(nearest.sum(axis=-1), 1)  # 0 / 1 if similarities are NaN
     valid = np.isfinite(similar).all(axis=(-2, -1)) & similar.any(axis=(-2, -1))
     return np.where(valid, share.mean(axis=-1), np.nan)
@@ -282,16 +283,16 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
         1 / k. NaN if all tokens are equal.
     """
     tokens, finite = _finite(_compact(_standard(side_by_side(pe))))  # (..., n, n)
-    names, parts = np.asarray(labels), np.asarray(folds)
-    for name, values in (("labels", names), ("folds", parts)):
+    label, fold = np.asarray(labels), np.asarray(folds)  # (n,)
+    for name, values in (("labels", label), ("folds", fold)):
         if values.shape != tokens.shape[-2:-1]:
             raise must_be(name, f"one number for each of the {tokens.shape[-2]} tokens", values.shape)
-    if (parts == parts[0]).all():
-        raise must_be("folds", "of at least two kinds", parts.tolist())
+    if (fold == fold[0]).all():
+        raise must_be("folds", "of at least two kinds", fold.tolist())
     real_number("ridge", ridge, least=1e-9)
-    one_hot = names[:, None] == np.unique(names)  # (n, labels)
+    one_hot = label[:, None] == np.unique(label)  # (n, labels)
     accuracy = np.empty(tokens.shape[:-1])  # (..., n)
-    for test in parts == np.unique(parts)[:, None]:
+    for test in fold == np.unique(fold)[:, None]:
         intercept = one_hot[~test].mean(axis=0)
         centre = tokens[..., ~test, :].mean(axis=-2, keepdims=True)
         x_train, x_test = tokens[..., ~test, :] - centre, tokens[..., test, :] - centre
@@ -302,7 +303,7 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
         kernel = x_train @ transposed + ridge * spread * np.eye(x_train.shape[-2])
         weights = np.linalg.solve(kernel, one_hot[~test] - intercept)
         scores = x_test @ transposed @ weights + intercept  # (..., test, labels)
-        best = scores >= scores.max(axis=-1, keepdims=True) - TIED
+        best = scores >= scores.max(axis=-1, keepdims=True) - TIE_TOLERANCE
         accuracy[..., test] = (best & one_hot[test]).sum(axis=-1) / best.sum(axis=-1)
     return np.where(finite, accuracy.mean(axis=-1), np.nan)
 

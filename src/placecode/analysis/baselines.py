@@ -60,7 +60,7 @@ def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayL
     guess, true, marks = np.asarray(predictions, float), np.asarray(values, float), np.asarray(hidden)
     if guess.shape != true.shape or true.ndim not in (2, 3):
         raise must_be("predictions", f"an array of the shape of values, {true.shape}", guess.shape)
-    _must_mark(marks, true.shape[:2])
+    _check_marks(marks, true.shape[:2])
     squares = ((guess - true) ** 2).reshape(*marks.shape, -1).mean(axis=-1)  # (b, n)
     count = marks.sum(axis=1)
     return np.asarray(np.where(marks, squares, 0.0).sum(axis=1) / np.where(count == 0, np.nan, count))
@@ -81,10 +81,10 @@ def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int 
     """
     real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
-    dice = np.random.default_rng(seed).random((samples, channels))
+    numbers = np.random.default_rng(seed).random((samples, channels))
     if always is not None:
-        dice[:, always] = -1.0
-    return np.asarray(dice.argsort(axis=1).argsort(axis=1) < count)
+        numbers[:, always] = -1.0
+    return np.asarray(numbers.argsort(axis=1).argsort(axis=1) < count)
 
 
 class Predictor(ABC):
@@ -142,12 +142,12 @@ class Predictor(ABC):
         if table.ndim not in (2, 3) or table.shape[1:] != shape or (table.ndim == 2 and self.window_ > 1):
             fitted = f"{self.channels_} channels" + (f" with windows of {self.window_}" if self.window_ > 1 else "")
             raise must_be("values", f"samples of {fitted}", table.shape)
-        _must_mark(marks, table.shape[:2])
-        flat, unseen = table.reshape(len(table), -1), marks.repeat(self.window_, axis=1)
-        if not np.isfinite(flat[~unseen]).all():
+        _check_marks(marks, table.shape[:2])
+        flat, missing = table.reshape(len(table), -1), marks.repeat(self.window_, axis=1)
+        if not np.isfinite(flat[~missing]).all():
             raise BadInput("values must be finite where they are visible; NaN or infinity is among them.")
-        guess = self._guess(np.where(unseen, 0.0, (flat - self._mean) / self._scale), marks)
-        return np.asarray(np.where(unseen, guess * self._scale + self._mean, flat).reshape(table.shape))
+        guess = self._guess(np.where(missing, 0.0, (flat - self._mean) / self._scale), marks)
+        return np.asarray(np.where(missing, guess * self._scale + self._mean, flat).reshape(table.shape))
 
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
@@ -155,7 +155,7 @@ class Predictor(ABC):
         """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks,
         for fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
         examples = []
-        for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
+        for part, size in zip(_split(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
             examples.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
         return examples
@@ -213,18 +213,19 @@ class Pca(_Gaussian):
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
         most = flat.shape[1] - 1
         if self.components is None:
-            early, late = _parts(flat)
+            early, late = _split(flat)
             samples = rng.permutation(late)[: max(SELECTION_VALUES // flat.shape[1], 1)]
-            unseen = hide(len(samples), self.channels_, share, rng).repeat(self.window_, axis=1)
+            hidden = hide(len(samples), self.channels_, share, rng).repeat(self.window_, axis=1)
             candidates = sorted({round(k) for k in np.geomspace(1, most, 12)})
             scores = []
             for k in candidates:
-                guess = conditional_mean(
-                    few_axes(early.T @ early / len(early), k), np.where(unseen, 0.0, samples), unseen
-                )
-                scores.append(mse(guess, samples, unseen))
+                covariance = pca_covariance(early.T @ early / len(early), k)
+                guess = conditional_mean(covariance, np.where(hidden, 0.0, samples), hidden)
+                scores.append(mse(guess, samples, hidden))
             self.components_ = candidates[int(np.argmin(scores))]
-        self._covariance = few_axes(flat.T @ flat / len(flat), whole_number("components", self.components_, 1, most))
+        self._covariance = pca_covariance(
+            flat.T @ flat / len(flat), whole_number("components", self.components_, 1, most)
+        )
 
 
 class Ridge(Predictor):
@@ -243,17 +244,17 @@ class Ridge(Predictor):
         self.examples = whole_number("examples", examples, 100)
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
-        width, w = flat.shape[1], self.window_
+        width, window = flat.shape[1], self.window_
         self._weights, self._bias = np.zeros((width + self.channels_, width)), np.zeros(width)
         for channel in range(self.channels_):
-            at = slice(channel * w, (channel + 1) * w)
+            columns = slice(channel * window, (channel + 1) * window)
             examples = self._examples(flat, self.examples, channel, rng, share)
-            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in examples)
+            train, test = ((self._input(values, hidden), values[:, columns]) for values, hidden in examples)
             with one_thread():
-                maps = _maps(*train, PENALTIES)
+                maps = _ridge_fits(*train, PENALTIES)
                 best = int(np.argmin([((test[0] @ weights + bias - test[1]) ** 2).mean() for weights, bias in maps]))
                 x, y = (np.concatenate(pair) for pair in zip(train, test, strict=True))
-                [(self._weights[:, at], self._bias[at])] = _maps(x, y, PENALTIES[best : best + 1])
+                [(self._weights[:, columns], self._bias[columns])] = _ridge_fits(x, y, PENALTIES[best : best + 1])
 
     def _guess(self, flat: Array, hidden: Marks) -> Array:
         return np.asarray(self._input(flat, hidden) @ self._weights + self._bias)
@@ -293,23 +294,23 @@ class Trees(Predictor):
         for channel in chosen:
             examples = self._examples(flat, self.examples, channel, rng, share)
             x_train, x_test = (self._input(*part) for part in examples)
-            known = np.flatnonzero(~np.isnan(x_train).all(axis=0))  # excludes the channel itself
+            inputs = np.flatnonzero(~np.isnan(x_train).all(axis=0))  # columns; excludes those of the channel itself
             for column in range(channel * self.window_, (channel + 1) * self.window_):
                 model = HistGradientBoostingRegressor(max_iter=self.trees, max_bins=63, early_stopping=False)
                 y_train, y_test = examples[0][0][:, column], examples[1][0][:, column]
                 with one_thread():
-                    steps = model.fit(x_train[:, known], y_train).staged_predict(x_test[:, known])
+                    steps = model.fit(x_train[:, inputs], y_train).staged_predict(x_test[:, inputs])
                     scores = [(y_test**2).mean(), *(((guess - y_test) ** 2).mean() for guess in steps)]
-                self._models[column] = model, int(np.argmin(scores)), known
+                self._models[column] = model, int(np.argmin(scores)), inputs
 
     def _guess(self, flat: Array, hidden: Marks) -> Array:
-        guess, inputs = np.full(flat.shape, np.nan), self._input(flat, hidden)
-        for column, (model, trees, known) in self._models.items():
+        guess, values = np.full(flat.shape, np.nan), self._input(flat, hidden)
+        for column, (model, trees, inputs) in self._models.items():
             rows = np.flatnonzero(hidden[:, column // self.window_])
             guess[rows, column] = 0.0
             if trees and len(rows):
                 with one_thread():
-                    steps = model.staged_predict(inputs[np.ix_(rows, known)])
+                    steps = model.staged_predict(values[np.ix_(rows, inputs)])
                     guess[rows, column] = next(islice(steps, trees - 1, None))
         return guess
 
@@ -345,19 +346,19 @@ def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
         visible = torch.arange(size) < count[batch, None]
         block = matrix[columns[:, :, None], columns[:, None]]
         block = torch.where(visible[:, :, None] & visible[:, None], block, torch.eye(size, dtype=block.dtype))
-        known = torch.where(visible, table[batch[:, None], columns], 0.0)
+        visible_values = torch.where(visible, table[batch[:, None], columns], 0.0)
         try:
             factor = torch.linalg.cholesky(block)
         except RuntimeError:
             raise BadInput(
                 "ridge must be larger: visible channels determine each other, so no weights can be found."
             ) from None
-        weights[batch[:, None], columns] = torch.cholesky_solve(known[..., None], factor)[..., 0] * visible
+        weights[batch[:, None], columns] = torch.cholesky_solve(visible_values[..., None], factor)[..., 0] * visible
         start += len(batch)
     return np.asarray((weights @ matrix).numpy())
 
 
-def few_axes(covariance: Array, components: int) -> Array:
+def pca_covariance(covariance: Array, components: int) -> Array:
     """Return a covariance, (n, n), with the variances of all but the first `components` principal components replaced
     by their mean."""
     squares, axes = np.linalg.eigh(covariance)  # ascending
@@ -366,7 +367,7 @@ def few_axes(covariance: Array, components: int) -> Array:
     return np.asarray((axes * np.maximum(squares, RIDGE)) @ axes.T)
 
 
-def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
+def _ridge_fits(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
     """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return a list of pairs, one per penalty, of
     weights, (f, w), and biases, (w,). Biases are not penalized."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
@@ -377,13 +378,13 @@ def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, A
     return [(weights, y_mean - x_mean @ weights) for weights in solutions]
 
 
-def _parts(flat: Array) -> tuple[Array, Array]:
+def _split(flat: Array) -> tuple[Array, Array]:
     """Return the first samples, for fitting, and the last ones, a fraction `HELD_OUT`, for choosing hyperparameters."""
     split = len(flat) - round(HELD_OUT * len(flat))
     return flat[:split], flat[split:]
 
 
-def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+def _check_marks(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
     """Raise `BadInput` unless `hidden` is a bool array of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(

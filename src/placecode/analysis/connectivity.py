@@ -106,10 +106,7 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     parts = recordings(values)
     train = [part[: len(part) - round(HELD_OUT * len(part))] for part in parts]
     train_matrix = np.mean([_correlation(part) for part in train], axis=0)
-    test = [
-        _standard(part[len(fitted) :], fitted.mean(axis=0), fitted.std(axis=0))
-        for part, fitted in zip(parts, train, strict=True)
-    ]
+    test = [_standard(part[len(fitted) :], fitted) for part, fitted in zip(parts, train, strict=True)]
     test_moments = np.mean([part.T @ part / len(part) for part in test], axis=0)
     matrix = correlation(parts)
     inverse = sparse_precision(train_matrix, test_moments, matrix, steps)
@@ -121,7 +118,7 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
             "correlation shrunk after Ledoit and Wolf, and none of them is exactly 0",
             stacklevel=2,
         )
-        standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
+        standard = np.concatenate([_standard(part, part) for part in parts])
         inverse = np.asarray(np.linalg.inv(ledoit_wolf(standard, assume_centered=True)[0]), dtype=np.float64)
     return partial_of(inverse)
 
@@ -135,7 +132,7 @@ def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000
     to increase twice in a row.
     """
     largest = float(np.abs(train - np.eye(len(train))).max())
-    best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
+    best, best_likelihood, failures, start = 0.0, -np.inf, 0, None
     with one_thread():
         for penalty in PENALTIES:
             # a low accuracy is enough to choose the penalty
@@ -143,10 +140,10 @@ def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000
             if start is None:
                 break
             likelihood = np.linalg.slogdet(start).logabsdet - float((test * start).sum())
-            worse = 0 if likelihood > best_likelihood else worse + 1
+            failures = 0 if likelihood > best_likelihood else failures + 1
             if likelihood > best_likelihood:
                 best, best_likelihood = penalty, likelihood
-            if worse == 2:
+            if failures == 2:
                 break
         largest = float(np.abs(matrix - np.eye(len(matrix))).max())
         if not best:
@@ -228,10 +225,8 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
     np.fill_diagonal(affinity, 0.0)
     # weak links between all channels keep the graph connected
     affinity += 1e-6 * (affinity.max() or 1.0)
-    model = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed).fit(
-        affinity
-    )
-    return np.asarray(model.labels_, dtype=np.int64)
+    model = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed)
+    return np.asarray(model.fit(affinity).labels_, dtype=np.int64)
 
 
 def recordings(values: Values) -> list[Array]:
@@ -240,8 +235,8 @@ def recordings(values: Values) -> list[Array]:
     `values` is one recording (T, n), an array of g recordings (g, T, n), or a list of recordings of the same channels.
     """
     arrays: Any = values
-    several = isinstance(arrays, (list, tuple)) and all(np.ndim(array) == 2 for array in arrays)
-    parts = [check(array) for array in arrays] if several or np.ndim(arrays) == 3 else [check(arrays)]
+    is_list = isinstance(arrays, (list, tuple)) and all(np.ndim(array) == 2 for array in arrays)
+    parts = [check(array) for array in arrays] if is_list or np.ndim(arrays) == 3 else [check(arrays)]
     if not parts:
         raise must_be("values", "one recording at least", arrays)
     if len({part.shape[1] for part in parts}) > 1:
@@ -258,12 +253,12 @@ def check(values: npt.ArrayLike) -> Array:
     if table.ndim != 2 or table.shape[0] < LEAST_SAMPLES or table.shape[1] < 2:
         allowed = f"an array (samples, channels) of at least {LEAST_SAMPLES} samples and 2 channels"
         raise must_be("values", allowed, table.shape)
-    wrong = np.flatnonzero(~np.isfinite(table).all(axis=0))
-    if len(wrong):
-        raise BadInput(f"values must be finite; NaN or infinity is in {_named(wrong)}.")
-    wrong = np.flatnonzero(table.std(axis=0) <= 1e-9 * np.abs(table).max(axis=0))
-    if len(wrong):
-        raise BadInput(f"values must vary in every channel; constant over {len(table)} samples: {_named(wrong)}.")
+    infinite = np.flatnonzero(~np.isfinite(table).all(axis=0))
+    if len(infinite):
+        raise BadInput(f"values must be finite; NaN or infinity is in {_named(infinite)}.")
+    constant = np.flatnonzero(table.std(axis=0) <= 1e-9 * np.abs(table).max(axis=0))
+    if len(constant):
+        raise BadInput(f"values must vary in every channel; constant over {len(table)} samples: {_named(constant)}.")
     return table
 
 
@@ -296,17 +291,18 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
     return (similar + similar.T) / 2
 
 
-def _standard(values: Array, mean: Array, std: Array) -> Array:
-    """Return values, (T, n), minus `mean` and divided by `std`, (n,) each.
+def _standard(values: Array, reference: Array) -> Array:
+    """Return values, (T, n), minus the mean of each channel in `reference`, divided by its standard deviation there.
 
-    A channel with `std` 0 is not divided. Such a channel is constant, at least in the part of a recording that is used.
+    A channel that is constant in `reference`, which may be a part of a recording, is not divided.
     """
-    return np.asarray((values - mean) / np.where(std > 0, std, 1.0))
+    std = reference.std(axis=0)
+    return np.asarray((values - reference.mean(axis=0)) / np.where(std > 0, std, 1.0))
 
 
 def _correlation(values: Array) -> Array:
     """Return the correlation matrix of one recording, (T, n) -> (n, n)."""
-    standard = _standard(values, values.mean(axis=0), values.std(axis=0))
+    standard = _standard(values, values)
     matrix = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
     np.fill_diagonal(matrix, 1.0)
     return np.asarray(matrix)
@@ -322,12 +318,12 @@ def _information(values: Array, bins: int | None) -> Array:
     for start in range(0, t, CHUNK):
         one_hot = (cell[start : start + CHUNK, :, None] == np.arange(k)).reshape(-1, n * k).astype(np.float32)
         counts += one_hot.T @ one_hot
-    share = np.diag(counts) / t  # (n k,): probability of each bin of each channel
-    joint, independent = counts / t, share[:, None] * share
+    marginal = np.diag(counts) / t  # (n k,): probability of each bin of each channel
+    joint, independent = counts / t, marginal[:, None] * marginal
     terms = joint * np.log(np.divide(joint, independent, out=np.ones_like(joint), where=joint > 0))
     information = terms.reshape(n, k, n, k).sum(axis=(1, 3))
-    used = (share.reshape(n, k) > 0).sum(axis=1) - 1
-    bias = used[:, None] * used / (2 * t)
+    freedom = (marginal.reshape(n, k) > 0).sum(axis=1) - 1  # (n,): number of bins in use, minus 1
+    bias = freedom[:, None] * freedom / (2 * t)
     np.fill_diagonal(bias, 0.0)  # the entropy of a channel in its bins is not an estimate
     return np.asarray((information + information.T) / 2 - bias)  # exactly symmetric
 
@@ -349,14 +345,13 @@ def _sparse_inverse(
         roots, axes = np.linalg.eigh(rho * (sparse - dual) - matrix)
         dense = (axes * ((roots + np.sqrt(roots**2 + 4 * rho)) / (2 * rho))) @ axes.T
         mixed = relax * dense + (1 - relax) * sparse
-        before, shifted = sparse, mixed + dual
+        previous, shifted = sparse, mixed + dual
         sparse = np.sign(shifted) * np.maximum(np.abs(shifted) - thresholds / rho, 0.0)
         dual = shifted - sparse
         primal_residual = float(np.linalg.norm(dense - sparse))
-        dual_residual = rho * float(np.linalg.norm(sparse - before))
-        if primal_residual < tolerance * np.linalg.norm(sparse) and dual_residual < tolerance * max(
-            rho * float(np.linalg.norm(dual)), 1.0
-        ):
+        dual_residual = rho * float(np.linalg.norm(sparse - previous))
+        dual_scale = max(rho * float(np.linalg.norm(dual)), 1.0)
+        if primal_residual < tolerance * np.linalg.norm(sparse) and dual_residual < tolerance * dual_scale:
             return sparse if np.linalg.eigvalsh(sparse)[0] > 0 else None
         if step % 10 == 9 and not 0.2 < primal_residual / max(dual_residual, 1e-300) < 5:
             factor = 2.0 if primal_residual > dual_residual else 0.5

@@ -157,9 +157,9 @@ def _centred(pe: npt.ArrayLike) -> Array:
     return np.where(np.linalg.norm(centred, axis=(-2, -1), keepdims=True) > rounding, centred, 0.0)
 
 
-def _ratio(above: Array, below: Array) -> Array:
-    """Return above / below elementwise, or NaN where `below` is zero."""
-    return np.asarray(above / np.where(below == 0, np.nan, below))
+def _ratio(numerator: Array, denominator: Array) -> Array:
+    """Return numerator / denominator elementwise, or NaN where the denominator is zero."""
+    return np.asarray(numerator / np.where(denominator == 0, np.nan, denominator))
 
 
 def principal_points(products: Array, axes: int) -> Array:

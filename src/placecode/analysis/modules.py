@@ -26,10 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from placecode.analysis.alignment import TIED, similarity, views
+from placecode.analysis.alignment import TIE_TOLERANCE, Array, similarity, views
 from placecode.errors import must_be
 
-Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 
@@ -63,9 +62,13 @@ def centred(correlations: npt.ArrayLike) -> Array:
     """
     matrices = np.asarray(correlations, dtype=np.float64)
     products = matrices - matrices.mean(axis=-1, keepdims=True)
-    products = products - products.mean(axis=-2, keepdims=True)
-    size = np.diagonal(products, axis1=-2, axis2=-1)
-    length = np.sqrt(np.where(size > 1e-12, size, np.inf))
+    return cosines(products - products.mean(axis=-2, keepdims=True))
+
+
+def cosines(products: Array) -> Array:
+    """Return the cosines of vectors from their inner products, (..., n, n). A zero vector has a cosine of 0 to all."""
+    squares = np.diagonal(products, axis1=-2, axis2=-1)  # (..., n), squared lengths
+    length = np.sqrt(np.where(squares > 1e-12, squares, np.inf))
     return np.asarray(np.clip(products / (length[..., :, None] * length[..., None, :]), -1.0, 1.0))
 
 
@@ -92,9 +95,9 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     weights, groups, valid = _prepared(similar, labels)
     plus, plus_sum = _excess_weight(np.maximum(weights, 0), groups)
     minus, minus_sum = _excess_weight(np.maximum(-weights, 0), groups)
-    both = plus_sum + minus_sum
-    value = plus / np.where(plus_sum > 0, plus_sum, 1.0) - minus / np.where(both > 0, both, 1.0)
-    return np.where(valid & (both > 0), value, np.nan)
+    total = plus_sum + minus_sum
+    value = plus / np.where(plus_sum > 0, plus_sum, 1.0) - minus / np.where(total > 0, total, 1.0)
+    return np.where(valid & (total > 0), value, np.nan)
 
 
 def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
@@ -118,15 +121,16 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         positive similarity within groups.
     """
     weights, groups, valid = _prepared(similar, labels)
-    pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
-    within = (groups * pulls).sum(axis=(-2, -1))
-    total = (groups.sum(axis=-1) * pulls.sum(axis=-1)).sum(axis=-1)
+    group_sums = np.maximum(weights, 0) @ groups  # (..., n, k)
+    within = (groups * group_sums).sum(axis=(-2, -1))
+    total = (groups.sum(axis=-1) * group_sums.sum(axis=-1)).sum(axis=-1)
     sizes = groups.sum(axis=-2)  # (..., k)
-    near = (sizes * (sizes - 1)).sum(axis=-1)  # number of pairs within groups
-    far = sizes.sum(axis=-1) ** 2 - (sizes**2).sum(axis=-1)  # number of pairs between groups
-    inside, outside = within / np.where(near > 0, near, 1.0), (total - within) / np.where(far > 0, far, 1.0)
-    value = (inside - outside) / np.where(inside > 0, inside, 1.0)
-    return np.where(valid & (near > 0) & (far > 0) & (inside > 0), value, np.nan)
+    pairs_within = (sizes * (sizes - 1)).sum(axis=-1)
+    pairs_between = sizes.sum(axis=-1) ** 2 - (sizes**2).sum(axis=-1)
+    mean_within = within / np.where(pairs_within > 0, pairs_within, 1.0)
+    mean_between = (total - within) / np.where(pairs_between > 0, pairs_between, 1.0)
+    value = (mean_within - mean_between) / np.where(mean_within > 0, mean_within, 1.0)
+    return np.where(valid & (pairs_within > 0) & (pairs_between > 0) & (mean_within > 0), value, np.nan)
 
 
 def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
@@ -199,7 +203,7 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     """
     weights, valid = symmetric(similar)
     n = weights.shape[-1]
-    partners = whole_numbers("partner", partner, n)
+    partners = checked_labels("partner", partner, n)
     if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
         raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
     lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
@@ -229,25 +233,25 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
         1 if the most similar token is always the closest one, 0 if it is always the farthest one, 0.5 at chance. NaN
         for fewer than three tokens.
     """
-    return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
+    return nearest_mean(similar, farther_fraction(coordinates, square(similar).shape[-1]))
 
 
-def by_places(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
+def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
     """Return a function for permutation tests that computes `nearest_mean` of `table`, (n, n), with permuted tokens.
 
     The function takes similarities, (..., n, n), and places, (..., n): for each token, the index of its row and column
-    in `table`. `table` itself, such as `farther`, is thus computed only once.
+    in `table`. `table` itself, such as `farther_fraction`, is thus computed only once.
     """
     values = np.asarray(table)
 
     def mean(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        index = whole_numbers("places", places, len(values))
+        index = checked_labels("places", places, len(values))
         return nearest_mean(similar, values[index[..., :, None], index[..., None, :]])
 
     return mean
 
 
-def farther(coordinates: npt.ArrayLike, n: int) -> Array:
+def farther_fraction(coordinates: npt.ArrayLike, n: int) -> Array:
     """Return, for all tokens i and j, the fraction of other tokens that are farther from i than j is, (..., n, n).
 
     `coordinates` has shape (..., n, axes). Equal distances count one half.
@@ -285,10 +289,10 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         NaN if all pairs of one matrix have the same value.
     """
-    one, two = pair_vectors(a), pair_vectors(b)
-    if one.shape[-1] != two.shape[-1]:
+    a_pairs, b_pairs = pair_vectors(a), pair_vectors(b)
+    if a_pairs.shape[-1] != b_pairs.shape[-1]:
         raise must_be("a and b", "matrices of the same tokens", (np.shape(a), np.shape(b)))
-    return np.asarray(np.clip((one * two).sum(axis=-1), -1.0, 1.0))
+    return np.asarray(np.clip((a_pairs * b_pairs).sum(axis=-1), -1.0, 1.0))
 
 
 def pair_vectors(matrix: npt.ArrayLike) -> Array:
@@ -327,7 +331,7 @@ def square(similar: npt.ArrayLike) -> Array:
     return matrices
 
 
-def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:
+def checked_labels(name: str, labels: npt.ArrayLike, n: int) -> Labels:
     """Return labels, (..., n), as int64, or raise `BadInput` if they are not integers of at least -1."""
     values = np.asarray(labels)
     if values.ndim < 1 or values.shape[-1] != n or values.dtype.kind not in "iub":
@@ -345,7 +349,7 @@ def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Arr
     Tokens labelled -1 are in no group: their row of the groups is zero.
     """
     weights, valid = symmetric(similar)
-    values = whole_numbers("labels", labels, weights.shape[-1])
+    values = checked_labels("labels", labels, weights.shape[-1])
     names = np.unique(values)
     return weights, (values[..., None] == names[names >= 0]).astype(np.float64), valid
 
@@ -355,12 +359,12 @@ def _excess_weight(weights: Array, groups: Array) -> tuple[Array, Array]:
 
     The expectation is that of random weights with the same sum for each token.
     """
-    pulls = weights @ groups  # (..., n, k)
-    strength = pulls.sum(axis=-1) * groups.sum(axis=-1)  # (..., n), among the labelled
+    group_sums = weights @ groups  # (..., n, k)
+    strength = group_sums.sum(axis=-1) * groups.sum(axis=-1)  # (..., n), among the labelled
     total = strength.sum(axis=-1)
     shares = (groups * strength[..., None]).sum(axis=-2)  # (..., k)
     expected = (shares**2).sum(axis=-1) / np.where(total > 0, total, 1.0)
-    return (groups * pulls).sum(axis=(-2, -1)) - expected, total
+    return (groups * group_sums).sum(axis=(-2, -1)) - expected, total
 
 
 def nearest(weights: Array) -> Array:
@@ -373,5 +377,5 @@ def nearest(weights: Array) -> Array:
         return np.zeros_like(weights)
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
     unit = np.abs(weights).max(axis=(-2, -1), keepdims=True)
-    near = others >= others.max(axis=-1, keepdims=True) - TIED * unit
+    near = others >= others.max(axis=-1, keepdims=True) - TIE_TOLERANCE * unit
     return np.asarray(near / near.sum(axis=-1, keepdims=True))

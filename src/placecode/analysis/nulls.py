@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis.modules import pair_vectors, square
+from placecode.analysis.modules import cosines, pair_vectors, square
 from placecode.errors import must_be
 from placecode.validation import whole_number
 
@@ -83,12 +83,12 @@ def label_null(
     n = matrices.shape[-1]
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
-    moves = np.concatenate([np.arange(n)[None], orders])
-    results = np.empty((*matrices.shape[:-2], len(moves)))
+    orders = np.concatenate([np.arange(n)[None], orders])  # the first value is that of the true labels
+    results = np.empty((*matrices.shape[:-2], len(orders)))
     for entry in np.ndindex(results.shape[:-1]):
-        for start in range(0, len(moves), _chunk(n)):
+        for start in range(0, len(orders), _chunk(n)):
             part = slice(start, start + _chunk(n))
-            results[(*entry, part)] = statistic(matrices[entry][None], values[moves[part]])
+            results[(*entry, part)] = statistic(matrices[entry][None], values[orders[part]])
     return _chance(results)
 
 
@@ -164,11 +164,9 @@ def smooth_nulls(
             drawn = flip[:, :, None] * spectrum * flip[:, None, :]  # (draws, n, n), symmetric
             for _ in range(2):  # patterns @ drawn @ patterns.T, as two large products instead of many small ones
                 drawn = np.swapaxes((drawn.reshape(-1, n) @ patterns.T).reshape(-1, n, n), -1, -2)
-            size = np.diagonal(drawn, axis1=-2, axis2=-1)  # (draws, n), squared lengths
-            length = np.sqrt(np.where(size > 1e-12, size, np.inf))  # a zero vector has similarity 0 to all
-            drawn = np.clip(drawn / (length[:, :, None] * length[:, None, :]), -1.0, 1.0)
+            random_maps = cosines(drawn)
             for name, statistic in statistics.items():
-                results[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(drawn)
+                results[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(random_maps)
     return {name: _chance(values) for name, values in results.items()}
 
 
@@ -194,15 +192,15 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     n = np.shape(similar)[-1]
     if np.shape(matrix) != (n, n):
         raise must_be("matrix", f"of the {n} tokens, ({n}, {n})", np.shape(matrix))
-    moves = np.asarray(orders)
-    valid = moves.ndim == 2 and moves.shape[0] > 0 and moves.shape[1] == n and moves.dtype.kind in "iu"
-    if not valid or (np.sort(moves, axis=1) != np.arange(n)).any():
-        raise must_be("orders", f"an array (draws, {n}) whose rows are the numbers of all tokens", moves.shape)
+    rows = np.asarray(orders)
+    valid = rows.ndim == 2 and rows.shape[0] > 0 and rows.shape[1] == n and rows.dtype.kind in "iu"
+    if not valid or (np.sort(rows, axis=1) != np.arange(n)).any():
+        raise must_be("orders", f"an array (draws, {n}) whose rows are the numbers of all tokens", rows.shape)
     upper = np.triu_indices(n, k=1)
-    square = np.zeros((n, n))
-    square[upper] = true
-    square += square.T
-    values = [pairs @ square[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *moves)]
+    table = np.zeros((n, n))
+    table[upper] = true
+    table += table.T
+    values = [pairs @ table[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *rows)]
     return _chance(np.stack(values, axis=-1))
 
 
@@ -243,9 +241,7 @@ def _chance(values: Array) -> Chance:
     The first value is the measure, the others are draws. A draw of NaN counts as at least as high as the measure.
     """
     value, null = values[..., 0], values[..., 1:]
-    known = ~np.isnan(null)
-    count = known.sum(axis=-1)
-    defined = ~np.isnan(value) & (count > 0)
+    defined = ~np.isnan(value) & ~np.isnan(null).all(axis=-1)
     filled = np.where(defined[..., None], null, 0.0)  # numpy warns about rows of NaN
     mean, std = np.nanmean(filled, axis=-1), np.nanstd(filled, axis=-1)
     low, high = np.nanquantile(filled, [0.025, 0.975], axis=-1)

@@ -20,8 +20,9 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
+from placecode.analysis.alignment import Array
 from placecode.analysis.connectivity import one_thread
-from placecode.analysis.modules import Array, Labels, symmetric, whole_numbers
+from placecode.analysis.modules import Labels, checked_labels, symmetric
 from placecode.validation import whole_number
 
 # ------------------------------------------------------------------------------------------------------- clustering
@@ -100,12 +101,12 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 # ----------------------------------------------------------------------------------------- agreement of two labellings
 
 
-def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def ari(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the adjusted Rand index (ARI) of clusters and labels, as in scikit-learn, for many arrays at once.
 
     Parameters
     ----------
-    found, labels : array-like of int, shape (..., n)
+    partition, labels : array-like of int, shape (..., n)
         Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
 
     Returns
@@ -113,7 +114,7 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         1 for equal partitions, 0 at chance. NaN if no token is left.
     """
-    counts = _contingency(found, labels)
+    counts = _contingency(partition, labels)
     same = _pairs(counts).sum(axis=(-2, -1))
     rows, columns = (_pairs(counts.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
     total = _pairs(counts.sum(axis=(-2, -1)))
@@ -124,12 +125,12 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(counts.any(axis=(-2, -1)), value, np.nan)
 
 
-def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def ami(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute scikit-learn's adjusted mutual information (AMI), which suits groups of very different sizes.
 
     Parameters
     ----------
-    found, labels : array-like of int, shape (..., n)
+    partition, labels : array-like of int, shape (..., n)
         Computed cluster and true label of each token. Tokens with -1 in one of both are left out.
 
     Returns
@@ -139,22 +140,22 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
-    groups, true = _both(found, labels)
+    groups, true = _checked_pair(partition, labels)
     value = np.full(groups.shape[:-1], np.nan)
     for entry in np.ndindex(value.shape):
-        known = (groups[entry] >= 0) & (true[entry] >= 0)
-        if known.any():
-            value[entry] = adjusted_mutual_info_score(true[entry][known], groups[entry][known])
+        labelled = (groups[entry] >= 0) & (true[entry] >= 0)
+        if labelled.any():
+            value[entry] = adjusted_mutual_info_score(true[entry][labelled], groups[entry][labelled])
     return value
 
 
-def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def shared_information(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mutual information of clusters and labels in nats, without adjustment for chance, (...).
 
     Arguments are as in `ari`. It can replace `ami` in permutation tests, in a hundredth of the time: a permutation of
     the labels does not change group sizes, so both measures rank permutations equally.
     """
-    counts = _contingency(found, labels)
+    counts = _contingency(partition, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
     joint = counts / np.where(total > 0, total, 1.0)
     expected = joint.sum(axis=-1, keepdims=True) * joint.sum(axis=-2, keepdims=True)
@@ -162,22 +163,23 @@ def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(total[..., 0, 0] > 0, (joint * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
-def _both(found: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labels, ...]:
+def _checked_pair(partition: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labels, ...]:
     """Return clusters and labels as int64 arrays of one shape, (..., n), or raise `BadInput`."""
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    return np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    n = np.shape(partition)[-1] if np.ndim(partition) else 0
+    return np.broadcast_arrays(checked_labels("partition", partition, n), checked_labels("labels", labels, n))
 
 
-def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def _contingency(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return how many tokens have each of k clusters and each of m labels, (..., n) and (..., n) -> (..., k, m).
 
     Tokens with -1 are left out.
     """
-    groups, true = _both(found, labels)
-    known = (groups >= 0) & (true >= 0)
-    # (..., n, k) and (..., n, m)
-    one, two = (np.where(known, values, -1)[..., None] == np.unique(values[known]) for values in (groups, true))
-    return np.asarray(np.swapaxes(one, -1, -2).astype(np.float64) @ two)
+    groups, true = _checked_pair(partition, labels)
+    labelled = (groups >= 0) & (true >= 0)
+    by_cluster, by_label = (  # (..., n, k) and (..., n, m)
+        np.where(labelled, values, -1)[..., None] == np.unique(values[labelled]) for values in (groups, true)
+    )
+    return np.asarray(np.swapaxes(by_cluster, -1, -2).astype(np.float64) @ by_label)
 
 
 def _pairs(counts: npt.ArrayLike) -> Array:
@@ -193,12 +195,12 @@ def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
 
 def _gains(weights: Array) -> Array:
     """Return a matrix (n, n). The `modularity` of any partition is its sum over pairs within groups, with i = j."""
-    both = np.abs(weights).sum()
+    total_weight = np.abs(weights).sum()
     gains = np.zeros_like(weights)
     for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):
         total, strength = part.sum(), part.sum(axis=0)
         if total > 0:
-            gains += sign * (part - np.outer(strength, strength) / total) / (total if sign > 0 else both)
+            gains += sign * (part - np.outer(strength, strength) / total) / (total if sign > 0 else total_weight)
     return gains
 
 
@@ -230,21 +232,22 @@ def _move_items(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple
     """
     restarts, n = labels.shape
     row, labels, any_moved = np.arange(restarts), labels.copy(), False
-    pulls = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
+    group_gains = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
     while True:
         unchanged = True
         for items in rng.permuted(np.tile(np.arange(n), (restarts, 1)), axis=1).T:
             current = labels[row, items]
-            pull = pulls[row, items]  # (restarts, group); the gain of an empty group is 0, and there always is one
-            pull[row, current] -= gains[row, items, items]
-            best = pull.argmax(axis=1)
-            go = np.flatnonzero(pull[row, best] > pull[row, current] + 1e-10)
-            if len(go):
+            # (restarts, group); the gain of an empty group is 0, and there always is one
+            gain = group_gains[row, items]
+            gain[row, current] -= gains[row, items, items]
+            best = gain.argmax(axis=1)
+            moves = np.flatnonzero(gain[row, best] > gain[row, current] + 1e-10)  # restarts in which the item moves
+            if len(moves):
                 unchanged, any_moved = False, True
-                moved = gains[go, items[go]]
-                pulls[go, :, current[go]] -= moved
-                pulls[go, :, best[go]] += moved
-                labels[go, items[go]] = best[go]
+                moved = gains[moves, items[moves]]
+                group_gains[moves, :, current[moves]] -= moved
+                group_gains[moves, :, best[moves]] += moved
+                labels[moves, items[moves]] = best[moves]
         if unchanged:
             return labels, any_moved
 

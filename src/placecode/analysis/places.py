@@ -42,7 +42,7 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     is connected in any number of dimensions. Points at the same position are neighbours of each other and have the same
     other neighbours. All triples are compared, which takes about a second for 1,000 points.
     """
-    points = checked(positions)
+    points = checked_positions(positions)
     points = points - points.mean(axis=0)
     squares = np.zeros((len(points), len(points)))
     for axis in points.T:
@@ -50,12 +50,12 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     same: Bools = squares <= SAME_PLACE**2 * squares.max()
     # by Thales' theorem, k is in or on the ball of i and j if |ik|^2 + |jk|^2 <= |ij|^2; points k at the position of i
     # or j are not considered
-    third = np.where(same, np.inf, squares)
+    apart = np.where(same, np.inf, squares)
     near: Bools = same.copy()
     step = max(1, CHUNK_VALUES // max(len(points), 1) ** 2)
     for start in range(0, len(points), step):
         part = slice(start, start + step)
-        least = (third[part, None, :] + third[None, :, :]).min(axis=-1)
+        least = (apart[part, None, :] + apart[None, :, :]).min(axis=-1)
         near[part] |= least > squares[part] * (1 + BALL_TOLERANCE)
     np.fill_diagonal(near, False)
     return near
@@ -85,12 +85,12 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     if n < 3:
         return np.stack([np.linspace(0.5, -0.5, n), *np.zeros((axes - 1, n))], axis=1)
     angle = np.arccos(np.clip(weights, -1.0, 1.0)) + 1e-6  # scipy takes a distance of 0 for a missing edge
-    others = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
-    reach = angle[np.arange(n), others[:, -1]]
-    angle = angle / np.sqrt(reach[:, None] * reach)
+    neighbors = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
+    last_angle = angle[np.arange(n), neighbors[:, -1]]
+    angle = angle / np.sqrt(last_angle[:, None] * last_angle)
     np.fill_diagonal(angle, 0.0)
     edges = np.zeros((n, n))
-    np.put_along_axis(edges, others, np.take_along_axis(angle, others, axis=1), axis=1)
+    np.put_along_axis(edges, neighbors, np.take_along_axis(angle, neighbors, axis=1), axis=1)
     edges = np.maximum(edges, minimum_spanning_tree(angle).toarray())
     distances = shortest_path(np.maximum(edges, edges.T), directed=False)
     centring = np.eye(n) - 1 / n
@@ -118,21 +118,21 @@ def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
     points on two axes reaches about 1.5 / n. The result is NaN if all points of the map or all positions are equal, or
     if the map is not finite.
     """
-    map_, true = np.asarray(placed, dtype=np.float64), checked(positions)
+    map_, true = np.asarray(placed, dtype=np.float64), checked_positions(positions)  # (n, k)
     if map_.shape != true.shape:
         raise must_be("placed", f"an array of the shape of the positions, {true.shape}", map_.shape)
     if not np.isfinite(map_).all():
         return float("nan")
-    one, two = map_ - map_.mean(axis=0), true - true.mean(axis=0)
-    sizes = [float(np.linalg.norm(centred)) for centred in (one, two)]
+    centred_map, centred_true = map_ - map_.mean(axis=0), true - true.mean(axis=0)
+    sizes = [float(np.linalg.norm(centred)) for centred in (centred_map, centred_true)]
     for size, points in zip(sizes, (map_, true), strict=True):
         if size <= 1e-12 * float(np.linalg.norm(points)):
             return float("nan")
-    explained = float(np.linalg.svd(one.T @ two / (sizes[0] * sizes[1]), compute_uv=False).sum())
+    explained = float(np.linalg.svd(centred_map.T @ centred_true / (sizes[0] * sizes[1]), compute_uv=False).sum())
     return min(explained**2, 1.0)
 
 
-def checked(positions: npt.ArrayLike) -> Array:
+def checked_positions(positions: npt.ArrayLike) -> Array:
     """Return a copy of positions, (n, k), as float64, or raise `BadInput` if their shape or a value is invalid."""
     points = np.array(positions, dtype=np.float64)
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():

@@ -58,12 +58,12 @@ def interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) ->
     Interval
         Bounds are NaN for a single value. Mean and bounds are NaN if there is no value.
     """
-    known = np.asarray(values, dtype=np.float64).ravel()
-    known = known[~np.isnan(known)]
-    if len(known) == 0:
+    present = np.asarray(values, dtype=np.float64).ravel()
+    present = present[~np.isnan(present)]
+    if len(present) == 0:
         return Interval(math.nan, math.nan, math.nan)
-    mean = float(known.mean())
-    half = half_width(float(known.std(ddof=1)), len(known), level) if len(known) > 1 else math.nan
+    mean = float(present.mean())
+    half = half_width(float(present.std(ddof=1)), len(present), level) if len(present) > 1 else math.nan
     return Interval(mean, mean - half, mean + half)
 
 
@@ -102,7 +102,7 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     >>> float(spearman([1, 2, 3, np.nan], [1, 4, 9, 0]))
     1.0
     """
-    return _correlation(*_together(x, y), axes=(-1,))
+    return _correlation(*_checked(x, y), axes=(-1,))
 
 
 def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
@@ -117,10 +117,10 @@ def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         Spearman's correlation, or NaN as in `spearman`.
     """
-    tables = np.stack(_together(x, y, axes=2))  # (2, ..., s, k)
-    known = ~np.isnan(tables).any(axis=0)  # (..., s, k)
-    count = known.sum(axis=-1)
-    sums = np.where(known, tables, 0.0).sum(axis=-1)  # (2, ..., s)
+    tables = np.stack(_checked(x, y, axes=2))  # (2, ..., s, k)
+    present = ~np.isnan(tables).any(axis=0)  # (..., s, k)
+    count = present.sum(axis=-1)
+    sums = np.where(present, tables, 0.0).sum(axis=-1)  # (2, ..., s)
     means = np.divide(sums, count, out=np.full_like(sums, np.nan), where=count > 0)
     # single precision, so that means of the same values are ties even if summed in another order
     return spearman(*means.astype(np.float32))
@@ -142,7 +142,7 @@ def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         NaN if ranks of x or y do not vary, or if there are too few seeds.
     """
-    return _correlation(*_together(x, y, axes=2), axes=(-2, -1))
+    return _correlation(*_checked(x, y, axes=2), axes=(-2, -1))
 
 
 def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
@@ -161,7 +161,7 @@ def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Ar
     ndarray, shape (...)
         NaN as in `within`.
     """
-    return _correlation(*_together(x, y, given, axes=2), axes=(-2, -1))
+    return _correlation(*_checked(x, y, given, axes=2), axes=(-2, -1))
 
 
 def bootstrap(
@@ -196,7 +196,7 @@ def bootstrap(
     to 96% for `within` at correlations up to 0.5, and 85 to 89% at a correlation of 0.8. At 0.8, intervals are biased
     towards 0, because ranks of few seeds underestimate strong correlations (0.75 instead of 0.79).
     """
-    joint = _together(*tables, alike=False)
+    joint = _checked(*tables, alike=False)
     present = np.all([~np.isnan(table).all(axis=tuple(range(table.ndim - 1))) for table in joint], axis=0)  # (k,)
     joint = [table[..., present] for table in joint]  # seeds without any value are not resampled
     estimate = float(statistic(*(table[None] for table in joint))[0])
@@ -207,7 +207,7 @@ def bootstrap(
     if statistic in (within, within_given) and {table.ndim for table in joint} == {2}:
         values = _rank_correlation(*_resampled_ranks(np.stack(joint), drawn), axes=(-2, -1))
     else:
-        values = statistic(*(_at(table, drawn) for table in joint))  # (draws,)
+        values = statistic(*(_resampled(table, drawn) for table in joint))  # (draws,)
     values = values[~np.isnan(values)]
     if len(values) < draws / 2:
         return Interval(estimate, math.nan, math.nan)
@@ -237,7 +237,7 @@ def permutation_within(
     float
         NaN if the correlation is NaN.
     """
-    tables = _together(x, y, *([] if given is None else [given]), axes=2)
+    tables = _checked(x, y, *([] if given is None else [given]), axes=2)
     if tables[0].ndim != 2:
         raise must_be("x and y", "tables (settings, seeds)", tables[0].shape)
     joint = np.stack(tables)
@@ -247,7 +247,7 @@ def permutation_within(
     ranks, weights = _ranks(joint)
     missing = bool(np.isnan(joint).any())  # without missing values, ranks can be permuted instead of values
     table = joint if missing else ranks
-    permuted = np.moveaxis(_at(table, orders), 1, 0)
+    permuted = np.moveaxis(_resampled(table, orders), 1, 0)
     permuted[1] = table[1]
     values = np.abs(_rank_correlation(*(_ranks(permuted) if missing else (permuted, weights)), axes=(-2, -1)))
     if np.isnan(values[0]):
@@ -264,15 +264,15 @@ def fdr(p: npt.ArrayLike) -> Array:
     array([0.03,  nan, 0.04, 0.03])
     """
     values = np.asarray(p, dtype=np.float64)
-    known = ~np.isnan(values)
-    if not ((values[known] >= 0) & (values[known] <= 1)).all():
+    present = ~np.isnan(values)
+    if not ((values[present] >= 0) & (values[present] <= 1)).all():
         raise must_be("p", "values from 0 to 1", p)
     adjusted = np.full(values.shape, np.nan)
-    adjusted[known] = stats.false_discovery_control(values[known])
+    adjusted[present] = stats.false_discovery_control(values[present])
     return adjusted
 
 
-def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
+def _checked(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
     """Return arrays as float64, after a check that the sizes of their last `axes` axes are equal. If `alike`, they are
     also broadcast to one shape."""
     doubles = [np.asarray(array, dtype=np.float64) for array in arrays]
@@ -291,10 +291,10 @@ def _correlation(x: Array, y: Array, *given: Array, axes: tuple[int, ...]) -> Ar
 def _ranks(joint: Array) -> tuple[Array, Array]:
     """Return the centred ranks of t tables along the last axis, (t, ..., k), and weights, (..., k). A weight is 1, or 0
     if the value is missing in one of the tables."""
-    known = np.asarray(~np.isnan(joint).any(axis=0))  # (..., k)
-    count = known.sum(axis=-1, keepdims=True)
-    ranks = stats.rankdata(np.where(known, joint, np.nan), axis=-1, nan_policy="omit") - (count + 1) / 2
-    return np.nan_to_num(ranks), np.asarray(known, dtype=np.float64)
+    present = np.asarray(~np.isnan(joint).any(axis=0))  # (..., k)
+    count = present.sum(axis=-1, keepdims=True)
+    ranks = stats.rankdata(np.where(present, joint, np.nan), axis=-1, nan_policy="omit") - (count + 1) / 2
+    return np.nan_to_num(ranks), np.asarray(present, dtype=np.float64)
 
 
 def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
@@ -303,12 +303,12 @@ def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array,
     Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count how often a seed is in the sample. A centred rank
     is half the difference between the numbers of smaller and of larger values, so counting replaces sorting.
     """
-    known = np.asarray(~np.isnan(joint).any(axis=0))
+    present = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)
     with np.errstate(invalid="ignore"):  # inf - inf
         above = np.sign(joint[..., :, None] - joint[..., None, :])  # (t, s, k, k)
-    above = np.where(known[..., :, None] & known[..., None, :], np.nan_to_num(above), 0.0)
-    return np.moveaxis(above @ counts.T, -1, 1) / 2, counts[:, None] * known
+    above = np.where(present[..., :, None] & present[..., None, :], np.nan_to_num(above), 0.0)
+    return np.moveaxis(above @ counts.T, -1, 1) / 2, counts[:, None] * present
 
 
 def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Array:
@@ -326,7 +326,7 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
     return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
-def _at(table: Array, index: npt.NDArray[np.int64]) -> Array:
+def _resampled(table: Array, index: npt.NDArray[np.int64]) -> Array:
     """Return one table per row of `index`, with the seeds that the row lists on the last axis: `table`, (..., seeds),
     and `index`, (draws, k) -> (draws, ..., k)."""
     return np.moveaxis(table[..., index], -2, 0)

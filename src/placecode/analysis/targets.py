@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from placecode.analysis.places import checked
+from placecode.analysis.places import checked_positions
 from placecode.encodings import sinusoid
 
 Array = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
         the tokens in it. "grid": the coordinates. "relation": one feature per token, 1 for the tokens that share a
         coordinate with this token, including itself.
     """
-    points = checked(positions)
+    points = checked_positions(positions)
     fixed = sinusoid(points, width)
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))
     name = f"{points.shape[1]}d-fixed"
@@ -72,7 +72,7 @@ def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     >>> related([[0, 0], [0, 1], [1, 1]]).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
-    points = checked(positions)
+    points = checked_positions(positions)
     return _shared(points) & ~np.eye(len(points), dtype=bool)
 
 

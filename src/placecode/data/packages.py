@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from placecode.errors import absent
+from placecode.errors import missing_package
 
 
 def needed(module: str, feature: str) -> Any:
@@ -18,12 +18,12 @@ def needed(module: str, feature: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise absent(feature, module.partition(".")[0]) from error
+        raise missing_package(feature, module.partition(".")[0]) from error
 
 
 def package_folder(package: str, feature: str) -> Path:
     """Return the folder of a package, whose data files are read without importing it. Raises `BadInput` as `needed`."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise absent(feature, package)
+        raise missing_package(feature, package)
     return Path(next(iter(spec.submodule_search_locations)))

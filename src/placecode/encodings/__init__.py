@@ -55,17 +55,9 @@ _REGISTRY: dict[str, type[Encoding]] = {
 
 
 def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Return a class decorator that registers an encoding class under a name.
+    """Return a class decorator that registers an encoding class under a name and returns the class unchanged.
 
-    Parameters
-    ----------
-    name : str
-        A name that is not registered yet. The decorator raises `BadInput` if another class has it.
-
-    Returns
-    -------
-    callable
-        The decorator, which returns the class unchanged.
+    The decorator raises `BadInput` if another class has the name.
     """
 
     def decorate(cls: type[Encoding]) -> type[Encoding]:
@@ -85,29 +77,13 @@ def _load_plugins() -> None:
 
 
 def names() -> list[str]:
-    """Return the names of all registered encodings, including those of installed packages.
-
-    Returns
-    -------
-    list of str
-    """
+    """Return the names of all registered encodings, including those of installed packages."""
     _load_plugins()
     return list(_REGISTRY)
 
 
 def lookup(name: str) -> type[Encoding]:
-    """Return the encoding class registered under a name.
-
-    Parameters
-    ----------
-    name : str
-        A registered name. Other names raise `BadInput`.
-
-    Returns
-    -------
-    type
-        A subclass of Encoding.
-    """
+    """Return the encoding class registered under a name, or raise `BadInput` if there is none."""
     if name not in _REGISTRY:
         _load_plugins()
     return _REGISTRY[choice("encoding", name, _REGISTRY)]
@@ -127,11 +103,11 @@ def family(member: Member) -> tuple[object, ...]:
 
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
     """Return one encoding instance that serves all these members, which must have the same `family`."""
-    kinds = [lookup(member.encoding) for member in members]
-    first, additive = kinds[0], [kind for kind in kinds if issubclass(kind, Additive)]
+    classes = [lookup(member.encoding) for member in members]
+    first, additive_classes = classes[0], [cls for cls in classes if issubclass(cls, Additive)]
     if not issubclass(first, Additive):
         return first(members, layout)
-    return (Additive if first.is_plain() else first)(members, layout, additive)
+    return (Additive if first.is_plain() else first)(members, layout, additive_classes)
 
 
 def make(

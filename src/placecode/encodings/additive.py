@@ -83,7 +83,7 @@ class Additive(Encoding):
         self.learns &= torch.tensor([kind.trains for kind in kinds])
         tables = []
         for member, kind in zip(members, kinds, strict=True):
-            shape = (member.layers if member.placement == "every" else 1, layout.tokens, member.width)
+            shape = (member.layers if member.placement == "every" else 1, layout.tokens, member.width)  # (l, n, d)
             tables.append(np.broadcast_to(kind.start(member, layout, shape), shape))
         self.table = nn.Parameter(torch.from_numpy(np.stack(tables)))  # (e, l, n, d)
 

@@ -1,8 +1,8 @@
 """The interface of a positional encoding: the base class `Encoding`, and `Layout`, which describes the tokens.
 
 One instance serves all members of a stack. A subclass overrides some of four methods that change the model: `add`,
-`rotate`, `bias` and `mask`. In the base class none of them changes anything. What it learns are `nn.Parameter` of shape
-(e, ...), one entry per member.
+`rotate`, `bias` and `mask`. In the base class none of them changes anything. Trainable parameters are `nn.Parameter` of
+shape (e, ...), one entry per member.
 
 Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Attention may be
 computed for some query positions only. These are the m positions in the slice `at`, and queries then have shape
@@ -56,9 +56,9 @@ class Layout:
             return np.arange(self.tokens, dtype=np.float64)[:, None]
         known_axes = 0 if self.positions is None else self.positions.shape[1]
         if known_axes != axes:
-            has = f"true positions with {known_axes} coordinates" if known_axes else "no known positions"
+            known = f"true positions with {known_axes} coordinates" if known_axes else "no known positions"
             raise BadInput(
-                f"axes must be 1 or the number of coordinates of the tokens; got {axes}, but they have {has}."
+                f"axes must be 1 or the number of coordinates of the tokens; got {axes}, but they have {known}."
             )
         assert self.positions is not None
         return self.positions.astype(np.float64)

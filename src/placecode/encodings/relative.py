@@ -32,7 +32,7 @@ class Relative(Encoding):
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
     uses_sigma = True
-    places: Tensor
+    table_rows: Tensor
     """Row of `table` for each axis and each pair of query and key, (k, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
@@ -43,23 +43,23 @@ class Relative(Encoding):
         if not np.array_equal(coordinates, np.round(coordinates)):
             raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")
         offsets = (coordinates[None] - coordinates[:, None]).astype(int)  # (n, n, k): key minus query
-        reach = int(abs(offsets).max())
+        largest = int(abs(offsets).max())
         if options["max_distance"] is not None:
-            reach = whole_number("max_distance", options["max_distance"], least=1)
-        places = np.clip(offsets, -reach, reach) + reach + (2 * reach + 1) * np.arange(offsets.shape[-1])
-        self.register_buffer("places", torch.from_numpy(places).permute(2, 0, 1), persistent=False)  # (k, n, n)
+            largest = whole_number("max_distance", options["max_distance"], least=1)
+        rows = np.clip(offsets, -largest, largest) + largest + (2 * largest + 1) * np.arange(offsets.shape[-1])
+        self.register_buffer("table_rows", torch.from_numpy(rows).permute(2, 0, 1), persistent=False)  # (k, n, n)
         blocks = first.layers if first.placement == "every" else 1
-        shape = (blocks, (2 * reach + 1) * offsets.shape[-1], first.width // first.heads)
-        starts = np.stack([scaled_draw(member, shape) for member in members])
-        self.table = nn.Parameter(torch.from_numpy(starts))  # (e, l, r, c)
+        shape = (blocks, (2 * largest + 1) * offsets.shape[-1], first.width // first.heads)
+        initial = np.stack([scaled_draw(member, shape) for member in members])
+        self.table = nn.Parameter(torch.from_numpy(initial))  # (e, l, r, c)
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
         if q.dim() == 4:
             return self.bias(q[None], block, at)[0]
         e, b, h, m, c = q.shape
         products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
-        places = self.places[:, *self.among(q, at)]  # (k, m, n)
-        total: Tensor = reduce(torch.add, [_Pick.apply(products, axis) for axis in places])  # type: ignore[no-untyped-call]
+        rows = self.table_rows[:, *self.among(q, at)]  # (k, m, n)
+        total: Tensor = reduce(torch.add, [_Pick.apply(products, axis_rows) for axis_rows in rows])  # type: ignore[no-untyped-call]
         return total / math.sqrt(c)
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
@@ -67,28 +67,28 @@ class Relative(Encoding):
 
 
 class _Pick(torch.autograd.Function):
-    """Select, for each query and key, the product at index `places`: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
+    """Select, for each query and key, the product at an index: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
 
     The backward pass sums the gradients of equal indices. On a GPU, torch would sum them in a random order. This
     implementation is deterministic: it multiplies by a matrix of zeros and ones for each query.
     """
 
     @staticmethod
-    def forward(ctx: Any, products: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
+    def forward(ctx: Any, products: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
         ctx.size = products.shape[-1]
-        return products.gather(-1, places.expand(*products.shape[:3], *places.shape))
+        return products.gather(-1, index.expand(*products.shape[:3], *index.shape))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
+        (index,) = ctx.saved_tensors
         if grad.device.type == "cpu":
             d_products = grad.new_zeros(*grad.shape[:4], ctx.size)
-            return d_products.scatter_add_(-1, places.expand(grad.shape), grad), None
+            return d_products.scatter_add_(-1, index.expand(grad.shape), grad), None
         d_products = grad.new_empty(*grad.shape[:4], ctx.size)
-        offsets = torch.arange(ctx.size, device=grad.device)
-        for query, row in enumerate(places):  # one query at a time, to limit memory
-            d_products[..., query, :] = grad[..., query, :] @ (row[:, None] == offsets).to(grad.dtype)
+        columns = torch.arange(ctx.size, device=grad.device)
+        for query, row in enumerate(index):  # one query at a time, to limit memory
+            d_products[..., query, :] = grad[..., query, :] @ (row[:, None] == columns).to(grad.dtype)
         return d_products, None
 
 
@@ -104,16 +104,16 @@ class Alibi(Encoding):
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
     penalty: Tensor
-    """What is added to the scores, minus slope times distance, (h, n, n)."""
+    """Minus slope times distance, added to the scores, (h, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
-        options, heads = dict(self.settings(members[0])), members[0].heads
+        options = dict(self.settings(members[0]))
         choice("distance", options["distance"], ("euclidean", "manhattan"))
         coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         offsets = torch.from_numpy(coordinates[None] - coordinates[:, None])  # (n, n, k)
         distance = offsets.norm(p=2 if options["distance"] == "euclidean" else 1, dim=-1)  # (n, n), exact
-        slopes = slopes_for(heads, real_number("steepness", options["steepness"], above=0))
+        slopes = slopes_for(members[0].heads, real_number("steepness", options["steepness"], above=0))
         self.register_buffer("penalty", -slopes[:, None, None] * distance, persistent=False)  # (h, n, n)
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:

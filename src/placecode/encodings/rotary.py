@@ -36,19 +36,19 @@ class Rotary(Encoding):
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
-        options, head = dict(self.settings(members[0])), members[0].width // members[0].heads
+        options, head_width = dict(self.settings(members[0])), members[0].width // members[0].heads
         axes = whole_number("axes", options["axes"], least=1)
         fraction = real_number("fraction", options["fraction"], above=0, most=1)
         coordinates = layout.coordinates(axes)
         # an even number of features per axis; 1e-9 corrects rounding, so that 0.58 of 100 is 58
-        axis_features = 2 * int(fraction * head / (2 * axes) + 1e-9)
+        axis_features = 2 * int(fraction * head_width / (2 * axes) + 1e-9)
         if axis_features == 0:
             raise BadInput(
                 f"rotary with axes={axes} and fraction={fraction:g} must turn at least {2 * axes} features of a head; "
-                f"got heads of {head} features."
+                f"got heads of {head_width} features."
             )
-        rates = real_number("base", options["base"], above=0) ** (-np.arange(0, axis_features, 2) / axis_features)
-        angles = torch.from_numpy((coordinates[:, :, None] * rates).reshape(layout.tokens, -1))  # (n, k r / 2)
+        frequencies = real_number("base", options["base"], above=0) ** (-np.arange(0, axis_features, 2) / axis_features)
+        angles = torch.from_numpy((coordinates[:, :, None] * frequencies).reshape(layout.tokens, -1))  # (n, k r / 2)
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)
 

@@ -24,7 +24,7 @@ import torch
 
 from placecode.analysis import connectivity, partitions
 from placecode.analysis.agreement import stable_modules
-from placecode.analysis.baselines import RIDGE, conditional_mean, few_axes
+from placecode.analysis.baselines import RIDGE, conditional_mean, pca_covariance
 from placecode.experiments.channels.own_results import Method
 from placecode.models.member import Member
 from placecode.tasks.table import PARTS, Table
@@ -169,7 +169,7 @@ def _pca(
     """Return the result of PCA, with the number of components that has the lowest validation error."""
     most = len(covariance) - 1
     candidates = sorted({round(k) for k in np.geomspace(1, max(most, 1), 10)})
-    errors = {k: validation.error(few_axes(covariance, k)) for k in candidates if k <= most}
+    errors = {k: validation.error(pca_covariance(covariance, k)) for k in candidates if k <= most}
     best = min(errors, key=lambda k: errors[k]) if errors else 1
 
     def loadings(correlation: Array, k: int) -> Array:
@@ -184,7 +184,7 @@ def _pca(
         unit = vectors / np.where(length > 0, length, 1.0)
         return np.asarray(unit @ unit.T)
 
-    scores = {"heldout_mse": test.error(few_axes(covariance, best))} if errors else {}
+    scores = {"heldout_mse": test.error(pca_covariance(covariance, best))} if errors else {}
     groups = stable_modules(np.stack([similarity(half) for half in halves])).labels
     return Method(similarity(matrix), {k: loadings(matrix, k) for k in axes}, groups, scores)
 

@@ -41,7 +41,7 @@ READOUTS = ("last", "mean", "token")
 """From which tokens outputs are computed: from the last one, from the mean over all, or separately for every token."""
 MAX_GRADIENT_SHRINKAGE = 12
 """Float16 is used if gradients at the outputs are at most 2 to this power times as large as gradients at the inputs
-(see `Stack._shrink`)."""
+(see `Stack._shrinkage`)."""
 MAX_FLOAT16_WEIGHT_DECAY = 0.5
 """Float16 is used only if all weight decays are below this value. Stronger decay can shrink the scales of layer norms
 until gradients underflow in float16."""
@@ -120,9 +120,9 @@ class Stack(nn.Module):
         self.final_norm = Norm(e, first.width) if pre else None
         self.answer = Linear(e, first.width, outputs)
         self.encoding = encodings.build(members, Layout(tokens, positions))
-        self.nowhere = encodings.Encoding(members, Layout(tokens, positions))
+        self.no_encoding = encodings.Encoding(members, Layout(tokens, positions))
         self._draw_weights()
-        rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)
+        rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)  # (e,)
         self.register_buffer("keep", 1 - rates[:, None, None, None], persistent=False)
         self.register_buffer("dropout_keys", random.keys_for([m.seed for m in members], "dropout"), persistent=False)
         gains = torch.tensor([member.gain for member in members], dtype=torch.float64)
@@ -132,21 +132,24 @@ class Stack(nn.Module):
         self._flatten()
         if fast and not self._can_be_fast():
             raise BadInput("the fast path must have float32 parameters, Triton and a CUDA device; one is missing here.")
-        self._wanted = fast
-        self._choose()
+        self._requested = fast  # True, False, or None for the fastest implementation
+        self._choose_implementation()
 
     def _draw_weights(self) -> None:
         """Draw initial weights as torch does: uniform up to 1 / sqrt(inputs), or as in `nn.MultiheadAttention`. The
         random numbers depend only on the seed of the member and the name of the parameter."""
         seeds = list(dict.fromkeys(member.seed for member in self.members))  # equal seeds give equal weights: draw once
         seed_index = [seeds.index(member.seed) for member in self.members]
+        attentions = [module for module in self.modules() if isinstance(module, Attention)]
+        projections = {attention.projection for attention in attentions}
+        attention_layers = projections | {attention.out for attention in attentions}
         for name, module in self.named_modules():
             if not isinstance(module, Linear):
                 continue
             inputs, outputs = module.matrix.shape[1:]
-            bound = (6 / (inputs + outputs)) ** 0.5 if name.endswith("attention.projection") else inputs**-0.5
+            bound = (6 / (inputs + outputs)) ** 0.5 if module in projections else inputs**-0.5
             for part, parameter in module.named_parameters():
-                if part == "bias" and ".attention." in name:  # torch initializes both biases of attention to zero
+                if part == "bias" and module in attention_layers:  # torch initializes both biases of attention to zero
                     parameter.data.zero_()
                     continue
                 unit = random.uniform(random.keys_for(seeds, f"{name}.{part}"), 0, parameter[0].numel())
@@ -155,12 +158,13 @@ class Stack(nn.Module):
 
     def _flatten(self) -> None:
         """Copy all parameters into a new array `flat`, those of the encoding last, and make them views of this."""
-        weights = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
-        self.ordered = weights + list(self.encoding.parameters())
+        vectors = list(self.encoding.parameters())
+        weights = [p for p in self.parameters() if all(p is not vector for vector in vectors)]
+        self.ordered = weights + vectors
         self._columns = [0, *itertools.accumulate(-(-p[0].numel() // ALIGNMENT) * ALIGNMENT for p in self.ordered)]
         self.encoding_columns = self._columns[len(weights)]
-        ends = zip(self.ordered, itertools.pairwise(self._columns), strict=True)
-        gaps = [column for p, (first, end) in ends for column in range(first + p[0].numel(), end)]
+        spans = zip(self.ordered, itertools.pairwise(self._columns), strict=True)
+        gaps = [column for p, (first, end) in spans for column in range(first + p[0].numel(), end)]
         self.gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
         self.flat = self.ordered[0].new_zeros(len(self.members), self._columns[-1]).detach()
         self.sink = self.unit = None
@@ -168,28 +172,28 @@ class Stack(nn.Module):
             view.copy_(p.data)
             p.data = view
 
-    def _choose(self) -> None:
+    def _choose_implementation(self) -> None:
         """Choose the implementation and the precision for the current device and dtype."""
-        self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
+        self.fast = self._can_be_fast() and (self.flat.is_cuda if self._requested is None else self._requested)
         decay = max(member.weight_decay for member in self.members)
-        self.halves = self.fast and self._shrink() <= MAX_GRADIENT_SHRINKAGE and decay < MAX_FLOAT16_WEIGHT_DECAY
+        self.halves = self.fast and self._shrinkage() <= MAX_GRADIENT_SHRINKAGE and decay < MAX_FLOAT16_WEIGHT_DECAY
         for module in self.modules():
             if isinstance(module, Attention):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
-    def _shrink(self) -> float:
+    def _shrinkage(self) -> float:
         """Return an estimate of log2(size of gradients at the outputs / size of gradients at the inputs). In the
         backward pass, a layer norm divides gradients by the size of its input, which is large if the PE is large."""
-        example, vectors = self.members[0], self.encoding.vectors()
+        first, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
             return 0.0
         size = vectors.detach().double().square().flatten(1).mean(1).max().sqrt().item()
-        return math.log2(math.hypot(1, size)) * (example.layers if example.placement == "every" else 1)
+        return math.log2(math.hypot(1, size)) * (first.layers if first.placement == "every" else 1)
 
     @property
     def plain(self) -> bool:
         """Whether plain PyTorch operations were requested with `fast=False`."""
-        return self._wanted is False
+        return self._requested is False
 
     def _can_be_fast(self) -> bool:
         """Return whether fused kernels support the current dtype and device."""
@@ -197,15 +201,16 @@ class Stack(nn.Module):
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """Return one view per parameter of an array with the columns of `flat`, (e, P), in the order of `ordered`."""
-        starts = zip(self.ordered, self._columns[:-1], strict=True)
-        return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in starts]
+        columns = zip(self.ordered, self._columns[:-1], strict=True)
+        return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in columns]
 
     def gradients(self, loss: Tensor, out: Tensor) -> None:
         """Write the gradient of `loss`, a scalar, with respect to every parameter into `out`, (e, P)."""
         # a registered encoding may have unused parameters: their gradient is zero
         grads = torch.autograd.grad(loss, self.ordered, materialize_grads=True)
-        pairs = [(to, new) for to, new in zip(self.views(out), grads, strict=True) if to.data_ptr() != new.data_ptr()]
-        torch._foreach_copy_([to for to, _ in pairs], [new for _, new in pairs])
+        views = zip(self.views(out), grads, strict=True)
+        pairs = [(view, grad) for view, grad in views if view.data_ptr() != grad.data_ptr()]
+        torch._foreach_copy_([view for view, _ in pairs], [grad for _, grad in pairs])
         out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -214,7 +219,7 @@ class Stack(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
-            self._choose()
+            self._choose_implementation()
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Stack:
@@ -222,7 +227,7 @@ class Stack(nn.Module):
         return self._with_weights(self.members, self.flat)
 
     def member(self, index: int) -> Stack:
-        """Return one member as a stack of its own, with copied weights. It also accepts inputs of shape (b, n, f)."""
+        """Return one member as a new stack, with copied weights. This stack also accepts inputs of shape (b, n, f)."""
         return self._with_weights([self.members[index]], self.flat[index])
 
     def subset(self, indices: Sequence[int]) -> Stack:
@@ -234,7 +239,8 @@ class Stack(nn.Module):
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         """Return a new stack of these members with a copy of the parameters `flat`, (e, P)."""
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
-        stack = Stack(members, **self.shape, **settings, fast=None if self._wanted and not self.fast else self._wanted)
+        settings["fast"] = None if self._requested and not self.fast else self._requested
+        stack = Stack(members, **self.shape, **settings)
         stack.flat.copy_(flat)
         return stack
 
@@ -327,7 +333,7 @@ class Stack(nn.Module):
             x = x + noise
         record("embedding", x)
         for i, block in enumerate(self.blocks):
-            encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.nowhere
+            encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.no_encoding
             x = self._drop(encoding.add(x, i), i, step, first_row)
             if noise is not None and noise.dim() == 5:
                 x = x + noise[i]
@@ -350,8 +356,7 @@ class Stack(nn.Module):
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
         """Return the input x of a block, (e, b, n, d), after dropout."""
-        example = self.members[0]
-        if example.dropout == 0 or (step is None and not example.dropout_at_evaluation):
+        if self.members[0].dropout == 0 or (step is None and not self.members[0].dropout_at_evaluation):
             return x
         moment, first = self.dropout_moment(block, step), first_row * x[0, 0].numel()
         unit = random.uniform(self.dropout_keys, moment, x[0].numel(), torch.float32, first).view(x.shape)

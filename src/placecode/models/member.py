@@ -36,7 +36,7 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 """
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
-TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
+COPIED = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
 """Further values of `Member.start`: initial values copied from the PE of another member of the experiment, the donor.
 
 - taken: the donor's PE after training.
@@ -48,11 +48,11 @@ TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled"
   tokens to this member's grid, which may have another size.
 """
 RESIZED = ("resized", "resized-shuffled")
-"""The values in `TAKEN` that are interpolated to another grid."""
+"""The values in `COPIED` that are interpolated to another grid."""
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
-"""The values in `TAKEN` that are rescaled to a root mean square of sigma."""
+"""The values in `COPIED` that are rescaled to a root mean square of sigma."""
 STATES = ("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
-"""Columns of `members.parquet` that say how training ended."""
+"""Columns of `members.parquet` that say how the training of a member ended."""
 AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
 """Columns of `members.parquet` that are not settings of the model."""
 ROLES = ("swept", "reference", "donor", "control")
@@ -202,11 +202,11 @@ class Member(ModelSettings):
     seed: int = 0
     """Seed of the initial weights, the PE, the data order and dropout."""
     start: str | Table = "normal"
-    """Initial values of a learned PE: a name in `STARTS`, a name in `TAKEN` (copied from the member `origin`), or an
+    """Initial values of a learned PE: a name in `STARTS`, a name in `COPIED` (copied from the member `origin`), or an
     array. Numpy arrays are wrapped in a `Table`."""
     origin: int | None = None
-    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`, otherwise
-    None. A donor cannot have a donor itself."""
+    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `COPIED`,
+    otherwise None. A donor cannot have a donor itself."""
     learn: bool = True
     """Whether a learned PE is trained. If False, it stays at its initial values."""
     options: Options = field(default_factory=Options)
@@ -246,19 +246,17 @@ class Member(ModelSettings):
         if self.sigma is not None:
             real_number("sigma", self.sigma, least=0)
         if isinstance(self.start, str):
-            choice("start", self.start, (*STARTS, *TAKEN))
+            choice("start", self.start, (*STARTS, *COPIED))
         has_origin = is_whole(self.origin) and self.origin >= 0
-        if has_origin != (self.start in TAKEN) or (self.origin is not None and not has_origin):
-            when = "the number of a member" if self.start in TAKEN else f"left out for the start {self.start}"
+        if has_origin != (self.start in COPIED) or (self.origin is not None and not has_origin):
+            when = "the number of a member" if self.start in COPIED else f"left out for the start {self.start}"
             raise must_be("origin", when, self.origin)
         if self.start in RESCALED and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         super().__post_init__()
         choice("role", self.role, ROLES)
-        for name in ("learn", "dropout_at_evaluation"):
-            flag(name, getattr(self, name))
-        for name in ("seed", "ramp"):
-            whole_number(name, getattr(self, name), least=0)
+        self._check(flag, "learn", "dropout_at_evaluation")
+        self._check(whole_number, "seed", "ramp", least=0)
         if self.last_epoch is not None:
             whole_number("last_epoch", self.last_epoch, least=1)
             if self.cooldown:
@@ -279,12 +277,9 @@ class Member(ModelSettings):
         return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
 
     def record(self) -> dict[str, Any]:
-        """Return the specification as a row of plain values for tables and files.
+        """Return the specification as a row of plain values for tables and files, with one value per field.
 
-        Returns
-        -------
-        dict of str to value
-            One value per field. `options` is JSON text, and an initial array is replaced by its shape and hash.
+        `options` is JSON text, and an initial array is replaced by its shape and hash.
         """
         names = dict.fromkeys((*FIRST_COLUMNS, *(f.name for f in dataclasses.fields(self))))
         flat = {name: getattr(self, name) for name in names if name != "options"}
@@ -296,20 +291,12 @@ class Member(ModelSettings):
 
         An initial array is not part of the row, so `start` becomes "zero" instead. This is enough to load trained
         parameters, which replace the initial values.
-
-        Parameters
-        ----------
-        record : mapping of str to value
-
-        Returns
-        -------
-        Member
         """
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
         start = str(values["start"])
-        values["start"] = start if start in (*STARTS, *TAKEN) else "zero"
-        values["origin"] = int(values["origin"]) if values["start"] in TAKEN else None
+        values["start"] = start if start in (*STARTS, *COPIED) else "zero"
+        values["origin"] = int(values["origin"]) if values["start"] in COPIED else None
         values["last_epoch"] = None if values.get("last_epoch") is None else int(values["last_epoch"])
         return cls(**{**values, "options": Options(json.loads(values["options"]))})
 
@@ -349,19 +336,8 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """Return the names of the fields and options that differ between members.
+    """Return the names of the fields and options that differ between members, except seed, origin, role and label.
 
-    Parameters
-    ----------
-    members : sequence of Member
-
-    Returns
-    -------
-    list of str
-        Seed, origin, role and label are never included.
-
-    Examples
-    --------
     >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
     ['sigma']
     """

@@ -28,7 +28,7 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.errors import BadInput
-from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
+from placecode.files import is_full_disk, is_temporary, remove_temporary_files, write_json, write_table, write_tensors
 from placecode.runs.read import FILES, FOLDERS, Run
 from placecode.runs.summary import summarize
 
@@ -82,7 +82,7 @@ class Folder:
                 if force:
                     folder._clear()
                 for subfolder in (path, *(path / name for name in FOLDERS)):
-                    sweep(subfolder)
+                    remove_temporary_files(subfolder)
                 if not (path / "config.json").is_file():
                     try:
                         write_json(path / "config.json", folder.config)

@@ -56,9 +56,9 @@ class Optimizer:
         decay = column(lambda m: m.weight_decay)
         pe_decay = column(lambda m: m.weight_decay if m.pe_weight_decay is None else m.pe_weight_decay)
         self.decay, self.pe_decay = (values if values.any() else None for values in (decay, pe_decay))
-        self.limit = None
+        self.max_norm = None
         if any(member.clip is not None for member in stack.members):
-            self.limit = column(lambda m: float("inf") if m.clip is None else m.clip)
+            self.max_norm = column(lambda m: float("inf") if m.clip is None else m.clip)
         self.momentum, self.epsilon = column(lambda m: m.momentum), column(lambda m: m.epsilon)
         # positive in every dtype: 0 / 0 is NaN, and stays NaN after multiplication by the zero rate of a frozen PE
         self.epsilon.clamp_(min=torch.finfo(self.epsilon.dtype).tiny ** 0.5)
@@ -100,18 +100,18 @@ class Optimizer:
         pe.copy_(torch.where(self.pe_learns, pe, 0))  # the gradient of a frozen PE must not count in the norm
         norm = torch.linalg.vector_norm(gradient, dim=1)
         alive = alive & norm.isfinite()
-        on = alive[:, None]
-        if gradient.device.type != "cpu" or not on.all():  # on a GPU, `on.all()` would synchronize
-            gradient.masked_fill_(~on, 0)
-        if self.limit is not None:
-            gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
-        rate = torch.where(on, self.rate * scale, 0)
-        pe_rate = torch.where(on, self.pe_rate * scale, 0)
-        columns = self.pe_columns.start
+        trains = alive[:, None]
+        if gradient.device.type != "cpu" or not trains.all():  # on a GPU, `trains.all()` would synchronize
+            gradient.masked_fill_(~trains, 0)
+        if self.max_norm is not None:
+            gradient *= torch.where(trains, self.max_norm / (norm[:, None] + 1e-6), 1).clamp(max=1)
+        rate = torch.where(trains, self.rate * scale, 0)
+        pe_rate = torch.where(trains, self.pe_rate * scale, 0)
+        first_pe = self.pe_columns.start
         if self.decay is not None:
-            self._decay(self.flat[:, :columns], gradient[:, :columns], rate, self.decay)
+            self._decay(self.flat[:, :first_pe], gradient[:, :first_pe], rate, self.decay)
         if self.pe_decay is not None:
-            self._decay(self.flat[:, columns:], gradient[:, columns:], pe_rate, self.pe_decay)
+            self._decay(self.flat[:, first_pe:], gradient[:, first_pe:], pe_rate, self.pe_decay)
         self._move(gradient, count, rate, pe_rate)
         return alive
 
@@ -121,9 +121,9 @@ class Optimizer:
         `rate` and `pe_rate`, (e, 1), are the learning rates of the weights and of the PE.
         """
         direction = self._direction(gradient, count)
-        columns = self.pe_columns.start
-        self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
-        self.flat[:, columns:].addcmul_(direction[:, columns:], pe_rate, value=-1)
+        first_pe = self.pe_columns.start
+        self.flat[:, :first_pe].addcmul_(direction[:, :first_pe], rate, value=-1)
+        self.flat[:, first_pe:].addcmul_(direction[:, first_pe:], pe_rate, value=-1)
 
     def _fused_step(
         self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float, unit: Tensor | None
@@ -131,17 +131,17 @@ class Optimizer:
         """Do the same as `step` with fused GPU kernels, which skip members that no longer train."""
         from placecode.compute.gpu.kernels import updates  # needs Triton
 
-        columns = self.pe_columns.start
-        norm = updates.norms(gradient, self.pe_learns, columns)
+        first_pe = self.pe_columns.start
+        norm = updates.norms(gradient, self.pe_learns, first_pe)
         norm = norm if unit is None else norm * unit
         alive = alive & norm.square().isfinite()  # `step` sums squares, so the square must not overflow here either
         factor = None if unit is None else unit[:, None]
-        if self.limit is not None:
-            shrink = (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
+        if self.max_norm is not None:
+            shrink = (self.max_norm / (norm[:, None] + 1e-6)).clamp(max=1)
             factor = shrink if factor is None else shrink * factor
         moments, rates = list(self.state.values()), (self.rate * scale, self.pe_rate * scale)
         updates.update(
-            self.name, self.flat, gradient, moments, alive, self.pe_learns, columns, *rates, factor,
+            self.name, self.flat, gradient, moments, alive, self.pe_learns, first_pe, *rates, factor,
             decays=(self.decay, self.pe_decay),
             betas=(self.momentum if self.name == "sgd" else self.beta1, self.beta2),
             epsilon=self.epsilon,
@@ -154,7 +154,7 @@ class Optimizer:
         return 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
 
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
-        """Add weight decay, `decay` times `weights`, to the gradient in place. AdamW shrinks the weights instead."""
+        """Add `decay` times `weights` to the gradient in place, as weight decay. AdamW shrinks the weights instead."""
         gradient.addcmul_(weights, decay)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
@@ -209,15 +209,5 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return a new optimizer for a stack, of the kind that its members name (`Member.optimizer`).
-
-    Parameters
-    ----------
-    stack : Stack
-        Its members all name the same optimizer.
-
-    Returns
-    -------
-    Optimizer
-    """
+    """Return a new optimizer for a stack, whose members all name the same one (`Member.optimizer`)."""
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

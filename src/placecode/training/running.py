@@ -79,21 +79,21 @@ class Running:
     """
 
     def __init__(self, stack: Stack, task: Task, steps: int) -> None:
-        self.stack, self.unbound, self.steps = stack, task, steps
+        self.stack, self.unbound_task, self.steps = stack, task, steps
         self.task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
         self.optimizer = optimizers.build(stack)
         device, count = stack.flat.device, len(stack.members)
         self.examples, self.batch = len(task.splits["train"]), stack.members[0].batch
         self.order_keys = random.keys_for([member.seed for member in stack.members], "order").to(device)
 
-        def numbers(value: int) -> Tensor:
+        def vector_of(value: int) -> Tensor:
             return torch.full((count,), value, dtype=torch.int64, device=device)
 
         self.alive = torch.ones(count, dtype=torch.bool, device=device)
-        self.diverged_at, self.cause = numbers(NEVER), numbers(0)
-        self.settled_epoch, self.rested_epoch = numbers(NEVER), numbers(NEVER)
-        self.quiet_epochs, self.loud = numbers(0), torch.zeros_like(self.alive)
-        self.fingerprint, self.ended = numbers(0), torch.zeros_like(self.alive)
+        self.diverged_at, self.cause = vector_of(NEVER), vector_of(0)
+        self.settled_epoch, self.rested_epoch = vector_of(NEVER), vector_of(NEVER)
+        self.quiet_epochs, self.loud = vector_of(0), torch.zeros_like(self.alive)
+        self.fingerprint, self.ended = vector_of(0), torch.zeros_like(self.alive)
         self.stopped = torch.zeros_like(self.alive)
         """Whether each member has settled, is at rest or has reached its last epoch, (e,). Computed by
         `refresh_stopped` from the status vectors, so it is not part of a checkpoint."""
@@ -105,9 +105,9 @@ class Running:
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
         self.gradient = torch.empty_like(stack.flat)
         self.unit = torch.ones(count, device=device) if stack.fast else None
-        self.by_hand = Step(stack, self.gradient) if fits(stack) and not stack.fast else None
+        self.cpu_step = Step(stack, self.gradient) if fits(stack) and not stack.fast else None
         self._order: tuple[int, Tensor] | None = None
-        self._explained: set[int] = set()
+        self._explained_members: set[int] = set()
         self._captured = Captured(self) if stack.fast and device.type == "cuda" else None
 
     @property
@@ -135,18 +135,21 @@ class Running:
         """Train on the examples with indices `rows`, (e, b), and return the losses, (e,). CUDA graphs require that all
         changes are made in place."""
         inputs, targets = self.task.batch("train", rows, step)
-        if self.by_hand is not None:
-            losses = self.by_hand(inputs, targets, self.task.loss)
+        if self.cpu_step is not None:
+            losses = self.cpu_step(inputs, targets, self.task.loss)
         else:
             losses = self._pass(inputs, targets, step)
         training, finite = self.alive & ~self.stopped, losses.isfinite()
-        going = self.optimizer.step(self.gradient, step + 1, training & finite, self.rate_scale(step), self.unit)
-        lost = training & ~going
-        self.diverged_at.copy_(torch.where(lost, step + 1, self.diverged_at))
-        self.cause.copy_(torch.where(lost, torch.where(finite, GRADIENT, LOSS), self.cause))
-        self.alive.logical_and_(~lost)
+        updated = self.optimizer.step(self.gradient, step + 1, training & finite, self.rate_scale(step), self.unit)
+        self._mark_diverged(training & ~updated, step + 1, torch.where(finite, GRADIENT, LOSS))
         self.loud.logical_or_(losses != 0)
         return losses.detach()
+
+    def _mark_diverged(self, diverged: Tensor, step: int | Tensor, cause: int | Tensor) -> None:
+        """Record which members diverged, (e,), at which step, counted from 1, and the `cause`, an index in `CAUSES`."""
+        self.diverged_at.copy_(torch.where(diverged, step, self.diverged_at))
+        self.cause.copy_(torch.where(diverged, cause, self.cause))
+        self.alive.logical_and_(~diverged)
 
     def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
         """Return the losses, (e,), and write their gradients into `self.gradient`.
@@ -217,10 +220,7 @@ class Running:
 
         The loss of the next step would also detect them, but there may be no next step.
         """
-        lost = self.alive & ~self.stack.flat.isfinite().all(1)
-        self.diverged_at.copy_(torch.where(lost, step, self.diverged_at))
-        self.cause.copy_(torch.where(lost, PARAMETERS, self.cause))
-        self.alive.logical_and_(~lost)
+        self._mark_diverged(self.alive & ~self.stack.flat.isfinite().all(1), step, PARAMETERS)
         self.explain()
 
     def explain(self) -> None:
@@ -231,16 +231,16 @@ class Running:
         if not self.stack.halves:
             return
         for index in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
-            if index in self._explained:
+            if index in self._explained_members:
                 continue
-            self._explained.add(index)
+            self._explained_members.add(index)
             if self._finite_in_tf32(index, int(self.diverged_at[index]) - 1):
                 self.cause[index] = FLOAT16
 
     def _finite_in_tf32(self, index: int, step: int) -> bool:
         """Repeat `step`, counted from 0, for member `index` in TF32; return whether loss and gradient are finite."""
         model, rows = self.stack.member(index), self.rows_of(step)[index : index + 1]
-        task = self.unbound.bind(model.members).to(model.flat.device, model.flat.dtype)
+        task = self.unbound_task.bind(model.members).to(model.flat.device, model.flat.dtype)
         inputs, targets = task.batch("train", rows, step)
         losses, gradient = task.loss(model(inputs, step=step), targets), torch.empty_like(model.flat)
         model.gradients(losses.sum(), out=gradient)
@@ -269,7 +269,7 @@ def fingerprints(flat: Tensor) -> Tensor:
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):
         part = words[:, first : first + HASHED_COLUMNS].long()
-        total += random.scrambled(part, first).sum(1)
+        total += random.hash_words(part, first).sum(1)
     return total
 
 
@@ -290,7 +290,7 @@ class Captured:
     stored on the GPU, so that a graph can read them.
     """
 
-    WARM_STEPS = 2
+    WARM_UP_STEPS = 2
     """Number of steps of each batch size that run eagerly before the capture."""
     MAX_QUEUED_STEPS = 3
     """Maximum number of steps in the GPU's queue. With a short queue, an interrupted run stops soon."""
@@ -302,8 +302,8 @@ class Captured:
         self.order = torch.empty(len(running.stack.members), running.examples, dtype=torch.int64, device=device)
         self.epoch = -1
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.warm: dict[int, int] = {}
-        self.refused = False
+        self.eager_steps: dict[int, int] = {}
+        self.failed = False
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = _side_stream(device)
         self.queue: deque[torch.cuda.Event] = deque()
@@ -323,14 +323,15 @@ class Captured:
             self.epoch = epoch
         size = min(running.batch, running.examples - batch_index * running.batch)
         self.clock.fill_(step)
-        if self.warm.setdefault(size, 0) >= self.WARM_STEPS and size not in self.graphs and not self.refused:
+        is_warm = self.eager_steps.setdefault(size, 0) >= self.WARM_UP_STEPS
+        if is_warm and size not in self.graphs and not self.failed:
             self._record(size)
         if size in self.graphs:
             graph, losses = self.graphs[size]
             graph.replay()
             losses = losses.clone()
         else:
-            self.warm[size] += 1
+            self.eager_steps[size] += 1
             losses = self._run_eagerly(size)
         self._limit_queue()
         return losses
@@ -355,7 +356,7 @@ class Captured:
         """
         graph = torch.cuda.CUDAGraph()
         gc.collect()
-        collects = gc.isenabled()
+        gc_enabled = gc.isenabled()
         gc.disable()  # freeing unrelated memory would invalidate the capture
         try:
             # thread_local, because other threads may copy a checkpoint during the capture
@@ -365,11 +366,11 @@ class Captured:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # a user-defined encoding or task may synchronize with the GPU, for example
-            self.refused = True
+            self.failed = True
             reason = str(error).splitlines()[0]
             warnings.warn(f"the step cannot be captured as a graph, and runs slower without: {reason}", stacklevel=5)
         finally:
-            if collects:
+            if gc_enabled:
                 gc.enable()
 
     def _advance(self, size: int) -> Tensor:

@@ -50,18 +50,7 @@ def stack_for(
 ) -> Stack:
     """Return a new, untrained stack with the numbers of tokens, features and outputs that a task requires.
 
-    Parameters
-    ----------
-    members : sequence of Member
-    task : Task
-    device : torch.device or str
-    dtype : torch.dtype
-    fast : bool, optional
-        Whether to use fused GPU kernels, as in `Stack`.
-
-    Returns
-    -------
-    Stack
+    The other arguments are those of `Stack`.
     """
     return Stack(
         members,
@@ -119,10 +108,9 @@ class Trainer:
     """
 
     def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = (), rest: int = 0) -> None:
-        if steps < 0:
-            raise must_be("steps", "a whole number of at least 0", steps)
-        if rest < 0:
-            raise must_be("rest", "a whole number of at least 0", rest)
+        for name, value in (("steps", steps), ("rest", rest)):
+            if value < 0:
+                raise must_be(name, "a whole number of at least 0", value)
         self.stack, self.steps, self.rest = stack, steps, rest
         self.running = Running(stack, task, steps)
         self.task = self.running.task
@@ -165,7 +153,8 @@ class Trainer:
     def update(self) -> Tensor:
         """Train for one step and return the losses of the members in training, (e,).
 
-        It returns before the GPU has finished the step, except at the end of an epoch, when stopped members are sought.
+        It returns before the GPU has finished the step, except at the end of an epoch, which waits for the GPU to find
+        stopped members.
         """
         losses = self.running.update(self.step)
         self.step += 1
@@ -190,7 +179,7 @@ class Trainer:
 
         `state` contains the arrays of all members, as in `_state_views`.
         """
-        task, all_indices = self.running.unbound, list(range(len(self.stack.members)))
+        task, all_indices = self.running.unbound_task, list(range(len(self.stack.members)))
         if indices != self._indices:
             self.running.release()
             stack = self.stack if indices == all_indices else self.stack.subset(indices)
@@ -378,15 +367,15 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
         for metric, values in task.metrics(stack(inputs, first_row=part.start), targets).items():
             batches.setdefault(metric, []).append(values)
     by_metric = {metric: torch.cat(values, dim=1).double() for metric, values in batches.items()}  # (e, N)
-    names = task.condition(split) or ()
-    present = set(names)
+    example_conditions = task.condition(split) or ()
+    present = set(example_conditions)
     conditions = ["all"] if task.pooled else []
     conditions += [name for name in task.conditions or sorted(present) if name in present]
     means = {}
     for condition in conditions:
-        chosen = torch.ones(total, dtype=torch.bool)
+        selected = torch.ones(total, dtype=torch.bool)
         if condition != "all":
-            chosen = torch.tensor([name == condition for name in names])
+            selected = torch.tensor([name == condition for name in example_conditions])
         for metric, values in by_metric.items():
-            means[condition, metric] = values[:, chosen.to(device)].mean(1)
+            means[condition, metric] = values[:, selected.to(device)].mean(1)
     return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))  # one GPU synchronization for all

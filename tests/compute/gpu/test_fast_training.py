@@ -168,7 +168,7 @@ def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: st
     """Epochs have a smaller last batch, and one member diverges."""
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, uncaptured = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
-    uncaptured.running._captured.WARM_STEPS = 10**9
+    uncaptured.running._captured.WARM_UP_STEPS = 10**9
     with Where(cuda, precision).arithmetic():
         for step in range(15):
             if step == 8:

@@ -69,14 +69,14 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     pre = member.norm == "pre"
 
     def encoding_at(i: int) -> Encoding:
-        return stack.encoding if i == 0 or member.placement == "every" else stack.nowhere
+        return stack.encoding if i == 0 or member.placement == "every" else stack.no_encoding
 
     def pe_at(i: int) -> Tensor | None:
         """Return the PE (e, n, d) that the kernel before block i adds to its result.
 
         Return None if no PE is added to the input of block i, or if the encoding adds it by another method.
         """
-        encoding = encoding_at(i) if i < blocks else stack.nowhere
+        encoding = encoding_at(i) if i < blocks else stack.no_encoding
         if type(encoding).add is not Additive.add:
             return None
         assert isinstance(encoding, Additive)
@@ -181,7 +181,7 @@ def _folded_half(
     vectors, index = None, None
     if _is_relative(encoding):
         assert isinstance(encoding, Relative)
-        vectors, index = encoding.table[:, i], encoding.places[:, at, : x.shape[2]].int().contiguous()
+        vectors, index = encoding.table[:, i], encoding.table_rows[:, at, : x.shape[2]].int().contiguous()
     *folded, offset = Fold.apply(
         layer.matrix, layer.bias, out.matrix, out.bias, vectors, weights.matrix(layer)[1], weights.matrix(out)[1],
     )  # fmt: skip

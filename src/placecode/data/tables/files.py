@@ -279,7 +279,7 @@ def _read_values(
 
     Otherwise they are written to a file in the folder `spool` and returned as a memory map.
     """
-    from placecode.files import whole
+    from placecode.files import open_atomic
 
     shape = (survey.rows, len(layout.channels))
     size = 4 * shape[0] * shape[1]
@@ -294,7 +294,7 @@ def _read_values(
         raise must_be("spool", f"a folder for the values, {reason}", spool)
     path = Path(spool) / f"{name}.float32.npy"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as stream:
+    with open_atomic(path) as stream:
         header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         for block in _blocks(source, survey, layout):

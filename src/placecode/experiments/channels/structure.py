@@ -113,7 +113,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
     if task.positions is not None:
         result["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
         if null:
-            among = modules.by_places(modules.farther(task.positions, task.tokens))
+            among = modules.nearest_mean_of(modules.farther_fraction(task.positions, task.tokens))
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
         if task.partner is None:  # not brains: there it is usually the mirror region
@@ -127,7 +127,7 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
     near = places.neighbors_in_space(positions)
     result = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
     if null:
-        chance = nulls.label_null(modules.by_places(near), similar, np.arange(len(near)), DRAWS)
+        chance = nulls.label_null(modules.nearest_mean_of(near), similar, np.arange(len(near)), DRAWS)
         result["neighbor_agreement_p", "positions"] = chance.p
         fits = [places.procrustes_r2(places.arrange(each, positions.shape[1]), positions) for each in similar]
         result["procrustes_r2", "positions"] = np.array(fits)

@@ -24,7 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
-from placecode.errors import absent
+from placecode.errors import missing_package
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
@@ -242,7 +242,7 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     try:
         displays = importlib.import_module("nilearn.plotting.displays")
     except ImportError as error:
-        raise absent("Drawing regions on a brain", "nilearn") from error
+        raise missing_package("Drawing regions on a brain", "nilearn") from error
     axes = Figure().add_subplot()
     bounds = displays.GlassBrainAxes(axes, view.letter, 0.0).get_object_bounds()
     strokes = [stroke.get_path().transformed(stroke.get_data_transform() - axes.transData) for stroke in axes.patches]

@@ -23,7 +23,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import measured, swept
-from placecode.models.member import AUXILIARY, TAKEN
+from placecode.models.member import AUXILIARY, COPIED
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
@@ -97,7 +97,7 @@ def turned_members(run: Run) -> pd.DataFrame:
     """
     rows = swept(run)
     if "start" in rows:
-        fresh = rows[~rows["start"].isin(TAKEN)]
+        fresh = rows[~rows["start"].isin(COPIED)]
         rows = fresh[fresh["learn"]] if fresh["learn"].any() else fresh
     kinds = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
     groups = [group for _, group in rows.groupby(kinds, dropna=False, sort=False)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from placecode.analysis.agreement import NEARLY, SURE_MODULES, in_line
+from placecode.analysis.agreement import MAX_DROP, MIN_AGREEMENT, similarity_order
 from placecode.experiments.channels.own_results import Found, Method
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Shown, shown
@@ -59,7 +59,7 @@ def sorting(found: Found) -> dict[str, Any]:
     modules = found.count > 1
     _, note = wording.caption("fit.dial", modules=modules)
     if not modules:
-        return {"groups": None, "group_names": [], "order": in_line(found.ours.similarity), "note": note}
+        return {"groups": None, "group_names": [], "order": similarity_order(found.ours.similarity), "note": note}
     names = [f"module {i + 1}" for i in range(found.count)]
     return {"groups": found.ours.labels, "group_names": names, "note": note}
 
@@ -111,7 +111,7 @@ def listings(found: Found) -> list[Listing]:
     ]
     agreed = [[count, value] for count, value in sorted(found.stability.items()) if count <= found.count + MORE_MODULES]
     if agreed:
-        text = wording.caption("fit.modules-table", nearly=NEARLY, sure=SURE_MODULES)
+        text = wording.caption("fit.modules-table", nearly=MAX_DROP, sure=MIN_AGREEMENT)
         tables.append(Listing(*text, ["modules", "agreement"], agreed))
     return tables
 
