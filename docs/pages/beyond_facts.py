@@ -211,7 +211,7 @@ def size(run: Run) -> Facts:
 
 
 def collapsed(run: Run, **columns: Any) -> dict[str, int]:
-    """Count the members with these columns, those that learned their training puzzles, and those that lost them again."""
+    """Count the members with these columns, those that learned the training puzzles, and those that lost them again."""
     rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == "all")]
     curves = rows[rows["metric"] == "accuracy"].pivot(index="member", columns="step", values="value")
     members = run.members[(run.members[list(columns)] == pd.Series(columns)).all(axis=1)]["member"]
