@@ -37,16 +37,13 @@ PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map
 def page(settings: Sequence[Setting] | None = None) -> str:
     """Return the text of the whole page, from the packaged evidence or from these settings."""
     settings = evidence.settings() if settings is None else settings
+    constants = {"grid": GRID, "least": LEAST, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": ENOUGH}
     return render_page(
         "recommend.md.j2",
+        **constants,
         **recommended(settings),
         **evidence_facts(settings),
         **held_out_facts(settings),
-        grid=GRID,
-        least=LEAST,
-        tolerance=TOLERANCE,
-        in_noise=IN_NOISE,
-        enough=ENOUGH,
         defaults=DEFAULTS,
         example={"command": EXAMPLE, "printed": printed(EXAMPLE)},
         full_sweep=FULL_SWEEP,
