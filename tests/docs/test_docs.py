@@ -184,7 +184,7 @@ def test_names_of_the_api_exist() -> None:
 
 
 def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
-    """Return the mean over seeds of an analysis of learned PEs, directly from the tables; by default at the last step."""
+    """Return the mean over seeds of an analysis of learned PEs from the tables, by default at the last step."""
     members, rows = run.members, run.analysis
     learned = members[(members["sigma"] == sigma) & (members["encoding"] == "learned")]["member"]
     rows = rows[(rows["step"] == (rows["step"].max() if step is None else step)) & (rows["block"] == -1)]

@@ -1,4 +1,4 @@
-"""Templates of pages: a sentence is refused if its condition is false; undefined names; formats of numbers and tables."""
+"""Templates of pages: a sentence is refused if its condition is false; undefined names; formats of numbers."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The committed pages are those that the scripts write from the runs, and a sentence whose condition is false is refused."""
+"""The committed pages are what the scripts write from the runs; a sentence whose condition is false is refused."""
 
 import dataclasses
 import math
