@@ -152,7 +152,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
     return {
         "tables": {
-            what: tables.twins_table(one[what], five[what], measures, (SAME, SHIFTED), "window", "time points")
+            what: tables.twins_table(one[what], five[what], measures, "window", "time points")
             for what, measures in (("network", clusters), ("brain", mirrors))
         },
         "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},

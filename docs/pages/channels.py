@@ -27,8 +27,8 @@ from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import by_sigma, done, measured
 from placecode.runs.read import Run
 
-SHARES = {"half": SAME, "most": SHIFTED}
-"""Test conditions: half of the channels hidden, as in training, and 90%."""
+SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
+"""Test conditions by their names in the templates."""
 CLUSTERS: dict[Measure, str] = {
     NEIGHBOURS: "nearest node in the same cluster",
     ("modularity", "labels"): "signed modularity Q",
@@ -67,9 +67,9 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "findings_long": findings["network-sigma-50000"],
         "tokens": run.config["task"]["tokens"],
         "chance": chance(run, NEIGHBOURS),
-        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
+        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels")),
         "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
-        "long_table": tables.twins_table(run, long, CLUSTERS, (SAME, SHIFTED), "steps", "steps"),
+        "long_table": tables.twins_table(run, long, CLUSTERS, "steps", "steps"),
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
         "ari_gap": gap(run, ari, 0.1, 0.2),
@@ -116,10 +116,10 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     return {
         "findings_long": findings["brain-sigma-50000"],
         "chance": chance(run, MIRROR),
-        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
+        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner")),
         "networks_table": tables.networks_table(run),
         "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
-        "long_table": tables.twins_table(run, long, twins, (SAME, SHIFTED), "steps", "steps"),
+        "long_table": tables.twins_table(run, long, twins, "steps", "steps"),
         "labelled": brain_networks.labelled(run),
         "modularity_at_start": at(run, measured(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},

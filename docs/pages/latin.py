@@ -294,8 +294,8 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
         "significant": {"published": significance(run), "drawn": significance(drawn)},
-        "pe_measures": len(tables.pe_measures(run)),
-        "pe_measures_drawn": len(tables.pe_measures(drawn)),
+        "pe_measures": pe_measures(run),
+        "pe_measures_drawn": pe_measures(drawn),
         "correlation": {
             "published": partial(tables.correlation_text, run),
             "drawn": partial(tables.correlation_text, drawn),
@@ -316,6 +316,11 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "BEFORE": BEFORE,
         "BEYOND": BEYOND,
     }
+
+
+def pe_measures(run: Run) -> int:
+    """Return the number of measures of the PE that are correlated with accuracy."""
+    return int(tables.correlations(run.path).query("not of_attention")["measure"].nunique())
 
 
 def significance(run: Run) -> dict[str, dict[str, set[str]]]:

@@ -32,7 +32,7 @@ from placecode.experiments.reading import at_sigma, chance_in, done, measured
 from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
-"""The test condition with as many channels hidden as in training."""
+"""The test condition in which as many channels are hidden as in training."""
 NEAR_ENOUGH = 0.02
 """A model has reached the least possible error if its error is above it by less than this, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
@@ -42,8 +42,7 @@ STRUCTURE: dict[Measure, str] = {
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
 }
-"""Measures of structure in the tables, with their column headers. Only a method that is at chance on all of them is
-said to be at chance."""
+"""Measures of structure, with their column headers. A method is at chance only if it is so on all of these."""
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
 """Column headers of a table of tallies."""
 TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]

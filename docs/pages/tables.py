@@ -15,7 +15,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import experiment_of, predictors
 from placecode.experiments.channels.brain_networks import TITLES
-from placecode.experiments.channels.claims import error, over
+from placecode.experiments.channels.claims import SAME, SHIFTED, error, over
 from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, chance_in, done, measured, of_encoding
@@ -27,9 +27,10 @@ Findings = dict[str, Finding]
 Numbers = dict[str, Any]
 Measure = tuple[str, str]
 """An analysis and its target."""
+CONDITIONS = (SAME, SHIFTED)
+"""Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
 OVER_SIGMAS, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
-"""Names of the correlations with accuracy: over the sigmas; and at a fixed sigma before training, after training, and
-after training given the value before."""
+"""Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`predictors.QUESTIONS`)."""
 OF_ATTENTION = ("attention_cosine", "attention_cosine_each", "attention_correlation")
 """Analyses of attention. All other measures that are correlated with accuracy are measures of the PE."""
 
@@ -40,8 +41,7 @@ def findings_of(run: Run) -> Findings:
 
 
 def provenance(run: Run) -> dict[str, str]:
-    """Return how a run was made, as table cells: members, length, loss, puzzles, and the command without the path of
-    the puzzles."""
+    """Return how a run was made, as the cells of a table. The command is without the path of the puzzles."""
     diverged, fields = int((run.members["state"] == "diverged").sum()), run.config["fields"]
     puzzles = fields.get("puzzles")
     return {
@@ -91,7 +91,7 @@ def claims_table(findings: Findings) -> str:
     claims = [finding.claim for finding in shown]
     columns = {
         "claim": [claim.id for claim in claims],
-        "statement": [one.claim.statement + (f" ({one.note})" if one.note else "") for one in shown],
+        "statement": [finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in shown],
         "effect": [number(finding.found.mean) for finding in shown],
         "95% interval": [bounds(finding.found) for finding in shown],
         "margin": map(margin, claims),
@@ -159,10 +159,10 @@ def gap_closed(run: Run, sigma: float) -> float:
 
 @functools.cache
 def correlations(folder: Path) -> pd.DataFrame:
-    """Return the correlation of every measure of a run with accuracy, from `placecode.experiments.predictors`."""
+    """Return the table of `predictors.correlations`, with a column that says which measures are of attention."""
     table = predictors.correlations(Run(folder))
     assert table is not None
-    return table
+    return table.assign(of_attention=[predictors.MORE_MEASURES[name][0] in OF_ATTENTION for name in table["measure"]])
 
 
 def correlation_text(run: Run, measure: str, question: str = AFTER) -> str:
@@ -172,22 +172,11 @@ def correlation_text(run: Run, measure: str, question: str = AFTER) -> str:
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
 
 
-def is_of_attention(measure: str) -> bool:
-    """Return whether the measure with this name is one of attention, and not of the PE."""
-    return predictors.MORE_MEASURES[measure][0] in OF_ATTENTION
-
-
-def pe_measures(run: Run) -> set[str]:
-    """Return the names of the measures of the PE whose correlations a run has."""
-    return {name for name in correlations(run.path)["measure"] if not is_of_attention(name)}
-
-
 def significant(run: Run, question: str, of_attention: bool) -> set[str]:
-    """Return the measures of attention, or else of the PE, whose correlation of this kind has an adjusted p below
-    0.05."""
+    """Return the measures of attention, or else of the PE, whose correlation in a question has an adjusted p < 0.05."""
     table = correlations(run.path)
     rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
-    return {name for name in rows["measure"] if is_of_attention(name) == of_attention}
+    return set(rows[rows["of_attention"] == of_attention]["measure"])
 
 
 def fixed_table(runs: dict[str, Run]) -> str:
@@ -235,10 +224,7 @@ def gap(run: Run, values: pd.Series, sigma: float, reference: float) -> Interval
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
-    """Return the values `after`, of the run `long`, minus `before`, of the run `short`, at a sigma; over worlds.
-
-    Both are by member. Seeds that are not in both runs are left out.
-    """
+    """Return values by member in the run `long` (`after`) minus those in `short` (`before`), for the seeds of both."""
     return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
@@ -284,20 +270,20 @@ def percent_hidden(run: Run) -> dict[str, str]:
     return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["ratios"]}
 
 
-def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: Sequence[str]) -> str:
+def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
     """Return a table by sigma: structure, seeds with p <= 0.05, held-out errors, and these minus linear errors.
 
-    Values are means over worlds. `measures` has the column headers of the measures of structure. `p` is the measure
-    that holds the p-values.
+    Values are means over worlds. `measures` holds measures of structure and their column headers, `p` is that of the
+    p-values.
     """
     sigmas, hidden = sorted(done(run)["sigma"].unique()), percent_hidden(run)
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
     for measure, words in measures.items():
         columns[words] = [number(at(run, measured(run, *measure), sigma).mean) for sigma in sigmas]
     columns["seeds with p at most 0.05"] = [counted(at_sigma(run, measured(run, *p), sigma)) for sigma in sigmas]
-    for c in conditions:
+    for c in CONDITIONS:
         columns[f"error, {hidden[c]}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
-    for c in conditions:
+    for c in CONDITIONS:
         columns[f"minus linear, {hidden[c]}"] = [signed(over(run, minus_linear(run, s, c)), 3) for s in sigmas]
     return columns_table(columns)
 
@@ -331,23 +317,20 @@ def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
     return number(rows.query("metric == @metric and condition == @condition")["value"].mean())
 
 
-def twins_table(
-    sweep: Run, twin: Run, measures: dict[Measure, str], conditions: Sequence[str], field: str, words: str
-) -> str:
-    """Return a table by sigma of a sweep and its twin, a smaller run that differs from it in `field`.
+def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str, header: str) -> str:
+    """Return a table by sigma of a sweep and its twin, a smaller run with another value of `field`; seeds of the twin.
 
-    Both have the seeds of the twin. `measures` has the column headers of the measures of structure, and `words` is that
-    of the field.
+    `measures` holds measures of structure and their column headers, `header` is that of the field.
     """
     rows, seeds = [], twin.members["seed"].unique()
     for sigma in sorted(done(twin)["sigma"].unique()):
         for run in (sweep, twin):
             cells = [at_sigma(run, measured(run, *measure), sigma)[seeds] for measure in measures]
-            cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in conditions]
+            cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in CONDITIONS]
             setting = f"{run.config['fields'][field]:,}"
             rows.append((f"{sigma:g}", setting, *(spread(over(run, values)) for values in cells)))
-    errors = [f"error, {percent_hidden(twin)[condition]}" for condition in conditions]
-    return grid(("sigma", words, *measures.values(), *errors), rows)
+    errors = [f"error, {percent_hidden(twin)[condition]}" for condition in CONDITIONS]
+    return grid(("sigma", header, *measures.values(), *errors), rows)
 
 
 def networks_table(run: Run) -> str:

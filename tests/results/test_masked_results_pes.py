@@ -27,7 +27,7 @@ SIGNIFICANT = 0.001
 
 @pytest.mark.parametrize("run", SWEEPS)
 def test_p_values_are_uniform_before_training_and_small_after(run: str) -> None:
-    """Members of a seed start from one draw times sigma, so their p before training is the same: a seed is one trial."""
+    """Members of a seed start from one draw times sigma, so p before training is the same: a seed is one trial."""
     measures = {("neighbor_agreement_p", "labels"): 0.005, ("modularity_p", "labels"): 0.005}
     measures |= {("silhouette_p", "labels"): 0.005, ("ami_p", "labels"): 0.05}
     if run in BRAINS:

@@ -4,18 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.committed_masked import (
-    ALL_BLOCKS,
-    BRAINS,
-    CONFIGS,
-    MASKED,
-    NO_VECTORS,
-    ROOT,
-    finished,
-    parts_of,
-    table,
-    where,
-)
+from helpers.committed_masked import ALL_BLOCKS, CONFIGS, MASKED, NO_VECTORS, ROOT, finished, parts_of, table, where
 
 from placecode.models.member import AUXILIARY
 
@@ -61,7 +50,8 @@ def test_every_measure_is_taken_once_before_and_after_training(run: str) -> None
     assert set(rows["step"]) == {0, steps} and not rows.duplicated(["member", "step", *keys]).any()
     before, after = (set(where(rows, step=step)[keys].itertuples(index=False, name=None)) for step in (0, steps))
     assert after - before == {(ALL_BLOCKS, name, "start") for name in ("moved", "moved_relative")} and before < after
-    near = ("mirror_agreement", "partner") if run in BRAINS else ("neighbor_agreement", "labels")
+    known_groups = next(iter(parts_of(run).values()))["labels"] is not None
+    near = ("neighbor_agreement", "labels") if known_groups else ("mirror_agreement", "partner")
     expected = {near, ("fc_correlation", "fc"), ("attention_correlation", "fc"), ("modularity", "best"), ("norm", "")}
     assert {(ALL_BLOCKS, *measure) for measure in expected} < before
     counts = rows[rows["target"] != "other data"].groupby(["step", *keys])["member"].nunique()
