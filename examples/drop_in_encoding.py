@@ -48,7 +48,7 @@ def ring(seed: int) -> np.ndarray:
 
 
 def waves(positions: np.ndarray, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw smooth waves with a little noise, (count, n), and which half of the sensors is hidden in each, (count, n)."""
+    """Draw waves of mean square 1 with a little noise (count, n), and mark half of the sensors as hidden (count, n)."""
     angle = torch.from_numpy(np.arctan2(positions[:, 1], positions[:, 0])).float()
     order = torch.arange(1, 4)[:, None]  # number of periods around the ring
     basis = torch.cat([torch.cos(order * angle), torch.sin(order * angle)])  # (6, n)
