@@ -100,8 +100,8 @@ def table_row(run: Run) -> dict[str, Any]:
 def draw() -> None:
     """Draw the figures of the page into docs/images."""
     for name in FACTS:
-        shown = figure_of(Run(ROOT / "results" / name))
-        figures.save(shown.figure, ROOT / "docs" / "images" / f"beyond-{name}-{shown.name}.png")
+        first = figure_of(Run(ROOT / "results" / name))
+        figures.save(first.figure, ROOT / "docs" / "images" / f"beyond-{name}-{first.name}.png")
 
 
 if __name__ == "__main__":

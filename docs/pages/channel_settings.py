@@ -178,12 +178,12 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the effects of noise, number of nodes, share of hidden nodes and optimizer, with small models."""
     noise, size = runs["network-noise-quick"], runs["network-size-quick"]
-    few, many = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
+    few_hidden, most_hidden = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
     rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
     chances = [chance_in(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
     nodes = {s: {n: nearest(size, s, f"nodes={n}") for n in (25, 50, 100)} for s in (0.01, 0.5)}
     shares = (FEWER, SAME, SHIFTED)
-    trained = {few: "15%", many: "90%"}
+    trained = {few_hidden: "15%", most_hidden: "90%"}
     means = {
         words: {sigma: [at(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS}
         for run, words in trained.items()

@@ -87,16 +87,18 @@ def margin(claim: Claim) -> str:
 
 def claims_table(findings: Findings) -> str:
     """Return a table of the findings that have an effect."""
-    shown = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
-    claims = [finding.claim for finding in shown]
+    with_effect = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
+    claims = [finding.claim for finding in with_effect]
     columns = {
         "claim": [claim.id for claim in claims],
-        "statement": [finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in shown],
-        "effect": [number(finding.found.mean) for finding in shown],
-        "95% interval": [bounds(finding.found) for finding in shown],
+        "statement": [
+            finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in with_effect
+        ],
+        "effect": [number(finding.found.mean) for finding in with_effect],
+        "95% interval": [bounds(finding.found) for finding in with_effect],
         "margin": map(margin, claims),
-        "direction": map(direction_text, shown),
-        "number (published)": map(number_text, shown),
+        "direction": map(direction_text, with_effect),
+        "number (published)": map(number_text, with_effect),
         "label": ["; ".join(filter(None, (claim.label, claim.remark))) for claim in claims],
     }
     return columns_table(columns)

@@ -117,9 +117,9 @@ def tables(recordings: Path) -> Path:
     table.to_csv(recordings / "table.csv", index=False)
     np.save(recordings / "table.npy", table.to_numpy(dtype=np.float32))
     table.assign(person=np.repeat(list("abcde"), 16)).to_parquet(recordings / "table.parquet")
-    known = pd.DataFrame({"name": table.columns, "x": range(6), "y": range(6)})
-    known.to_csv(recordings / "places.csv", index=False)
-    known.assign(label=list("ababab"))[["name", "label"]].to_csv(recordings / "groups.csv", index=False)
+    places = pd.DataFrame({"name": table.columns, "x": range(6), "y": range(6)})
+    places.to_csv(recordings / "places.csv", index=False)
+    places.assign(label=list("ababab"))[["name", "label"]].to_csv(recordings / "groups.csv", index=False)
     return recordings
 
 

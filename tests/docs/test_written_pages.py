@@ -42,11 +42,11 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
         if all(finding.note for finding in findings):  # a run that the claims are not about
             assert not re.search(rf"\n`{name}`[^\n]*:\n", PAGE)
             continue
-        shown = [finding for finding in findings if not math.isnan(finding.found.mean)]
+        with_effect = [finding for finding in findings if not math.isnan(finding.found.mean)]
         (table,) = re.findall(rf"\n`{name}`[^\n]*:\n\n(.*?)\n\n", PAGE, flags=re.DOTALL)
         rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-        assert [row[0] for row in rows] == [finding.claim.id for finding in shown]
-        for row, finding in zip(rows, shown, strict=True):
+        assert [row[0] for row in rows] == [finding.claim.id for finding in with_effect]
+        for row, finding in zip(rows, with_effect, strict=True):
             assert row[1].startswith(finding.claim.statement)
             assert claims.direction_text(finding) in row and claims.number_text(finding) in row
             assert finding.claim.label in row[-1]
