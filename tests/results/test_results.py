@@ -265,9 +265,11 @@ def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
     effects = knob_effects(folder, CONFIGS[run]["experiment"], steps, steps // 4)
     for id, values in effects.items():
         assert_effect(claims[id], values)
-    rest = {f"small-sigma-at-every-{column}": column for column in ("heads", "layers", "width")}
+    column_of = {
+        f"small-sigma-at-every-{column}": column for column in ("data", "heads", "layers", "placement", "width")
+    }
     for id in claims.keys() - effects.keys():
-        column = rest[id]
+        column = column_of[id]
         rows = tables(run)[1].query(
             "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
         )
