@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
+from placecode import LearnedPositions
 from placecode.analysis.places import neighbors_in_space
 from placecode.execution.local import Where
 from placecode.experiments.channels.own import OwnData
@@ -33,8 +35,8 @@ from placecode.tasks.synergy import Synergy
 from placecode.tasks.table import tables as split_table
 
 OUT = Path(__file__).parents[1] / "results" / "fits"
-SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
-"""Settings of the noise trials. 200 steps are enough to learn any structure of so few channels."""
+NOISE_STEPS = 200
+"""Number of training steps of the noise trials: enough to learn any structure of so few channels."""
 
 
 # --------------------------------------------------------------------------------------------------------- tables
@@ -124,7 +126,10 @@ Tables = dict[str, list[dict[str, Any]]]
 
 def noise_trial(trial: int, kind: str) -> Tables:
     """Fit a table of noise, and return a row with the p-value, the verdict and the scores."""
-    fitted = _fitted(noise(trial, kind), random_state=trial, **SMALL)
+    estimator = LearnedPositions(random_state=trial, steps=NOISE_STEPS, device="cpu", effort="quick")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = estimator.fit(noise(trial, kind).astype(np.float32))
     row = {"kind": kind, "trial": trial, "p_value": fitted.p_value_, "verdict": fitted.verdict_, "sigma": fitted.sigma_}
     return {"noise": [{**row, **fitted.scores_}]}
 
@@ -132,12 +137,9 @@ def noise_trial(trial: int, kind: str) -> Tables:
 def known_trial(trial: int, kind: str) -> Tables:
     """Fit a table with known structure, and return rows for calibration.csv and groups.csv.
 
-    The first count true neighbours by the confidence of the pair. The second have, for every method, the scores of its
-    modules and neighbours against the known groups, with p-values.
+    The rows of calibration.csv count pairs of channels, and true neighbours among them, by the confidence of the pair.
+    Those of groups.csv have, for every method, the scores of its modules and neighbours against the known groups.
     """
-    import torch
-
-    torch.set_num_threads(1)
     values, labels, near = WORLDS[kind](trial)
     parts = split_table(values.astype(np.float32), labels=labels, seed=trial)
     settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
@@ -165,25 +167,13 @@ def known_trial(trial: int, kind: str) -> Tables:
     return {"calibration": calibration, "groups": [] if labels is None else [scores]}
 
 
-def _fitted(values: np.ndarray, **settings: Any) -> Any:
-    """Return a `LearnedPositions` that was fitted on one thread, with its warnings silenced."""
-    import torch
-
-    from placecode import LearnedPositions
-
-    torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return LearnedPositions(**settings).fit(values.astype(np.float32))
-
-
 Job = Callable[[int, str], Tables]
 """A function from the number of a trial and the kind of table to the rows it adds."""
 
 
 def run(job: Job, kinds: Sequence[str], trials: int, processes: int) -> Iterator[Tables]:
-    """Run all trials of every kind in worker processes, and yield their rows as they finish."""
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    """Run all trials of every kind in worker processes of one thread each, and yield their rows as they finish."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         jobs = [pool.submit(job, trial, kind) for trial in range(trials) for kind in kinds]
         for done in as_completed(jobs):
             yield done.result()
@@ -200,9 +190,9 @@ def main() -> None:
     """Run the trials, and write all rows so far after each of them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=[*JOBS, "tables"])
-    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--trials", type=int, default=100, help="number of trials of each kind of table")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for the tables")
     args = parser.parse_args()
     args.out.mkdir(exist_ok=True)
     if args.what == "tables":

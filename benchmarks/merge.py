@@ -19,6 +19,7 @@ from placecode import files
 from placecode.errors import BadInput
 
 TABLES = ("rows", "ceilings", "kernels")
+"""Entries of a bench.json that are lists of rows."""
 UNRECORDED = "not recorded"
 """The name of the call for rows measured before calls were recorded."""
 
@@ -55,8 +56,8 @@ def merged(old: Result, new: Result) -> Result:
     order = list(dict.fromkeys((*_groups(old), *replaced)))
     cases = list(dict.fromkeys(case for case, _ in order))
     for kind in TABLES:
-        kept = [row for row in old[kind] if _group(row) not in replaced] + new[kind]
-        result[kind] = sorted(kept, key=lambda row: (cases.index(row["case"]), order.index(_group(row))))
+        rows = [row for row in old[kind] if _group(row) not in replaced] + new[kind]
+        result[kind] = sorted(rows, key=lambda row: (cases.index(row["case"]), order.index(_group(row))))
     used = {row["call"] for kind in TABLES for row in result[kind]}
     calls = {call["call"]: call for call in (*old["calls"], *new["calls"])}
     precisions = dict.fromkeys(row["precision"] for row in result["ceilings"])

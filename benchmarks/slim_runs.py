@@ -45,12 +45,12 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--seeds", metavar="A,B", help="keep the arrays of these seeds only")
     parser.add_argument("--arrays", metavar="A,B", help="keep arrays of these kinds only")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     seeds = None if options.seeds is None else [int(seed) for seed in options.seeds.split(",")]
     arrays = None if options.arrays is None else options.arrays.split(",")
     for path in options.runs:

@@ -17,7 +17,7 @@ from typing import Any
 
 import griffe
 
-FENCED = re.compile(r"(^```.*?^```)", flags=re.DOTALL | re.MULTILINE)
+FENCED_BLOCK = re.compile(r"(^```.*?^```)", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", flags=re.MULTILINE)
 
@@ -25,8 +25,10 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", flags=re.MULTILINE)
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Replace links out of docs/ by their text; mkdocs calls this for the Markdown of every page."""
     folder = os.path.dirname(page.file.src_uri)
-    parts = FENCED.split(markdown)  # every second part is code
-    return "".join(part if i % 2 else LINK.sub(lambda link: inside(link, folder), part) for i, part in enumerate(parts))
+    parts = FENCED_BLOCK.split(markdown)  # every second part is code
+    return "".join(
+        part if i % 2 else LINK.sub(lambda link: site_link(link, folder), part) for i, part in enumerate(parts)
+    )
 
 
 def on_post_build(*, config: Any) -> None:
@@ -38,10 +40,10 @@ def on_post_build(*, config: Any) -> None:
     (folder / "search_index.js").write_text(f"var __index = {(folder / 'search_index.json').read_text()}")
 
 
-def inside(link: re.Match[str], folder: str) -> str:
-    """Return the link unchanged, or its text with the name of the file if it leads out of docs/.
+def site_link(link: re.Match[str], folder: str) -> str:
+    """Return a link on a page in this folder unchanged, or its text and the name of the file if it leads out of docs/.
 
-    >>> inside(LINK.match("[the licence](../LICENSE)"), "")
+    >>> site_link(LINK.match("[the licence](../LICENSE)"), "")
     'the licence (`LICENSE`)'
     """
     text, target, _ = link.groups()
@@ -58,17 +60,12 @@ def fenced(docstring: str) -> str:
     >>> fenced("Adds.\\n\\n>>> 1 + 1\\n2")
     'Adds.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```'
     """
-
-    def block(example: re.Match[str]) -> str:
-        """Return one example as a fenced block."""
-        indent = example[1]
-        return f"{indent}```pycon\n{example[0]}\n{indent}```"
-
-    return EXAMPLE.sub(block, docstring)
+    return EXAMPLE.sub(r"\1```pycon\n\g<0>\n\1```", docstring)
 
 
 def field_help(value: str) -> tuple[str, str] | None:
-    """Return default and help text of a field that is made by `setting` or `sweep_over`, or None for other values.
+    """Return the default and the help text of a field whose code is `value`, or None if it is not made by `setting` or
+    `sweep_over`.
 
     >>> field_help("setting((0.5, 0.9), 'shares of hidden channels')")
     ('(0.5, 0.9)', 'shares of hidden channels')
@@ -79,8 +76,8 @@ def field_help(value: str) -> tuple[str, str] | None:
         return None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) not in ("setting", "sweep_over"):
         return None
-    default, words = call.args[:2]
-    parts = words.values if isinstance(words, ast.JoinedStr) else [words]
+    default, help_text = call.args[:2]
+    parts = help_text.values if isinstance(help_text, ast.JoinedStr) else [help_text]
     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in parts)
     return ast.unparse(default), text
 
@@ -94,6 +91,6 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = fenced(obj.docstring.value)
 
     def on_attribute(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
-        if attr.value is not None and (found := field_help(str(attr.value))) is not None:
-            default, words = found
-            attr.value, attr.docstring = default, griffe.Docstring(f"{words[0].upper()}{words[1:]}.", parent=attr)
+        if attr.value is not None and (setting := field_help(str(attr.value))) is not None:
+            attr.value, text = setting
+            attr.docstring = griffe.Docstring(f"{text[0].upper()}{text[1:]}.", parent=attr)

@@ -42,13 +42,13 @@ class Filler(nn.Module):
 
 
 def ring(seed: int) -> np.ndarray:
-    """Positions of the sensors, (n, 2): on a circle, in random order."""
+    """Return the positions of the sensors (n, 2): on a circle, in random order."""
     angle = 2 * np.pi * np.random.default_rng(seed).permutation(SENSORS) / SENSORS
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def waves(positions: np.ndarray, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw smooth waves of mean square 1 with a little noise, (count, n), and which half of the sensors is hidden."""
+    """Draw waves of mean square 1 with a little noise (count, n), and mark half of the sensors as hidden (count, n)."""
     angle = torch.from_numpy(np.arctan2(positions[:, 1], positions[:, 0])).float()
     order = torch.arange(1, 4)[:, None]  # number of periods around the ring
     basis = torch.cat([torch.cos(order * angle), torch.sin(order * angle)])  # (6, n)
@@ -81,11 +81,11 @@ def train(sigma: float, steps: int, seed: int) -> tuple[float, float, float]:
     return error, zero_error, float(place_agreement(similar, neighbors_in_space(positions)))
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Compare two initial scales of a learned encoding.")
     parser.add_argument("--steps", type=int, default=600, help="training steps")
     parser.add_argument("--seed", type=int, default=0, help="seed of the ring, the waves and the model")
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
     print(f"{SENSORS} sensors on a ring in random order, half of them hidden, {args.steps} steps, seed {args.seed}")
     for sigma in (0.1, 2.0):
         error, zero_error, adjacent = train(sigma, args.steps, args.seed)

@@ -49,11 +49,10 @@ class Order(Task):
         inputs = np.zeros((len(pairs), tokens, 3))
         inputs[..., 0] = 1  # unmarked
         for mark in (1, 2):
-            at = (np.arange(len(pairs)), pairs[:, mark - 1])
-            inputs[at] = np.eye(3)[mark]
+            inputs[np.arange(len(pairs)), pairs[:, mark - 1]] = np.eye(3)[mark]
         before = torch.from_numpy((pairs[:, 0] < pairs[:, 1]).astype(np.int64))
-        cut = len(pairs) * 3 // 4
-        parts = {"train": slice(cut), "test": slice(cut, None)}
+        train = len(pairs) * 3 // 4
+        parts = {"train": slice(train), "test": slice(train, None)}
         self.splits = {name: Split(torch.tensor(inputs[part]), before[part]) for name, part in parts.items()}
         self.positions = np.arange(tokens, dtype=float)[:, None]
         self.seed = seed
@@ -71,7 +70,10 @@ class Order(Task):
 
 # 3. A measure: arrays in, arrays out.
 def step_ratio(pe: np.ndarray) -> np.ndarray:
-    """Mean distance of neighbours divided by that of all pairs, (...), for PEs (..., n, d). It is small for a line."""
+    """Return the mean distance of neighbouring tokens divided by that of all pairs, (...), for PEs (..., n, d).
+
+    It is small if the tokens lie on a line, in order.
+    """
     distance = np.linalg.norm(pe[..., :, None, :] - pe[..., None, :, :], axis=-1)
     n = pe.shape[-2]
     neighbours = np.diagonal(distance, 1, -2, -1).mean(-1)

@@ -4,15 +4,14 @@
     python examples/own_table.py --file mine.csv   # any table, samples x channels
 
 The simulated table has twelve weather stations at three lakes. Stations of one lake measure the same wind, with noise
-and with unknown scales and offsets. The table does not contain the lakes. The same from the command line: placecode fit
-stations.csv
+and with unknown scales and offsets. The table does not contain the lakes. From the command line the same is
+`placecode fit stations.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,11 +31,11 @@ def stations(samples: int = 3_000, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(values.round(3), columns=names).sample(frac=1, axis=1, random_state=seed)
 
 
-def main(words: list[str] | None = None) -> LearnedPositions:
+def main(arguments: list[str] | None = None) -> LearnedPositions:
     parser = argparse.ArgumentParser(description="Fit a table of channels and print the results.")
     parser.add_argument("--file", type=Path, help="the table (default: stations.csv, which is simulated)")
     parser.add_argument("--steps", type=int, default=600, help="training steps")
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
     if args.file is None:
         args.file = Path("stations.csv")
         write_bytes(args.file, stations().to_csv(index=False).encode())
@@ -44,12 +43,9 @@ def main(words: list[str] | None = None) -> LearnedPositions:
     for sentence in fitted.summary_[:3]:
         print(sentence)
     for module in range(fitted.modules_.max() + 1):
-        print(f"module {module + 1}: {', '.join(_names_in(fitted, module))}")
+        names = [name for name, label in zip(fitted.names_, fitted.modules_, strict=True) if label == module]
+        print(f"module {module + 1}: {', '.join(names)}")
     return fitted
-
-
-def _names_in(fitted: Any, module: int) -> list[str]:
-    return [name for name, label in zip(fitted.names_, fitted.modules_, strict=True) if label == module]
 
 
 if __name__ == "__main__":

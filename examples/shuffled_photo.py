@@ -32,14 +32,14 @@ def write(out: Path, samples: int = 5_000, size: int = 10, stride: int = 4, seed
     return out / "shuffled.csv", out / "positions.csv"
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Write a shuffled photograph as a table of channels.")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the two files")
     parser.add_argument("--samples", type=int, default=5_000, help="number of patches, one per row")
     parser.add_argument("--size", type=int, default=10, help="rows and columns of a patch")
     parser.add_argument("--stride", type=int, default=4, help="distance between the pixels of a patch")
     parser.add_argument("--seed", type=int, default=0, help="seed of the patches and of the order of the pixels")
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
     shuffled, positions = write(args.out, args.samples, args.size, args.stride, args.seed)
     print(f"{args.samples} patches of {args.size} x {args.size} pixels in random order: {shuffled}, {positions}")
     print(f"placecode fit {shuffled} --groups strip --positions {positions}")

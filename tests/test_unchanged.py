@@ -1,4 +1,4 @@
-"""The check that two commits give the same numbers finds what differs, and nothing else."""
+"""The comparison of two commits in tests/unchanged.py finds the numbers that differ, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
-from unchanged import differences, of_page, of_run, of_table
+from unchanged import differences, page_numbers, run_digests, table_digests
 
 
 def metrics(split: str = "ood", last_bit: bool = False) -> pd.DataFrame:
@@ -18,31 +18,31 @@ def metrics(split: str = "ood", last_bit: bool = False) -> pd.DataFrame:
     return table
 
 
-def digest_of(path: Path, table: pd.DataFrame) -> dict[str, str]:
+def digests(path: Path, table: pd.DataFrame) -> dict[str, str]:
     table.to_parquet(path)
-    return of_table(path, ("split", "metric"))
+    return table_digests(path, ("split", "metric"))
 
 
 def test_the_order_of_rows_and_the_old_name_of_a_split_make_no_difference(tmp_path: Path) -> None:
-    first = digest_of(tmp_path / "a.parquet", metrics())
+    first = digests(tmp_path / "a.parquet", metrics())
     assert list(first) == ["ood accuracy"] and first["ood accuracy"].startswith("4 values ")
-    assert first == digest_of(tmp_path / "b.parquet", metrics("validation"))
-    assert first == digest_of(tmp_path / "c.parquet", metrics().sample(frac=1, random_state=0))
+    assert first == digests(tmp_path / "b.parquet", metrics("validation"))
+    assert first == digests(tmp_path / "c.parquet", metrics().sample(frac=1, random_state=0))
 
 
 def test_a_last_bit_makes_a_difference(tmp_path: Path) -> None:
-    first, second = (digest_of(tmp_path / "a.parquet", metrics(last_bit=changed)) for changed in (False, True))
+    first, second = (digests(tmp_path / "a.parquet", metrics(last_bit=changed)) for changed in (False, True))
     (line,) = differences({"train": first}, {"train": second})
     assert line.startswith("train: ood accuracy: 4 values ")
 
 
 def test_weights_are_compared_bit_for_bit(tmp_path: Path) -> None:
     metrics().to_parquet(tmp_path / "metrics.parquet")
-    digests = []
+    weights = []
     for value in (1.0, 1.0, np.nextafter(np.float32(1), np.float32(2))):
         save_file({"0": np.full(3, value, np.float32)}, tmp_path / "weights.safetensors")
-        digests.append(of_run(tmp_path)["weights"])
-    assert digests[0] == digests[1] != digests[2]
+        weights.append(run_digests(tmp_path)["weights"])
+    assert weights[0] == weights[1] != weights[2]
 
 
 def test_words_of_a_page_may_change_and_its_numbers_may_not(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_words_of_a_page_may_change_and_its_numbers_may_not(tmp_path: Path) -> N
     numbers = []
     for text in pages:
         (tmp_path / "page.md").write_text(text)
-        numbers.append(of_page(tmp_path / "page.md"))
+        numbers.append(page_numbers(tmp_path / "page.md"))
     assert numbers[0] == numbers[1] == ["0.90", "0.94", "0.97"]
     assert not list(differences({"page x": numbers[0]}, {"page x": numbers[1]}))
     (line,) = differences({"page x": numbers[0]}, {"page x": numbers[2]})
     assert line == "page x: 1 numbers gone ['0.94'], 1 new ['0.95']"
 
 
-def test_what_only_one_of_them_has_is_named() -> None:
+def test_entries_of_only_one_record_are_named() -> None:
     lines = list(differences({"claims": {"a": [1.0], "b": [2.0]}}, {"claims": {"a": [1.0], "c": [2.0]}}))
     assert lines == ["claims: b is only in BASE", "claims: c is only in this checkout"]

@@ -7,8 +7,8 @@ machine, and compares:
 - committed runs: the summary and the effect and interval of every claim, computed anew from their tables;
 - pages that are made from committed runs: the numbers on them. Words may change.
 
-What BASE gave is kept in build/unchanged/ and used again. `make unchanged BASE=...` does the same. Names may change
-between the two (a split, a column): `SAME_NAME` lists those that mean the same.
+The record of BASE is kept in build/unchanged/ and used again. `make unchanged BASE=...` does the same. Names in tables
+may change between the two, such as that of a split: `RENAMED` lists them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "build" / "unchanged"
-SAME_NAME = {"validation": "ood"}
-"""Old names of splits and the like, and their current names."""
+RENAMED = {"validation": "ood"}
+"""Old names in tables, and their current names."""
 PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
 DEMO = "lst-sigma --scale quick"
 SHORT = {
@@ -46,6 +46,7 @@ OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 
 """Runs that train with other implementations or precisions."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 Numbers = dict[str, Any]
+"""Numbers, or digests of them, by name."""
 
 
 def placecode(tree: Path, *words: str) -> str:
@@ -56,17 +57,16 @@ def placecode(tree: Path, *words: str) -> str:
 def python(tree: Path, code: str, *words: str) -> str:
     """Run Python code that imports the package of this tree, and return what it prints. RuntimeError if it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])}
-    answer = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tree, env=environment, capture_output=True, text=True
-    )
-    if answer.returncode:
-        raise RuntimeError(f"{' '.join(words)}, in {tree}: {answer.stderr.strip()[-2000:]}")
-    return answer.stdout
+    command = [sys.executable, "-c", code, *words]
+    result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(words)}, in {tree}: {result.stderr.strip()[-2000:]}")
+    return result.stdout
 
 
 def current(name: str) -> str:
     """Return a name with each part replaced by its current name."""
-    return " ".join(SAME_NAME.get(part, part) for part in name.split(" "))
+    return " ".join(RENAMED.get(part, part) for part in name.split(" "))
 
 
 def digest(*parts: bytes) -> str:
@@ -74,8 +74,11 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def of_table(path: Path, names: Sequence[str]) -> Numbers:
-    """Return a digest of the values of a table for each combination of `names`, in the order of members and steps."""
+def table_digests(path: Path, names: Sequence[str]) -> Numbers:
+    """Return a digest of the values of a table for each combination of values in the columns `names`.
+
+    It does not depend on the order of the rows.
+    """
     table = pd.read_parquet(path)
     texts = [name for name in table.columns if name != "value" and not pd.api.types.is_numeric_dtype(table[name])]
     for name in texts:
@@ -88,22 +91,24 @@ def of_table(path: Path, names: Sequence[str]) -> Numbers:
     return digests
 
 
-def of_run(folder: Path) -> Numbers:
+def run_digests(folder: Path) -> Numbers:
     """Return digests of the metrics, analyses and weights in a run folder."""
-    digests = {
-        f"metrics {key}": value for key, value in of_table(folder / "metrics.parquet", ("split", "metric")).items()
-    }
+    tables = {"metrics": ("split", "metric")}
     if (folder / "analysis.parquet").is_file():
-        analyses = of_table(folder / "analysis.parquet", ("analysis", "target"))
-        digests |= {f"analysis {key}": value for key, value in analyses.items()}
-    if (folder / "weights.safetensors").is_file():
-        tensors = sorted(load_file(folder / "weights.safetensors").items())
+        tables["analysis"] = ("analysis", "target")
+    digests = {
+        f"{table} {key}": value
+        for table, columns in tables.items()
+        for key, value in table_digests(folder / f"{table}.parquet", columns).items()
+    }
+    if (path := folder / "weights.safetensors").is_file():
+        tensors = sorted(load_file(path).items())
         digests["weights"] = digest(*(name.encode() + values.tobytes() for name, values in tensors))[:16]
     return digests
 
 
-def of_training(tree: Path, words: str) -> Numbers:
-    """Train with the code of this tree, and return the digests of the run."""
+def training_digests(tree: Path, words: str) -> Numbers:
+    """Train with the code of this tree, and return the digests of the run. `words` are those after `placecode run`."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             placecode(tree, "run", *words.split(), "--device", "cpu", "--out", f"{folder}/run")
@@ -111,11 +116,11 @@ def of_training(tree: Path, words: str) -> Numbers:
             if "is not installed" in str(error):
                 return {"skipped": "a package for this experiment is not installed"}
             raise
-        return of_run(Path(folder) / "run")
+        return run_digests(Path(folder) / "run")
 
 
 def trainings(tree: Path) -> list[str]:
-    """Return the commands whose runs are compared."""
+    """Return the runs that are compared, as the words after `placecode run`."""
     listed = placecode(tree, "studies")  # the earlier name of "experiments", which both know
     names = dict.fromkeys(re.findall(rf"\b((?:{'|'.join(SHORT)})-[a-z]+)\b", listed))
     if not names:
@@ -138,24 +143,24 @@ for path in map(Path, sys.argv[1:]):
     print(json.dumps([path.name, summary["rows"]]))
 """
 """Code that prints the summary of each run folder as a line of JSON."""
+STATISTICS = ("n", "diverged", "mean", "std")
+"""Columns of a summary that are compared."""
 
 
-def of_summaries(tree: Path, runs: Sequence[Path]) -> Numbers:
+def summary_digests(tree: Path, runs: Sequence[Path]) -> Numbers:
     """Summarize committed runs again, and return a digest of all rows of each; names that may change are left out."""
     digests = {}
     for line in python(tree, SUMMARIES, *map(str, runs)).splitlines():
         name, rows = json.loads(line)
-        numbers = [[current(f"{row['split']} {row['condition']} {row['metric']}"), *numbers_of(row)] for row in rows]
-        digests[name] = f"{len(rows)} rows {digest(json.dumps(sorted(numbers, key=json.dumps)).encode())[:16]}"
+        compared = [
+            [current(f"{row['split']} {row['condition']} {row['metric']}"), *(row[key] for key in STATISTICS)]
+            for row in rows
+        ]
+        digests[name] = f"{len(rows)} rows {digest(json.dumps(sorted(compared, key=json.dumps)).encode())[:16]}"
     return digests
 
 
-def numbers_of(row: dict[str, Any]) -> list[Any]:
-    """Return the numbers in a row of a summary."""
-    return [row[name] for name in ("n", "diverged", "mean", "std")]
-
-
-def of_claims(tree: Path, runs: Sequence[Path]) -> Numbers:
+def claim_effects(tree: Path, runs: Sequence[Path]) -> Numbers:
     """Check the claims of committed runs again, and return effect and interval of each."""
     records = json.loads(placecode(tree, "claims", *map(str, runs), "--json"))
     return {
@@ -164,7 +169,7 @@ def of_claims(tree: Path, runs: Sequence[Path]) -> Numbers:
     }
 
 
-def of_page(path: Path) -> list[str]:
+def page_numbers(path: Path) -> list[str]:
     """Return the numbers on a page, sorted as text, without those in commands and links."""
     text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", re.sub(r"```.*?```", " ", path.read_text(), flags=re.DOTALL))
     return sorted(NUMBER.findall(text))
@@ -175,38 +180,38 @@ def committed(tree: Path) -> list[Path]:
     return sorted(path.parent for path in (tree / "results").rglob("config.json"))
 
 
-def record(tree: Path) -> Iterator[tuple[str, Any]]:
+def records(tree: Path) -> Iterator[tuple[str, Any]]:
     """Yield everything that must not change, by name."""
     runs = committed(tree)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        trained = {words: pool.submit(of_training, tree, words) for words in trainings(tree)}
+        trained = {words: pool.submit(training_digests, tree, words) for words in trainings(tree)}
         for words, result in trained.items():
             yield f"train {words}", result.result()
-    yield "summaries", of_summaries(tree, runs)
-    yield "claims", of_claims(tree, [run for run in runs if run.parent.name == "results"])
+    yield "summaries", summary_digests(tree, runs)
+    yield "claims", claim_effects(tree, [run for run in runs if run.parent.name == "results"])
     for page in PAGES:
-        yield f"page {page}", of_page(tree / "docs" / page)
+        yield f"page {page}", page_numbers(tree / "docs" / page)
 
 
-def of_commit(commit: str) -> Numbers:
-    """Return the record of a commit, from build/unchanged/ or made in a temporary checkout of it."""
+def records_of_commit(commit: str) -> Numbers:
+    """Return the records of a commit, from build/unchanged/ or made in a temporary checkout of it."""
     full = subprocess.run(
         ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    stored = RECORDS / f"{full}.json"
-    if not stored.is_file():
+    file = RECORDS / f"{full}.json"
+    if not file.is_file():
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder) / "tree"
             subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), full], cwd=ROOT, check=True)
             try:
                 RECORDS.mkdir(parents=True, exist_ok=True)
-                stored.write_text(json.dumps(dict(_printing_names(record(tree), f"{full[:8]}: "))))
+                file.write_text(json.dumps(dict(_with_progress(records(tree), f"{full[:8]}: "))))
             finally:
                 subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
-    return dict(json.loads(stored.read_text()))
+    return dict(json.loads(file.read_text()))
 
 
-def _printing_names(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+def _with_progress(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the items, and print the name of each."""
     for name, value in items:
         print(f"{prefix}{name}", flush=True)
@@ -214,7 +219,7 @@ def _printing_names(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[t
 
 
 def differences(before: Any, after: Any, name: str = "") -> Iterator[str]:
-    """Yield a sentence on each difference between two records; nothing if they are equal."""
+    """Yield a sentence on each difference between two records; nothing if they are equal. `name` is that of both."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             full = f"{name}: {key}" if name else key
@@ -234,13 +239,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", metavar="BASE", help="the commit to compare with")
     base = parser.parse_args().base
-    before = of_commit(base)
-    after = json.loads(json.dumps(dict(_printing_names(record(ROOT), "now: "))))
-    lines = list(differences(before, after))
+    before = records_of_commit(base)
+    after = json.loads(json.dumps(dict(_with_progress(records(ROOT), "now: "))))
+    changes = list(differences(before, after))
     if skipped := [name for name, value in after.items() if isinstance(value, dict) and "skipped" in value]:
         print(f"Not compared, since a package for them is not installed: {', '.join(skipped)}.")
-    print("\n".join(lines) if lines else f"Unchanged since {base}: {len(before)} records.")
-    return 1 if lines else 0
+    print("\n".join(changes) if changes else f"Unchanged since {base}: {len(before)} records.")
+    return 1 if changes else 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import beyond_facts as facts
-from tables import Findings, claims_table, findings_of, made
+from tables import Findings, claims_table, findings_of, provenance
 from templating import render_blocks, render_page
 
 from placecode.experiments import experiment_of
@@ -23,8 +23,6 @@ from placecode.reports.wording import sentences
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
-
-
 FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-causal": facts.causal,
     "lst-optimizer": facts.optimizer,
@@ -52,37 +50,38 @@ def page() -> str:
     return render_page(
         "beyond.md.j2",
         sections=[section(name, run) for name, run in runs.items()],
-        runs=[how_made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
+        runs=[table_row(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
         **facts.rounding(runs),
     )
 
 
 def section(name: str, run: Run) -> dict[str, Any]:
-    """Return the template's entry for one experiment: its words, figure, claims and unsettled curves."""
-    claims, settling = findings_of(run), knobs.settling(run, experiment_of(run).lines(run), most=len(run.members))
+    """Return what the page shows of one experiment: its words, figure, claims, and settings that have not settled."""
+    findings = findings_of(run)
+    settling = knobs.settling(run, experiment_of(run).lines(run), most=len(run.members))
     return {
         "name": name,
-        "words": words(name, run, claims),
+        "words": words(name, run, findings),
         "figure": figure_of(run),
-        "claims": claims_table(claims),
-        "not_in_run": [finding for finding in claims.values() if finding.note],
+        "claims": claims_table(findings),
+        "not_in_run": [finding for finding in findings.values() if finding.note],
         "unsettled": " ".join(sentences("settled", **settling)),
     }
 
 
-def words(name: str, run: Run, claims: Findings) -> Any:
+def words(name: str, run: Run, findings: Findings) -> Any:
     """Render the template of an experiment, and return its blocks: the question, and its answer in short and at length.
 
     Raises SystemExit if a claim of the run does not support a sentence.
     """
     return render_blocks(
         f"beyond/{name}.md.j2",
-        claims=claims,
+        claims=findings,
         fields=run.config["fields"],
         claims_table=claims_table,
         means_table=facts.means_table,
         **facts.MARGINS,
-        **facts.controls(claims),
+        **facts.controls(findings),
         **FACTS[name](run),
     )
 
@@ -92,17 +91,17 @@ def figure_of(run: Run) -> Shown:
     return page_of(experiment_of(run), run).figures()[0]
 
 
-def how_made(run: Run) -> dict[str, Any]:
-    """Return how a run was made (members, puzzles, command), and which of its data sets we generated ourselves."""
+def table_row(run: Run) -> dict[str, Any]:
+    """Return how a run was made, and which of its data sets we generated ourselves."""
     parts = run.config["task"].get("parts", {})
-    return made(run) | {"drawn": [name for name, part in parts.items() if part["source"] == "drawn"]}
+    return provenance(run) | {"drawn": [name for name, part in parts.items() if part["source"] == "drawn"]}
 
 
 def draw() -> None:
     """Draw the figures of the page into docs/images."""
     for name in FACTS:
-        figure = figure_of(Run(ROOT / "results" / name))
-        figures.save(figure.figure, ROOT / "docs" / "images" / f"beyond-{name}-{figure.name}.png")
+        first = figure_of(Run(ROOT / "results" / name))
+        figures.save(first.figure, ROOT / "docs" / "images" / f"beyond-{name}-{first.name}.png")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """The sigmas that the experiments share."""
 LEARNED, LOST = 0.9, 0.5
-"""A model has learned its training puzzles above the first accuracy, and lost them again at or below the second."""
+"""A model has learned its training puzzles above the first training accuracy, and lost them again at or below the
+second."""
 MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}
 """Thresholds that the templates mention, by the names they use."""
 Facts = dict[str, Any]
@@ -36,7 +37,7 @@ Kinds = Mapping[str, Mapping[str, Any]]
 
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
-    """Return, for each kind of member, the means of `values` over seeds at each of SIGMAS."""
+    """Return, for each kind of member, the means over seeds of `values` (by member) at each of SIGMAS."""
     return {name: [where(run, values, [s], **columns).mean() for s in SIGMAS] for name, columns in kinds.items()}
 
 
@@ -62,13 +63,13 @@ def shared_part() -> float:
 
 
 def controls(claims: Findings) -> Facts:
-    """Return how the controls came out. All but one, a transplant, are certain to do nothing apart from rounding."""
-    found = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
-    certain = [id for id in found if id != "control-transplant-of-another"]
-    exact = [id for id in certain if found[id].found.low == found[id].found.high == 0]
+    """Compute the effects of the controls. All but one, a transplant, must have none apart from rounding."""
+    controls = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
+    certain = [id for id in controls if id != "control-transplant-of-another"]
+    exact = [id for id in certain if controls[id].found.low == controls[id].found.high == 0]
     return {
-        "no_control_fails": not any(finding.direction == FAILS for finding in found.values()),
-        "certain_controls_hold": directions(found, HOLDS, *certain),
+        "no_control_fails": not any(finding.direction == FAILS for finding in controls.values()),
+        "certain_controls_hold": directions(controls, HOLDS, *certain),
         "exact_controls": len(exact),
         "inexact_controls": [id for id in certain if id not in exact],
     }
@@ -103,7 +104,7 @@ def optimizer(run: Run) -> Facts:
     pilot = pd.read_csv(RESULTS / "lst-optimizer" / "pilot.csv")
     large = Run(RESULTS / "lst-optimizer-large")
     learned = list(pilot.loc[pilot["train"] > FITTED, "learning_rate"])
-    rsa, shown = measured(run, "rsa", "relation"), (*TINY, 1.0)
+    rsa, sigmas = measured(run, "rsa", "relation"), (*TINY, 1.0)
     kinds = {
         "slow_pe": {**adam, "pe_learning_rate": 0.1 * adam["learning_rate"]},
         "adam": adam,
@@ -118,9 +119,9 @@ def optimizer(run: Run) -> Facts:
         "worth": {rate: interval(worth(run, {**best, "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03)},
         "at_two": {rate: interval(of(large, [2.0], **{**best, "learning_rate": rate})) for rate in learned},
         "training_at_two": where(large, accuracy(large, "train"), [2.0], **best).mean(),
-        "shown_sigmas": shown,
-        "rsa": {key: [where(run, rsa, [s], **columns).mean() for s in shown] for key, columns in kinds.items()},
-        "accuracy": {key: [of(run, [s], **columns).mean() for s in shown] for key, columns in kinds.items()},
+        "shown_sigmas": sigmas,
+        "rsa": {key: [where(run, rsa, [s], **columns).mean() for s in sigmas] for key, columns in kinds.items()},
+        "accuracy": {key: [of(run, [s], **columns).mean() for s in sigmas] for key, columns in kinds.items()},
         "tiny_rsa": {key: where(run, rsa, TINY, **kinds[key]).mean() for key in ("adam", "sgd")},
     }
 
@@ -130,8 +131,8 @@ def optimizer(run: Run) -> Facts:
 
 def depth(run: Run) -> Facts:
     """Compute accuracy by number of blocks."""
-    depths, known = run.config["fields"]["depths"], accuracy(run, "train")
-    training = {layers: where(run, known, [0.2], layers=layers).mean() for layers in depths}
+    depths, train = run.config["fields"]["depths"], accuracy(run, "train")
+    training = {layers: where(run, train, [0.2], layers=layers).mean() for layers in depths}
     return {
         "training": training,
         "unfitted": [layers for layers, value in training.items() if value <= FITTED],
@@ -143,9 +144,9 @@ def depth(run: Run) -> Facts:
 
 def width(run: Run) -> Facts:
     """Compute accuracy by width."""
-    widths, known = run.config["fields"]["widths"], accuracy(run, "train")
+    widths, train = run.config["fields"]["widths"], accuracy(run, "train")
     best = {width: max(of(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
-    training = {width: where(run, known, [2.0], width=width).mean() for width in widths}
+    training = {width: where(run, train, [2.0], width=width).mean() for width in widths}
     return {
         "most_behind": max(best[width] - of(run, [0.2], width=width).mean() for width in widths),
         "over_one": {width: interval(worth(run, {"width": width}, 1.0)) for width in widths},
@@ -167,16 +168,16 @@ def placement(run: Run) -> Facts:
 
 def data(run: Run) -> Facts:
     """Compute accuracy by number of training puzzles."""
-    counts, alike, known = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
+    counts, test, train = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
     kinds = {f"{count:,}": {"data": f"puzzles={count}"} for count in counts}
     few = [interval(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
     return {
         "some": interval(worth(run, kinds["4,000"])),
-        "alike": interval(where(run, alike, [0.2], **kinds["500"]) - where(run, alike, [2.0], **kinds["500"])),
-        "few_are_near_chance": all(each.low < 0.3 and each.high < 0.35 for each in few),
-        "least_training": min(where(run, known, [0.2], **columns).mean() for columns in kinds.values()),
+        "alike": interval(where(run, test, [0.2], **kinds["500"]) - where(run, test, [2.0], **kinds["500"])),
+        "few_are_near_chance": all(accuracies.low < 0.3 and accuracies.high < 0.35 for accuracies in few),
+        "least_training": min(where(run, train, [0.2], **columns).mean() for columns in kinds.values()),
         "means": means(run, kinds, accuracy(run)),
-        "means_alike": means(run, kinds, alike),
+        "means_alike": means(run, kinds, test),
     }
 
 
@@ -225,7 +226,7 @@ def decay(run: Run) -> Facts:
     kinds: dict[str, dict[str, float]] = {"none": decaying("all", 0.0)}
     kinds |= {f"{part} {amount}": decaying(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")}
     rsa, alone, none = measured(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
-    last, before = of(run, [0.1], **alone), where(run, accuracy(run) - late_change(run), [0.1], **alone)
+    end, before = of(run, [0.1], **alone), where(run, accuracy(run) - late_change(run), [0.1], **alone)
     steps = int(run.metrics["step"].max())
     return decay_on_fresh_seeds() | {
         "late_change": {amount: true_positions(run, amount, late_change(run)).mean() for amount in (0.0, 1.0, 3.0)},
@@ -238,9 +239,9 @@ def decay(run: Run) -> Facts:
         "mild_rsa": [where(run, rsa, [sigma], **kinds["pe 1"]).mean() for sigma in SIGMAS[:4]],
         "added": {sigma: between(alone, none, [sigma], run) for sigma in (0.5, 1.0)},
         "large_sigmas_unsettled": unsettled(run, [1.0, 2.0], **alone),
-        "dropped": int((last < 0.9).sum()),
-        "dropped_to": last.min(),
-        "dropped_from": before[last.idxmin()],
+        "dropped": int((end < 0.9).sum()),
+        "dropped_to": end.min(),
+        "dropped_from": before[end.idxmin()],
         "shrinks_to": math.exp(-3.0 * run.config["fields"]["learning_rate"] * steps),
         "means": means(run, kinds, accuracy(run)),
         "rsa_means": means(run, kinds, rsa),
@@ -273,9 +274,9 @@ def decay_on_fresh_seeds() -> Facts:
 
 def gain(run: Run) -> Facts:
     """Compare gains of the outputs, at one step size and with the step size divided by the gain."""
-    moved, known = measured(run, "weights_moved", "start"), accuracy(run, "train")
+    moved, train = measured(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]
-    shown = [gained(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided]
+    kinds = [gained(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided]
     usual = [gained(gain, False, run) for gain in (0.1, 1.0, 10.0)]
     rich, plain, lazy = (gained(gain, True, run) for gain in (0.1, 1.0, 10.0))
     of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
@@ -283,9 +284,9 @@ def gain(run: Run) -> Facts:
     return small_models_by_gain() | {
         "further": interval(where(run, moved, None, **usual[0]) - where(run, moved, None, **usual[-1])),
         "at_two": [of(run, [2.0], **columns).mean() for columns in usual],
-        "least_training": min(where(run, known, [s], **columns).mean() for columns in usual for s in SIGMAS),
-        "rich_training": max(where(run, known, [sigma], **rich).mean() for sigma in SIGMAS),
-        "lazy_training": max(where(run, known, [sigma], **lazy).mean() for sigma in SIGMAS),
+        "least_training": min(where(run, train, [s], **columns).mean() for columns in usual for s in SIGMAS),
+        "rich_training": max(where(run, train, [sigma], **rich).mean() for sigma in SIGMAS),
+        "lazy_training": max(where(run, train, [sigma], **lazy).mean() for sigma in SIGMAS),
         "lazy_unsettled": unsettled(run, SIGMAS[:4], **lazy),
         "rich_rate": rich["learning_rate"],
         "rich_members": len(of_rich),
@@ -294,15 +295,15 @@ def gain(run: Run) -> Facts:
             columns
             | {
                 "moved": where(run, moved, None, **columns).mean(),
-                "known": where(run, known, None, **columns).mean(),
+                "train": where(run, train, None, **columns).mean(),
                 "held_out": of(run, None, **columns).mean(),
                 "worth": [interval(worth(run, columns, large)) for large in (1.0, 2.0)],
             }
-            for columns in shown
+            for columns in kinds
         ],
         "lazy_worth": [interval(worth(run, lazy, large)) for large in (1.0, 2.0)],
         "usual_worth": [interval(worth(run, plain, large)) for large in (1.0, 2.0)],
-        "lazy_training_at_one": where(run, known, [1.0], **lazy).mean(),
+        "lazy_training_at_one": where(run, train, [1.0], **lazy).mean(),
     }
 
 
@@ -310,7 +311,7 @@ def small_models_by_gain() -> Facts:
     """Compare small models whose step size is divided by the gain with models that have that step size and no gain."""
     run, rates = (Run(RESULTS / f"lst-gain-quick{name}") for name in ("", "-rates"))
     small, _, large = ({"learning_rate": rate} for rate in sorted(rates.config["fields"]["rates"]))
-    known, by_gain = accuracy(run, "train"), gained(3.0, True, run)
+    train, by_gain = accuracy(run, "train"), gained(3.0, True, run)
     with_gain, with_rate = of(run, [0.2], **by_gain), of(rates, [0.2], **small)
     usual = of(run, [0.2], **gained(1.0, False, run))
     return {
@@ -319,8 +320,8 @@ def small_models_by_gain() -> Facts:
         "quick_usual": interval(usual),
         "quick_difference": interval(with_gain - with_rate),
         "quick_usual_ahead": interval(usual - with_gain),
-        "quick_training": where(run, known, [0.2], **by_gain).mean(),
-        "quick_too_large": where(run, known, [0.2], **gained(0.3, True, run)).mean(),
+        "quick_training": where(run, train, [0.2], **by_gain).mean(),
+        "quick_too_large": where(run, train, [0.2], **gained(0.3, True, run)).mean(),
         "quick_too_large_alone": where(rates, accuracy(rates, "train"), [0.2], **large).mean(),
         "quick_gains": knob_claims.between_gains(0.3, 3.0, False, [0.2], run),
         "same_step_size": math.isclose(by_gain["learning_rate"], small["learning_rate"]),

@@ -23,9 +23,10 @@ ENCODINGS = {
     "brain": ("brain-encodings", SAME, MIRROR),
     "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
 }
-"""Runs with all encodings, the condition they are trained with, and the measure of structure of their PEs."""
+"""Runs with all encodings, the share of channels hidden as in training, and the measure of structure of their PEs."""
 LEARNED, LEARNED_LARGE = f"learned, {SIGMA} 0.2", f"learned, {SIGMA} 1"
 RANDOM, RANDOM_LARGE = f"random, {SIGMA} 0.2", f"random, {SIGMA} 1"
+"""Names of encodings with sigma 0.2, and with sigma 1."""
 WITHOUT_POSITION = ("NoPE", "alibi", "NoPE with a causal mask")
 """Encodings that add no position to a token: NoPE, ALiBi, and NoPE with a causal mask."""
 SHARES = (0.15, 0.5, 0.75, 0.9)
@@ -38,27 +39,28 @@ FEWER = "hidden 0.15"
 def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare all encodings on networks, brains and synergy."""
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
-    minus = {what: partial(minus_encoding, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
+    gaps = {what: partial(encoding_gap, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
     frozen_small = of(syn, errors, name=RANDOM)
     query = "encoding == 'learned' and sigma == 0.2 and seed < 5"
     return {
         "table": encodings_table(runs),
         "without_position": WITHOUT_POSITION,
-        "frozen_minus_learned": {what: difference(RANDOM_LARGE, LEARNED_LARGE) for what, difference in minus.items()},
-        "large_minus_small": {what: minus[what](LEARNED_LARGE, LEARNED) for what in ("network", "brain")},
+        "frozen_minus_learned": {what: gap_of(RANDOM_LARGE, LEARNED_LARGE) for what, gap_of in gaps.items()},
+        "large_minus_small": {what: gaps[what](LEARNED_LARGE, LEARNED) for what in ("network", "brain")},
         "behind": {
-            what: {name: difference(name, LEARNED) for name in ("relative", "rotary")}
-            for what, difference in minus.items()
+            what: {name: gap_of(name, LEARNED) for name in ("relative", "rotary")} for what, gap_of in gaps.items()
         },
-        "without_position_minus_learned": [each(name, LEARNED) for each in minus.values() for name in WITHOUT_POSITION],
+        "without_position_minus_learned": [
+            gap_of(name, LEARNED) for gap_of in gaps.values() for name in WITHOUT_POSITION
+        ],
         "without_position_near_mean": all(
             over(runs[run], of(runs[run], error(runs[run], share), name=name)).mean > 0.95
             for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
             for name in WITHOUT_POSITION
         ),
-        "random_large_minus_small": minus["synergy"](RANDOM_LARGE, RANDOM),
-        "random_minus_learned": minus["synergy"](RANDOM, LEARNED),
+        "random_large_minus_small": gaps["synergy"](RANDOM_LARGE, RANDOM),
+        "random_minus_learned": gaps["synergy"](RANDOM, LEARNED),
         "fixed": over(syn, of(syn, errors, name="1d-fixed")).mean,
         "random_near": over(syn, of(syn, measured(syn, *NEIGHBOURS), name=RANDOM)).mean,
         "in_sweep": tally(models(sweep).query(query)),
@@ -70,25 +72,26 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def encodings_table(runs: Runs) -> str:
-    """Return a table of all encodings: mean error and structure on networks, brains and synergy."""
-    names = dict.fromkeys(name for run, _, _ in ENCODINGS.values() for name in named(done(runs[run]))["name"])
-    columns = [
-        (run, values)
-        for run, share, measure in ((runs[name], *others) for name, *others in ENCODINGS.values())
-        for values in (error(run, share), measured(run, *measure))
-    ]
+    """Return a table of all encodings, learned PEs first: mean error and structure on networks, brains and synergy."""
+    encodings: dict[str, str] = {}
+    columns = []
+    for name, share, measure in ENCODINGS.values():
+        run = runs[name]
+        columns += [(run, error(run, share)), (run, measured(run, *measure))]
+        members = named(done(run))
+        encodings |= dict(zip(members["name"], members["encoding"], strict=True))
     rows = [
         (name.replace(SIGMA, "sigma"), *(number(of(run, values, name=name).mean()) for run, values in columns))
-        for name in sorted(names, key=lambda name: not name.startswith("learned"))
+        for name in sorted(encodings, key=lambda name: encodings[name] != "learned")
     ]
     header = [words for what in ENCODINGS for words in (f"{what}: error", f"{what}: nearest")]
     return grid(("encoding", *header), rows)
 
 
-def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
-    """Return the error with one encoding minus that with another, paired by seed."""
+def encoding_gap(run: Run, condition: str, encoding: str, reference: str) -> Interval:
+    """Return the error with an encoding minus that with the encoding `reference`, paired by seed."""
     errors = error(run, condition)
-    return over(run, of(run, errors, name=one) - of(run, errors, name=other))
+    return over(run, of(run, errors, name=encoding) - of(run, errors, name=reference))
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -100,9 +103,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for trained, tested, sigma in product(SHARES, SHARES, SIGMAS)
     }
 
-    def between(trained: float, tested: float, one: float = 0.01, other: float = 2.0) -> Interval:
-        """Return the error at sigma `one` minus that at sigma `other`, for the same shares hidden."""
-        return over(run, errors[trained, tested, one] - errors[trained, tested, other])
+    def between(trained: float, tested: float, sigma: float = 0.01, reference: float = 2.0) -> Interval:
+        """Return the error at a sigma minus that at the sigma `reference`, with these shares hidden."""
+        return over(run, errors[trained, tested, sigma] - errors[trained, tested, reference])
 
     means = {
         trained: {tested: {s: over(run, errors[trained, tested, s]).mean for s in SIGMAS} for tested in SHARES}
@@ -112,9 +115,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
-        near = over(run, of(run, measured(run, *MIRROR), hidden=trained, sigma=sigma)).mean
+        mirrors = over(run, of(run, measured(run, *MIRROR), hidden=trained, sigma=sigma)).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
-        rows.append((f"{trained:.0%}", f"{sigma:g}", number(near), *cells))
+        rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))
     header = ("hidden in training", "sigma", "nearest region is the mirror region")
     return {
@@ -128,7 +131,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "to_more": [between(trained, 0.9) for trained in (0.15, 0.5, 0.75)],
         "minus_best": [between(share, share, sigma, 0.2) for share in SHARES for sigma in (0.01, 2.0)],
         "minus_linear": [over(run, errors[share, share, 0.2] - linear_by_seed[share]) for share in SHARES],
-        "middle_below_small": all(by[0.2] < by[0.01] for tested in means.values() for by in tested.values()),
+        "middle_below_small": all(
+            by_sigma[0.2] < by_sigma[0.01] for by_tested in means.values() for by_sigma in by_tested.values()
+        ),
     }
 
 
@@ -142,12 +147,12 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     net, brain = five["network"], five["brain"]
 
     def leads(run: Run, sigma: float) -> pd.Series:
-        """Return the error at a sigma minus that at sigma 0.2, by seed."""
+        """Return by how much sigma 0.2 is ahead: the error at another sigma minus that at 0.2, by seed."""
         return gap_by_seed(run, error(run, SAME), sigma, 0.2)
 
     return {
         "tables": {
-            what: tables.twins_table(one[what], five[what], measures, (SAME, SHIFTED), "window", "time points")
+            what: tables.twins_table(one[what], five[what], measures, "window", "time points")
             for what, measures in (("network", clusters), ("brain", mirrors))
         },
         "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},
@@ -173,12 +178,12 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the effects of noise, number of nodes, share of hidden nodes and optimizer, with small models."""
     noise, size = runs["network-noise-quick"], runs["network-size-quick"]
-    few, many = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
+    few_hidden, most_hidden = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
     rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
     chances = [chance_in(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
     nodes = {s: {n: nearest(size, s, f"nodes={n}") for n in (25, 50, 100)} for s in (0.01, 0.5)}
     shares = (FEWER, SAME, SHIFTED)
-    trained = {few: "15%", many: "90%"}
+    trained = {few_hidden: "15%", most_hidden: "90%"}
     means = {
         words: {sigma: [at(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS}
         for run, words in trained.items()
@@ -192,8 +197,8 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     slow, fast = (by(models(run), "optimizer", "learning_rate", "sigma") for run in (rates, larger))
     return {
         "chance": (min(chances), max(chances)),
-        "noise_table": by_data_table(noise, "noise"),
-        "size_table": by_data_table(size, "nodes"),
+        "noise_table": by_data_table(noise, "noise", "noise"),
+        "size_table": by_data_table(size, "nodes", "tokens"),
         "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
         "fc_by_noise": {level: by_world(noise, "fc", *NEIGHBOURS, f"noise={level}").mean() for level in ("1", "3")},
         "near_by_nodes": {s: {n: values.mean() for n, values in by_nodes.items()} for s, by_nodes in nodes.items()},
@@ -206,7 +211,9 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "FEWER": FEWER,
         "MORE": SHIFTED,
         "middle_below_small": all(
-            middle < small for each in means.values() for middle, small in zip(each[0.2], each[0.01], strict=True)
+            middle < small
+            for by_sigma in means.values()
+            for middle, small in zip(by_sigma[0.2], by_sigma[0.01], strict=True)
         ),
         "optimizer_table": tally_table(("optimizer", "step size", "sigma"), slow | fast),
         "optimizers": slow,
@@ -220,25 +227,28 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def last_errors(run: Run, condition: str) -> pd.Series:
-    """Return the test error at the last step by member, for any share hidden in training."""
+    """Return the test error at the last step by member. Unlike `error`, it allows any share hidden in training."""
     rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
     return pd.Series(rows[rows["step"] == rows["step"].max()].set_index("member")["value"])
 
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
-    """Return the share of nodes whose nearest node is in the same cluster, by seed."""
+    """Return the share of nodes whose nearest node is in the same cluster, by seed, at a sigma and on a data set."""
     return of(run, measured(run, *NEIGHBOURS), sigma=sigma, data=data)
 
 
-def by_data_table(run: Run, word: str) -> str:
-    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor."""
+def by_data_table(run: Run, header: str, field: str) -> str:
+    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor.
+
+    `field` is what distinguishes the data sets, in their records, and `header` is its column header.
+    """
     rows, columns = [], [measured(run, *NEIGHBOURS), last_errors(run, SAME), last_errors(run, SHIFTED)]
-    for data in dict.fromkeys(run.members["data"]):
-        value = data.removeprefix(f"{word}=")
+    for data, record in run.config["task"]["parts"].items():
+        value = f"{record[field]:g}"
         for sigma in sorted(done(run).query("data == @data")["sigma"].unique()):
             means = (number(of(run, column, sigma=sigma, data=data).mean()) for column in columns)
             rows.append((value, f"sigma {sigma:g}", *means))
         baselines = [("fc", *NEIGHBOURS), *(("linear", "mse", share) for share in (SAME, SHIFTED))]
         means = (number(by_world(run, *baseline, data).mean()) for baseline in baselines)
         rows.append((value, "correlation; linear predictor", *means))
-    return grid((word, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)
+    return grid((header, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

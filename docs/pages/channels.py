@@ -27,8 +27,8 @@ from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import by_sigma, done, measured
 from placecode.runs.read import Run
 
-SHARES = {"half": SAME, "most": SHIFTED}
-"""Test conditions: half of the channels hidden, as in training, and 90%."""
+SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
+"""Test conditions by their names in the templates."""
 CLUSTERS: dict[Measure, str] = {
     NEIGHBOURS: "nearest node in the same cluster",
     ("modularity", "labels"): "signed modularity Q",
@@ -64,12 +64,12 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     best = {share: best_sigma(run, condition) for share, condition in SHARES.items()}
     ends = (0.01, 0.2, 2.0)
     return {
-        "found_long": findings["network-sigma-50000"],
+        "findings_long": findings["network-sigma-50000"],
         "tokens": run.config["task"]["tokens"],
         "chance": chance(run, NEIGHBOURS),
-        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
+        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels")),
         "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
-        "long_table": tables.twins_table(run, long, CLUSTERS, (SAME, SHIFTED), "steps", "steps"),
+        "long_table": tables.twins_table(run, long, CLUSTERS, "steps", "steps"),
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
         "ari_gap": gap(run, ari, 0.1, 0.2),
@@ -91,7 +91,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Return whether no baseline beats the linear one, apart from rounding, in the worlds where both were run."""
+    """Return whether no baseline has a lower error than the linear one, apart from rounding, in the worlds of both."""
     rows = run.baselines
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
@@ -103,21 +103,23 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
     stability = measured(run, "stability", "other seeds")
-    values = minus_linear(run, 0.5, SAME)
-    leads = pd.Series(values.groupby(values.index.to_numpy() % run.config["shape"]["worlds"]).mean())
+    by_seed = minus_linear(run, 0.5, SAME)
+    leads = pd.Series(by_seed.groupby(by_seed.index.to_numpy() % run.config["shape"]["worlds"]).mean())
     world = int(leads.to_numpy().argmin())
     held_out = {s: error_by_step(long, "test", s) for s in (0.01, 0.2)}
     training = {share: error_by_step(long, "train", 0.2, condition) for share, condition in SHARES.items()}
     best, last = held_out[0.2].idxmin(), int(long.metrics["step"].max())
-    before, after = (gap_by_seed(each, error(each, SAME), 0.01, 0.2)[list(range(5))] for each in (run, long))
+    short_gap, long_gap = (
+        gap_by_seed(either, error(either, SAME), 0.01, 0.2)[list(range(5))] for either in (run, long)
+    )
     twins = {MIRROR: REGIONS[MIRROR], ("fc_correlation", "fc"): "with connectivity"}
     return {
-        "found_long": findings["brain-sigma-50000"],
+        "findings_long": findings["brain-sigma-50000"],
         "chance": chance(run, MIRROR),
-        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
+        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner")),
         "networks_table": tables.networks_table(run),
         "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
-        "long_table": tables.twins_table(run, long, twins, (SAME, SHIFTED), "steps", "steps"),
+        "long_table": tables.twins_table(run, long, twins, "steps", "steps"),
         "labelled": brain_networks.labelled(run),
         "modularity_at_start": at(run, measured(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
@@ -135,14 +137,14 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "last": last,
         "training_falls": training["half"][last] < training["half"][best],
         "training_rises_with_most_hidden": training["most"][last] > training["most"][best],
-        "gap_change": over(long, after - before),
+        "gap_change": over(long, long_gap - short_gap),
         "long_gap": {share: gap(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()},
         "best_long_most": best_sigma(long, SHIFTED),
     }
 
 
 def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> pd.Series:
-    """Return the mean error over the seeds of a sigma, by step."""
+    """Return the mean error over the seeds of a sigma on the split "train" or "test", by step."""
     rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
     rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
     return pd.Series(rows.groupby("step")["value"].mean())
@@ -150,17 +152,17 @@ def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> 
 
 def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on known brain networks in recordings that are preprocessed in six ways."""
-    run, found = runs["brain-preprocessing"], findings["brain-preprocessing"]
+    run, by_id = runs["brain-preprocessing"], findings["brain-preprocessing"]
     unprocessed, *_, everything, fewer = variants(run)
     differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
     yeo, mirror = ({name: difference.mean for name, difference in differences[m].items()} for m in (YEO, MIRROR))
     tests = {
-        sigma: [beyond_chance(run, m, null, sigma) for m in NETWORKS for null in ("_p", "_smooth_p")]
+        sigma: [significant_models(run, m, p, sigma) for m in NETWORKS for p in ("_p", "_smooth_p")]
         for sigma in (SMALL, 0.1, LARGE)
     }
     at_small, at_large = [*tests[SMALL], *tests[0.1]], tests[LARGE]
     return {
-        "all_hold": directions(found, HOLDS, *found),
+        "all_hold": directions(by_id, HOLDS, *by_id),
         "seeds": len(run.config["fields"]["seeds"]),
         "small": SMALL,
         "large": LARGE,
@@ -173,7 +175,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "at_large": [low for low, _ in at_large],
         "yeo_below_connectivity": below_connectivity(run, YEO),
         "all_below_connectivity": all(below_connectivity(run, measure) for measure in NETWORKS),
-        "all_differences": [each for by_variant in differences.values() for each in by_variant.values()],
+        "all_differences": [interval for by_variant in differences.values() for interval in by_variant.values()],
         "unprocessed": unprocessed,
         "everything": everything,
         "fewer": fewer,
@@ -195,9 +197,13 @@ def preprocessing_table(run: Run, measure: Measure) -> str:
     return columns_table(columns | {"functional connectivity": [number(level.mean()) for level in levels]})
 
 
-def beyond_chance(run: Run, measure: Measure, null: str, sigma: float) -> tuple[int, int]:
-    """Return how many models of a sigma have p <= 0.05 against a null hypothesis, and how many models there are."""
-    p_values = of(run, measured(run, f"{measure[0]}{null}", measure[1]), sigma=sigma)
+def significant_models(run: Run, measure: Measure, suffix: str, sigma: float) -> tuple[int, int]:
+    """Return how many models of a sigma have p <= 0.05, and how many models there are.
+
+    `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
+    """
+    analysis, target = measure
+    p_values = of(run, measured(run, f"{analysis}{suffix}", target), sigma=sigma)
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
@@ -205,7 +211,7 @@ def below_connectivity(run: Run, measure: Measure) -> bool:
     """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
     values = measured(run, *measure)
     levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
-    return all(by_split(run, name, values, SMALL).mean() < sum(known) / len(known) for name, known in levels.items())
+    return all(by_split(run, name, values, SMALL).mean() < sum(level) / len(level) for name, level in levels.items())
 
 
 def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:

@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 SQUARES, NODES = "lst-sigma", "network-sigma"
 """Runs that are drawn: the sweeps over sigma on Latin squares and on networks."""
-SIMILAR = "RdBu_r"
+COLORMAP = "RdBu_r"
 """Colour map of numbers around 0, the same as in the figures of a report."""
-SHOWN = 24
+FEATURES = 24
 """Number of features of a PE that are drawn."""
 
 Array = npt.NDArray[Any]
@@ -61,7 +61,7 @@ class Learned(NamedTuple):
         return np.argsort(self.labels, kind="stable")
 
     @property
-    def similar(self) -> Array:
+    def similarities(self) -> Array:
         """Cosine similarity of the nodes' centred PEs (n, n), with all blocks concatenated."""
         return modules.similarities(self.pe)[-1]
 
@@ -70,8 +70,8 @@ def learned(run: Run) -> tuple[Learned, Learned]:
     """Return the first seed's PEs after training, at the smallest and at the largest sigma."""
     labels = np.array(run.config["task"]["labels"])
     rows = run.members[run.members["seed"] == run.members["seed"].min()].sort_values("sigma")
-    ends = [(float(row["sigma"]), int(row["member"])) for _, row in rows.iloc[[0, -1]].iterrows()]
-    small, large = (Learned(sigma, run.array(f"pe_end/{i}"), labels) for sigma, i in ends)
+    numbers, sigmas = rows["member"].iloc[[0, -1]], rows["sigma"].iloc[[0, -1]]
+    small, large = (Learned(s, run.array(f"pe_end/{i}"), labels) for i, s in zip(numbers, sigmas, strict=True))
     return small, large
 
 
@@ -82,27 +82,27 @@ def positional_encoding() -> Figure:
     """Draw tokens, the table of vectors that is added to them, and the similarity of tokens by these vectors."""
     run = run_of(NODES)
     cells = np.stack(np.divmod(np.arange(16), 4), axis=1)
-    true = sinusoid(cells, SHOWN)
-    figure, drawn = base.panels(3, 3, (8.6, 8.4), sharey=False, width_ratios=[0.8, 1.1, 1.0])
-    _grid(drawn[0])
-    _table(drawn[1], true, 4)
-    shades = _similar(drawn[2], alignment.similarity(true), 4)
-    base.title(drawn[0], "tokens: 16 cells", "of a puzzle, row by row")
-    base.title(drawn[1], "fixed PE: rows and columns", "a vector per token, added to it")
-    base.title(drawn[2], "similarity of tokens", "cosine of any two centred vectors")
-    for row, (member, what) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
-        left, middle, right = drawn[3 * row : 3 * row + 3]
+    fixed = sinusoid(cells, FEATURES)
+    figure, panels = base.panels(3, 3, (8.6, 8.4), sharey=False, width_ratios=[0.8, 1.1, 1.0])
+    _grid(panels[0])
+    _table(panels[1], fixed, 4)
+    image = _similarities(panels[2], alignment.similarity(fixed), 4)
+    base.title(panels[0], "tokens: 16 cells", "of a puzzle, row by row")
+    base.title(panels[1], "fixed PE: rows and columns", "a vector per token, added to it")
+    base.title(panels[2], "similarity of tokens", "cosine of any two centred vectors")
+    for row, (member, size) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
+        left, middle, right = panels[3 * row : 3 * row + 3]
         sizes = np.bincount(member.labels)
         _clusters(left, sizes)
         _table(middle, member.pe[0, member.order], int(sizes[0]))
-        _similar(right, member.similar[np.ix_(member.order, member.order)], int(sizes[0]))
+        _similarities(right, member.similarities[np.ix_(member.order, member.order)], int(sizes[0]))
         base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for display")
-        base.title(middle, f"learned PE, {what} {SIGMA} = {member.sigma:g}", "after training, first block")
+        base.title(middle, f"learned PE, {size} {SIGMA} = {member.sigma:g}", "after training, first block")
         base.title(right, "similarity of nodes", "all blocks concatenated")
-    base.key(
-        figure, shades, "cosine similarity of centred PEs", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30
+    base.key(figure, image, "cosine similarity of centred PEs", ax=panels[2::3], shrink=0.4, aspect=30)
+    note = (
+        f"tables show the first {FEATURES} features, each on its own colour scale; the first row is computed, not run"
     )
-    note = f"tables show the first {SHOWN} features, each on its own colour scale; the first row is computed, not run"
     return base.small_print(figure, NODES, "a single member each", note)
 
 
@@ -129,26 +129,27 @@ def _clusters(axes: Axes, sizes: Array) -> None:
 
 def _table(axes: Axes, table: Array, rule: int) -> None:
     """Draw the first features of a table of vectors (n, d), a row per token, with a line after every `rule` rows."""
-    most = np.abs(table[:, :SHOWN]).max()
-    axes.imshow(table[:, :SHOWN], cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    values = table[:, :FEATURES]
+    largest = np.abs(values).max()
+    axes.imshow(values, cmap=COLORMAP, vmin=-largest, vmax=largest, aspect="auto", interpolation="none")
     _quiet(axes, len(table), rule)
     base.label(axes, "features", "tokens")
 
 
-def _similar(axes: Axes, similar: Array, rule: int) -> Any:
-    """Draw a similarity matrix with a line after every `rule` rows, and return the image."""
-    shades = axes.imshow(similar, cmap=SIMILAR, vmin=-1, vmax=1, interpolation="none")
-    _quiet(axes, len(similar), rule)
+def _similarities(axes: Axes, matrix: Array, rule: int) -> Any:
+    """Draw a matrix (n, n) of similarities with a line after every `rule` rows, and return the image."""
+    image = axes.imshow(matrix, cmap=COLORMAP, vmin=-1, vmax=1, interpolation="none")
+    _quiet(axes, len(matrix), rule)
     base.label(axes, "tokens", "tokens")
-    return shades
+    return image
 
 
 def _quiet(axes: Axes, n: int, rule: int) -> None:
     """Remove the ticks, and draw a thin line after every `rule` of the n tokens."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    for at in range(rule, n, rule):
-        axes.axhline(at - 0.5, color=MUTED, linewidth=0.5)
+    for row in range(rule, n, rule):
+        axes.axhline(row - 0.5, color=MUTED, linewidth=0.5)
 
 
 # ----------------------------------------------------------------------------------------- rich and lazy
@@ -157,29 +158,29 @@ def _quiet(axes: Axes, n: int, rule: int) -> None:
 def rich_and_lazy() -> Figure:
     """Draw how far PEs move relative to their size, and the outcome, against sigma on Latin squares and networks."""
     squares, nodes = run_of(SQUARES), run_of(NODES)
-    figure, drawn = base.panels(2, 2, (8.2, 5.6), sharey=False)
-    panels = {
+    figure, panels = base.panels(2, 2, (8.2, 5.6), sharey=False)
+    tables = {
         "Latin squares: distance the PE moved": by_sigma(squares, measured(squares, "moved_relative", "start")),
         "networks: distance the PE moved": by_sigma(nodes, measured(nodes, "moved_relative", "start")),
         "OOD accuracy": by_sigma(squares, accuracy(squares)),
         "nearest node is of the same cluster": by_sigma(nodes, measured(nodes, "neighbor_agreement", "labels")),
     }
-    for i, (axes, (name, table)) in enumerate(zip(drawn, panels.items(), strict=True)):
+    for i, (axes, (name, table)) in enumerate(zip(panels, tables.items(), strict=True)):
         _over_sigma(axes, table, markersize=4.5, color=VERMILLION if i > 1 else BLUE, marker="D" if i > 1 else "s")
         base.title(axes, name)
-    for axes in drawn[:2]:
+    for axes in panels[:2]:
         axes.set_yscale("log")
         axes.set_ylim(0.004, 12)
         axes.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
         axes.yaxis.set_minor_locator(NullLocator())
         axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)), label="distance equal to the initial size")
-    base.accuracy_axis(drawn[2], 1 / 4)  # four symbols
-    base.accuracy_axis(drawn[3], chance_in(nodes.config["task"])["neighbor_agreement", "labels"])
-    base.label(drawn[0], y="distance / initial size")
-    base.label(drawn[2], f"initial {SIGMA}", "share")
-    base.label(drawn[3], f"initial {SIGMA}")
+    base.accuracy_axis(panels[2], 1 / 4)  # four symbols
+    base.accuracy_axis(panels[3], chance_in(nodes.config["task"])["neighbor_agreement", "labels"])
+    base.label(panels[0], y="distance / initial size")
+    base.label(panels[2], f"initial {SIGMA}", "share")
+    base.label(panels[3], f"initial {SIGMA}")
     base.legend(figure)
-    seeds = " or ".join(map(str, sorted({len(table.columns) for table in panels.values()})))
+    seeds = " or ".join(map(str, sorted({len(table.columns) for table in tables.values()})))
     return base.small_print(figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {seeds} seeds")
 
 
@@ -195,7 +196,8 @@ def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
 
 
 class Aligned(NamedTuple):
-    """A target and points, both centred and of size 1: the points before and after rotation, and the final distance."""
+    """A target and points (n, 2), both centred and of norm 1: the points before and after rotation, and the distance
+    that is left."""
 
     target: Array
     before: Array
@@ -206,10 +208,9 @@ class Aligned(NamedTuple):
 def aligned(target: Array, points: Array) -> Aligned:
     """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with the toolkit's measure."""
     centred = [array - array.mean(0) for array in (points, target)]
-    before, true = (array / np.linalg.norm(array) for array in centred)
-    rotation, _ = orthogonal_procrustes(before, true)
-    after = before @ rotation
-    return Aligned(true, before, after, float(np.linalg.norm(after - true)))
+    before, target = (array / np.linalg.norm(array) for array in centred)
+    after = before @ orthogonal_procrustes(before, target)[0]
+    return Aligned(target, before, after, float(np.linalg.norm(after - target)))
 
 
 def examples(seed: int = 0) -> tuple[Array, Array, Array]:
@@ -217,32 +218,32 @@ def examples(seed: int = 0) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     angle = np.deg2rad(130)
-    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    return grid, (2.5 * grid + 0.5 * rng.normal(size=grid.shape)) @ turn + 20, rng.normal(size=grid.shape)
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return grid, (2.5 * grid + 0.5 * rng.normal(size=grid.shape)) @ rotation + 20, rng.normal(size=grid.shape)
 
 
 def procrustes() -> Figure:
     """Draw two arrangements before and after the best rotation, and two Procrustes distances of a run against sigma."""
-    grid, same, other = examples()
+    grid, copy, unrelated = examples()
     figure = Figure(figsize=(8.8, 6.4), layout="constrained")
     places = figure.add_gridspec(2, 6)
     top = [figure.add_subplot(places[0, 2 * i : 2 * i + 2]) for i in range(3)]
     bottom = [figure.add_subplot(places[1, 3 * i : 3 * i + 3]) for i in range(2)]
-    near, far = aligned(grid, same), aligned(grid, other)
-    shown = [
+    near, far = aligned(grid, copy), aligned(grid, unrelated)
+    arrangements = [
         ("same size and centre, not yet rotated", near.target, near.before),
         ("after the best rotation", near.target, near.after),
         ("unrelated points, after the best rotation", far.target, far.after),
     ]
-    for axes, (name, target, points) in zip(top, shown, strict=True):
+    for axes, (name, target, points) in zip(top, arrangements, strict=True):
         base.plain(axes)
-        left = float(np.linalg.norm(points - target))
+        distance = float(np.linalg.norm(points - target))
         axes.add_collection(LineCollection(np.stack([target, points], 1), colors=MUTED, linewidths=0.8, zorder=1))
         base.errorbars(axes, *target.T, color=BLUE, marker="o", markersize=6, hollow=True, label="true grid")
         base.errorbars(axes, *points.T, color=GREEN, marker="^", markersize=5.5, label="simulated points")
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-0.5, 0.5), ylim=(-0.42, 0.42))
         axes.spines[:].set_visible(False)
-        base.title(axes, name, f"remaining distance: {left:.2f}", width=34)
+        base.title(axes, name, f"remaining distance: {distance:.2f}", width=34)
     run = run_of(SQUARES)
     distances = {
         "procrustes_raw": "raw, as published: before and after coincide",
@@ -265,28 +266,27 @@ def procrustes() -> Figure:
 def modularity() -> Figure:
     """Draw the similarity of nodes with boxes around their clusters, and Q beside its null, at two sigmas."""
     run = run_of(NODES)
-    figure, drawn = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
+    figure, panels = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
     for row, member in enumerate(learned(run)):
-        left, right = drawn[2 * row : 2 * row + 2]
+        left, right = panels[2 * row : 2 * row + 2]
         labels, size = member.labels, int(np.bincount(member.labels)[0])
-        q = float(modules.modularity(member.similar, labels))
-        shuffled = modules.modularity(member.similar[None], labels[nulls.shuffles(labels, structure.DRAWS)])
+        q = float(modules.modularity(member.similarities, labels))
+        shuffled = modules.modularity(member.similarities[None], labels[nulls.shuffles(labels, structure.DRAWS)])
         p = (1 + (shuffled >= q - nulls.SAME).sum()) / (1 + len(shuffled))  # the true labels count as a shuffle
-        shades = _similar(left, member.similar[np.ix_(member.order, member.order)], size)
+        image = _similarities(left, member.similarities[np.ix_(member.order, member.order)], size)
         box = {"fill": False, "edgecolor": INK, "linewidth": 1, "clip_on": False}
-        for at in range(0, len(labels), size):
-            left.add_patch(Rectangle((at - 0.5, at - 0.5), size, size, **box))
+        for start in range(0, len(labels), size):
+            left.add_patch(Rectangle((start - 0.5, start - 0.5), size, size, **box))
         base.title(left, f"learned PE, {SIGMA} = {member.sigma:g}", "boxes: true clusters")
         right.hist(shuffled, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="shuffled labels")
         right.axvline(q, color=VERMILLION, linewidth=2, label="true clusters")
         right.set(xlim=(-0.1, 0.5))
-        base.title(
-            right, f"Q* = {round(q, 2) + 0.0:.2f}, p = {p:.3f}", f"{len(shuffled):,} shuffles of the labels"
-        )  # no -0.00
+        q_text = f"Q* = {round(q, 2) + 0.0:.2f}, p = {p:.3f}"  # no -0.00
+        base.title(right, q_text, f"{len(shuffled):,} shuffles of the labels")
         base.label(right, "signed modularity Q*" if row else "", "shuffles")
     base.legend(figure)
-    place = {"ax": [drawn[0], drawn[2]], "location": "bottom", "shrink": 0.7, "aspect": 30}
-    base.key(figure, shades, "cosine similarity of centred PEs", **place)
+    place = {"ax": panels[::2], "location": "bottom", "shrink": 0.7, "aspect": 30}
+    base.key(figure, image, "cosine similarity of centred PEs", **place)
     return base.small_print(figure, NODES, "a single member each")
 
 
@@ -301,32 +301,32 @@ def masked_prediction() -> Figure:
     rows = (split.targets[None] == times - 1).nonzero()[:, 1][None]
     masked, targets = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
     inputs, hidden, targets = masked[:, 0], masked[:, 1] > 0, targets[:, 0]  # inputs are 0 where hidden
-    figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
-    most = float(np.abs(recording).max())
-    left, middle, right = drawn
-    shades = left.imshow(recording.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    figure, panels = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
+    largest = float(np.abs(recording).max())
+    left, middle, right = panels
+    image = left.imshow(recording.T, cmap=COLORMAP, vmin=-largest, vmax=largest, aspect="auto", interpolation="none")
     left.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
     left.set_yticks(range(n), [str(i + 1) for i in range(n)])
     base.label(left, "time", "channel = token")
     base.title(left, "a recording", "simulated network; the box is one example")
-    at = np.arange(n)
-    middle.barh(at[~hidden], inputs[~hidden], color=BLUE, height=0.6, label="shown")
-    for channel in at[hidden]:
+    channels = np.arange(n)
+    middle.barh(channels[~hidden], inputs[~hidden], color=BLUE, height=0.6, label="shown")
+    for channel in channels[hidden]:
         middle.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
-    right.barh(at[hidden], targets[hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted")
+    right.barh(channels[hidden], targets[hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted")
     for axes, name, note in (
         (middle, "input of the model", f"{hidden.sum()} of {n} values are replaced by 0 and marked"),
         (right, "targets", "the loss is over these alone"),
     ):
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        axes.set(xlim=(-most, most))
+        axes.set(xlim=(-largest, largest))
         base.label(axes, "value (standard deviations)")
         base.title(axes, name, note, width=32)
-    for axes in drawn:
+    for axes in panels:
         for end in np.flatnonzero(np.diff(task.labels)):
             axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     base.legend(figure, ["shown"])
-    base.key(figure, shades, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
+    base.key(figure, image, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
     note = "simulated for this picture · dotted: borders of clusters, which the model does not know"
     figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")  # no small print, since there is no run
     return figure

@@ -65,20 +65,20 @@ STRUCTURE = {
 """Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
 NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
 """Columns of the member table that do not distinguish settings."""
-MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
+IN_NAME = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
 """Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
 EPSILON = 1e-8
 """The usual epsilon of Adam; members with another one are left out."""
-KEPT = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
+RECORDED = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
 """Fields of the members that the evidence records."""
 
 
-def evidence(root: Path = ROOT) -> str:
+def evidence() -> str:
     """Return the text of the whole file, with one line per setting. Settings that two runs share are listed once."""
     records: list[dict[str, Any]] = []
     for name in RUNS:
-        known = [record["outcome"] for record in records]
-        records += [record for record in settings(Run(root / "results" / name)) if record["outcome"] not in known]
+        outcomes = [record["outcome"] for record in records]
+        records += [record for record in settings(Run(ROOT / "results" / name)) if record["outcome"] not in outcomes]
     lines = ",\n".join(json.dumps(record, allow_nan=False, default=lambda number: number.item()) for record in records)
     return f'{{"settings": [\n{lines}\n]}}\n'
 
@@ -89,7 +89,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
     members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # usual settings only
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
-    names = needed(members, varied)
+    names = distinguishing(members, varied)
     rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in names}
     for _, rows in members.groupby(varied or "learn", sort=False, dropna=False):  # "learn" is true of all: one group
         if rows["sigma"].nunique() < LEAST_SIGMAS:
@@ -102,25 +102,25 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
             "variant": ", ".join(
                 str(first[name]) if name == "data" else f"{name.replace('_', ' ')} {first[name]}"
                 for name in names
-                if name in MAIN or first[name] in rare[name]
+                if name in IN_NAME or first[name] in rare[name]
             ),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
-            **{name: first[name] for name in KEPT},
+            **{name: first[name] for name in RECORDED},
             "steps": int(steps),
             "outcome": outcome(run, rows, shape),
             "structure": structure(run, rows, shape),
         }
 
 
-def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
-    """Return the fields that distinguish all settings, without those that follow from the others."""
-    kept = list(varied)
+def distinguishing(members: pd.DataFrame, varied: list[str]) -> list[str]:
+    """Return the `varied` fields that together distinguish all settings, without those that follow from the others."""
+    names = list(varied)
     for name in reversed(varied):
-        others = [other for other in kept if other != name]
+        others = [other for other in names if other != name]
         if others and len(members[others].drop_duplicates()) == len(members[varied].drop_duplicates()):
-            kept = others
-    return kept
+            names = others
+    return names
 
 
 def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
     """
     values = run.metrics[run.metrics["member"].isin(rows["member"])]
     values = values[values["step"] == values["step"].max()].set_index("member")
-    right = values.query("metric == 'accuracy' and condition == 'all' and split == 'ood'")["value"]
-    if len(right):
-        return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, right, shape)
+    accuracies = values.query("metric == 'accuracy' and condition == 'all' and split == 'ood'")["value"]
+    if len(accuracies):
+        return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, accuracies, shape)
     errors = values[values["condition"] == f"hidden {rows['hidden'].iloc[0]:g}"]
     return curve("test error", -1, 1.0, rows, errors.query("metric == 'mse' and split == 'test'")["value"], shape)
 
@@ -152,23 +152,23 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 def curve(
     name: str, sign: int, nothing: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the record of an outcome by sigma.
+    """Return the record of an outcome by sigma: `values`, by member, of the members in `rows`.
 
     `sign` is 1 if high values are good and -1 if low ones are; `nothing` is the value if nothing is learned. Members
     that diverged get this value.
     """
-    known = rows["member"].map(values).where(rows["state"] == "done", nothing)
-    table = rows.assign(value=known).pivot(index="sigma", columns="seed", values="value")
+    outcomes = rows["member"].map(values).where(rows["state"] == "done", nothing)
+    table = rows.assign(value=outcomes).pivot(index="sigma", columns="seed", values="value")
     means = sign * table.mean(axis="columns")
     best = table.loc[means.idxmax()]
-    lost = rows[rows["state"] != "done"]["sigma"].value_counts()
+    diverged = rows[rows["state"] != "done"]["sigma"].value_counts()
     points = [
         {
             "sigma": float(str(sigma)),
             "found": rounded(over(by_seed, shape)),
             "behind": rounded(over(sign * (best - by_seed), shape)),
             "n": int(by_seed.notna().sum()),
-            "diverged": int(lost.get(sigma, 0)),
+            "diverged": int(diverged.get(sigma, 0)),
         }
         for sigma, by_seed in table.iterrows()
     ]
@@ -178,10 +178,9 @@ def curve(
 def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
     """Return the mean with its interval over seeds. Seeds that share a world are averaged first, as for claims."""
     worlds = shape.get("worlds", 1)
-    kept = values.dropna()
-    if worlds > 1:
-        kept = kept.groupby(kept.index.to_numpy() % worlds).mean()
-    return interval(kept.to_numpy())
+    by_seed = values.dropna()
+    by_world = by_seed.groupby(by_seed.index.to_numpy() % worlds).mean() if worlds > 1 else by_seed
+    return interval(by_world.to_numpy())
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:

@@ -15,10 +15,10 @@ from templating import columns_table, directions, effect, grid, number, signed, 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED, direction_text
-from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
+from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS, EARLY, accuracy_at_early
 from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.latin.training import KINDS
-from placecode.experiments.latin.training_claims import EARLY, late_gain
+from placecode.experiments.latin.training_claims import late_gain
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired, swept
 from placecode.reports.pages.training import spikes
 from placecode.runs.read import Run
@@ -27,10 +27,11 @@ IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correla
 SETTLED = 0.02
 """Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
 DRAWS = 10_000
-"""Number of bootstrap draws in `by_chance`."""
+"""Number of draws of two sets of seeds in `by_chance`."""
 (LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
 """Largest mean absolute difference between the curves that counts as agreement; declared in the claim "sigma-curve"."""
 SPIKE_SIGMAS = (0.2, 1.0, 2.0)
+"""The sigmas of lst-slingshot."""
 LOSSES = {
     "two log-softmax": ("log_softmax=2", True),
     "one log-softmax": ("log_softmax=1", True),
@@ -42,7 +43,8 @@ PUZZLES = 108
 """Number of held-out puzzles."""
 PAUSE = 100
 """Number of epochs with a loss of 0 after which the other runs stop training a model."""
-LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
+LEARNED, FROZEN, _, AT_INPUT = KINDS
+"""Labels of the members of lst-frozen: PEs that are learned, frozen, and learned at the input alone."""
 
 
 def steps_per_epoch(run: Run) -> int:
@@ -54,7 +56,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare our curve of accuracy over sigma with the authors'."""
     run = runs["lst-sigma"]
     table, rows = curve_gaps(run), swept(run)
-    change = by_sigma(run, accuracy(run) - accuracy(run, step=EARLY * steps_per_epoch(run)))
+    change = by_sigma(run, late_gain(run))
     means = change.mean(axis="columns")
     late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
     noisy = {
@@ -84,7 +86,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "late_gains_are_positive": bool((means.loc[late] > 0).all()),
         "settled": means.drop(late),
         "largest_change": change.abs().max().max(),
-        "rested": rows["rested_epoch"],
+        "rested_epochs": rows["rested_epoch"],
         "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
         "noise_table": columns_table({"sigma": map("{:g}".format, sigmas)} | noise_columns),
         "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
@@ -93,17 +95,21 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def curve_gaps(run: Run) -> pd.DataFrame:
-    """Return, by sigma, the authors' mean, ours, their difference, and its standard error if both have equal spread."""
+    """Compare our accuracies with the authors' by sigma: `theirs`, our mean, and their difference, the `gap`.
+
+    `error` is the standard error of the difference if both have equal spread, `stopped` the median epoch at which
+    training stopped, and `values` our mean with its interval.
+    """
     values = by_sigma(run, accuracy(run))
-    known = [sigma for sigma in AUTHORS_MEANS if sigma in values.index]
-    ours, theirs = values.loc[known], pd.Series(AUTHORS_MEANS).loc[known]
+    sigmas = [sigma for sigma in AUTHORS_MEANS if sigma in values.index]
+    ours, theirs = values.loc[sigmas], pd.Series(AUTHORS_MEANS).loc[sigmas]
     average = ours.mean(axis="columns")
     columns = {
         "theirs": theirs,
         "mean": average,
         "gap": average - theirs,
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
-        "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
+        "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[sigmas],
     }
     return pd.DataFrame(columns).assign(values=[interval(row) for _, row in ours.iterrows()])
 
@@ -131,20 +137,21 @@ def by_chance(run: Run) -> Interval:
     seeds = values.shape[1]
     deviations = (values - values.mean(axis=1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))
     rng = np.random.default_rng(0)
-    drawn = (rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS)) for _ in range(2))
-    one, other = (deviations[:, index].mean(axis=2) for index in drawn)  # (sigmas, draws)
-    gap = np.abs(one - other).mean(axis=0)
+    indices = (rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS)) for _ in range(2))
+    first, second = (deviations[:, index].mean(axis=2) for index in indices)  # (sigmas, draws)
+    gap = np.abs(first - second).mean(axis=0)
     low, high = np.quantile(gap, [0.025, 0.975])
     return Interval(float(gap.mean()), float(low), float(high))
 
 
 def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare training with two and with one log-softmax, and with one in true float32."""
-    run, highest, found = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
-    after, spiked, first = after_rest(run), spikes(run), first_spikes(run)
+    run, highest, by_id = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
+    after, spike_counts = after_rest(run), spikes(run)
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
     gains = late_gain(run)[[*members(run, ONE, 0.2, 1.0), *members(run, ONE_FROZEN, 0.2, 1.0)]]
     exact_gains, exact_spikes = late_gain(highest), spikes(highest)
+    settled = [f"settled-by-{EARLY}-at-{sigma:g}" for sigma in SPIKE_SIGMAS]
     raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
     return {
         "table": losses_table(run),
@@ -155,12 +162,12 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "two": two,
         "two_rest": bool(after[two].notna().all()),
         "most_changed_puzzles": sorted((after[two].abs() * PUZZLES).round())[-2:],
-        "two_spike": bool(spiked[members(run, TWO, 0.2, 1.0)].any()),
-        "settled_undecided": directions(found, UNDECIDED, *(id for id in found if id.startswith("settled-by"))),
+        "two_spike": bool(spike_counts[members(run, TWO, 0.2, 1.0)].any()),
+        "settled_undecided": directions(by_id, UNDECIDED, *settled),
         "one": one,
-        "one_spikes_twice": bool((spiked[one] >= 2).all()),
-        "first_spikes": first[one],
-        "raised_undecided": directions(found, UNDECIDED, *raised),
+        "one_spikes_twice": bool((spike_counts[one] >= 2).all()),
+        "first_spikes": first_spikes(run)[one],
+        "raised_undecided": directions(by_id, UNDECIDED, *raised),
         "gains": gains,
         "none_falls": bool((gains >= 0).all()),
         "exact": highest.config,
@@ -171,10 +178,11 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
-    """Return the members with one of LOSSES, at these sigmas; at all sigmas if none is given."""
+    """Return the numbers of the members with one of LOSSES, at these sigmas; at all SPIKE_SIGMAS if none is given."""
     data, learn = LOSSES[loss]
-    rows = swept(run)[swept(run)["sigma"].isin(sigmas or SPIKE_SIGMAS)]
-    return list(rows[(rows["data"] == data) & (rows["learn"] == learn)]["member"])
+    rows = swept(run)
+    rows = rows[rows["sigma"].isin(sigmas or SPIKE_SIGMAS) & (rows["data"] == data) & (rows["learn"] == learn)]
+    return list(rows["member"])
 
 
 def losses(run: Run) -> pd.DataFrame:
@@ -185,7 +193,7 @@ def losses(run: Run) -> pd.DataFrame:
 
 
 def first_spikes(run: Run) -> pd.Series:
-    """Return, by member, the epoch of the evaluation at which the loss had first risen again; -1 if it never did."""
+    """Return, by member, the first evaluated epoch at which the loss is high again after it was low; -1 if none is."""
     table = losses(run)
     risen = (table < 1e-5).cummax().shift(fill_value=False) & (table > 1e-4)
     return risen.idxmax().where(risen.any(), -1)
@@ -196,18 +204,18 @@ def after_rest(run: Run) -> pd.Series:
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():
-        quiet = table.index[table.index >= values.index[values > 0].max() + PAUSE]
-        at_rest = accuracy(run, step=int(quiet[0]) * steps_per_epoch(run))[member] if len(quiet) else float("nan")
+        epochs = table.index[table.index >= values.index[values > 0].max() + PAUSE]
+        at_rest = accuracy(run, step=int(epochs[0]) * steps_per_epoch(run))[member] if len(epochs) else math.nan
         changes[member] = end[member] - at_rest
     return pd.Series(changes)
 
 
 def losses_table(run: Run) -> str:
     """Return a table of accuracy and number of spikes by sigma and loss."""
-    early, end, spiked = accuracy(run, step=EARLY * steps_per_epoch(run)), accuracy(run), spikes(run)
+    early, end, spike_counts = accuracy_at_early(run), accuracy(run), spikes(run)
     rows = []
     for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
-        before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spiked))
+        before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spike_counts))
         change = signed(interval(after - before), 3)
         means = (spread(interval(values)) for values in (before, after))
         rows.append((f"{sigma:g}", loss, *means, change, f"{counts.min()} to {counts.max()}"))
@@ -217,10 +225,10 @@ def losses_table(run: Run) -> str:
 def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
-    right, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
-    by_kind = {kind: {sigma: of(run, right, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
-    named = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
-    effects = {name: values[0.2] - values[2.0] for name, values in named.items()}
+    ood, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
+    by_kind = {kind: {sigma: of(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
+    main_kinds = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
+    effects = {name: values[0.2] - values[2.0] for name, values in main_kinds.items()}
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
     columns |= {kind: [spread(interval(values[sigma])) for sigma in sigmas] for kind, values in by_kind.items()}
     gaps = [interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]) for sigma in sigmas]
@@ -228,8 +236,8 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "table": columns_table(columns | {"learned minus frozen": [signed(gap, 3) for gap in gaps]}),
         "effect_of_sigma": {name: interval(values) for name, values in effects.items()},
         "larger_effect": interval(effects["learned"] - effects["frozen"]),
-        "above_tiny": {name: interval(named[name][0.2] - named[name][0.01]) for name in ("learned", "input")},
-        "accuracy": {name: pd.DataFrame(values).mean() for name, values in named.items()},
+        "above_tiny": {name: interval(main_kinds[name][0.2] - main_kinds[name][0.01]) for name in ("learned", "input")},
+        "accuracy": {name: pd.DataFrame(values).mean() for name, values in main_kinds.items()},
         "tiny_on_train": of(run, train, label=LEARNED, sigma=0.01).min(),
         "tiny_norm": of(run, measured(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
@@ -243,34 +251,36 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = measured(sweep, "norm", "")
-    fixed = {name: of_encoding(one, "sinusoid:axes=2", 0.0) for name, one in (("short", run), ("long", longer))}
+    fixed, fixed_long = (of_encoding(of_length, "sinusoid:axes=2", 0.0) for of_length in (run, longer))
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
-        "found_long": findings["lst-encodings-long"],
+        "findings_long": findings["lst-encodings-long"],
         "epochs": run.config["fields"]["epochs"],
         "long_epochs": longer.config["fields"]["epochs"],
         "table": tables.dropout_table(run),
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: interval(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
-            for name, one in both.items()
+            name: interval(
+                of_encoding(both[name], "learned:sigma=0.2", 0.0) - of_encoding(both[name], "sinusoid:axes=2", 0.1)
+            )
+            for name in both
         },
         "fixed_norm": of(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
-        "plain_long": fixed["long"].mean(),
-        "gain_plain": interval(fixed["long"] - fixed["short"]),
-        "minus": partial(against, run),
+        "plain_long": fixed_long.mean(),
+        "gain_plain": interval(fixed_long - fixed),
+        "minus": partial(accuracy_gap, run),
         "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
     }
 
 
-def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
-    """Return the accuracy of one encoding minus that of another, paired by seed."""
-    return interval(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
+def accuracy_gap(run: Run, encoding: str, reference: str, dropout: float = 0.0) -> Interval:
+    """Return the accuracy of an encoding minus that of the encoding `reference`, paired by seed."""
+    return interval(of_encoding(run, encoding, dropout) - of_encoding(run, reference, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -278,15 +288,18 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
-    moved = (0.1, 0.2, 1.0)
+    sigmas = (0.1, 0.2, 1.0)
     shapes = {when: measured(run, "attention_correlation", "2d-fixed", when) for when in ("start", "end")}
     by_member = (run.members.set_index("member")["sigma"], accuracy(run))
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
-        "significant": {name: significance(one) for name, one in (("published", run), ("drawn", drawn))},
-        "pe_measures": len(tables.of_pe(run)),
-        "pe_measures_drawn": len(tables.of_pe(drawn)),
-        "correlation": {"published": partial(tables.answer, run), "drawn": partial(tables.answer, drawn)},
+        "significant": {"published": significance(run), "drawn": significance(drawn)},
+        "pe_measures": pe_measures(run),
+        "pe_measures_drawn": pe_measures(drawn),
+        "correlation": {
+            "published": partial(tables.correlation_text, run),
+            "drawn": partial(tables.correlation_text, drawn),
+        },
         "correlation_table": tables.correlation_table(tables.correlations(run.path)),
         "movement_table": tables.movement_table(run),
         "sigma_itself": stats.bootstrap(stats.over_settings, *sigma_and_accuracy),
@@ -295,14 +308,19 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
         "shape_change": interval(at_sigma(run, shapes["end"] - shapes["start"], 0.2)),
         "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
-        "change": {sigma: tables.relative_change(run, sigma) for sigma in moved},
-        "closed": {sigma: tables.gap_closed(run, sigma) for sigma in moved},
+        "change": {sigma: tables.relative_change(run, sigma) for sigma in sigmas},
+        "closed": {sigma: tables.gap_closed(run, sigma) for sigma in sigmas},
         "smallest_minus_small": tables.gap(run, accuracy(run), 0.1, 0.2),
         "IDEAL": IDEAL,
         "NEAR_FIXED": NEAR_FIXED,
         "BEFORE": BEFORE,
         "BEYOND": BEYOND,
     }
+
+
+def pe_measures(run: Run) -> int:
+    """Return the number of measures of the PE that are correlated with accuracy."""
+    return int(tables.correlations(run.path).query("not of_attention")["measure"].nunique())
 
 
 def significance(run: Run) -> dict[str, dict[str, set[str]]]:
@@ -327,7 +345,7 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare the claims on the published puzzles with those on puzzles that we generated."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
-    pairs = {id: (one, drawn[id]) for id, one in published.items() if math.isfinite(one.found.mean)}
+    pairs = {id: (finding, drawn[id]) for id, finding in published.items() if math.isfinite(finding.found.mean)}
     rows = [(id, *map(effect, pair), "; ".join(map(direction_text, pair))) for id, pair in pairs.items()]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]

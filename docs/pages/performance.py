@@ -53,13 +53,13 @@ def page(root: Path = ROOT) -> str:
 
 def tables(root: Path) -> dict[str, Any]:
     """Read the committed benchmarks, and return them by name, those of GPUs first."""
-    found = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results" / "bench").glob("*.json"))}
-    return dict(sorted(found.items(), key=lambda item: item[1]["environment"]["device"] != "cuda"))
+    results = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results" / "bench").glob("*.json"))}
+    return dict(sorted(results.items(), key=lambda item: item[1]["environment"]["device"] != "cuda"))
 
 
-def cell(value: float | None, how: str) -> str:
-    """Format a number by a format specification; return a dash for None."""
-    return "-" if value is None else format(value, how)
+def cell(value: float | None, specification: str) -> str:
+    """Format a number by a format specification of Python; return a dash for None."""
+    return "-" if value is None else format(value, specification)
 
 
 def mebibytes(row: Row) -> str:
@@ -119,11 +119,11 @@ def machine(name: str, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def versions(about: dict[str, Any]) -> str:
-    """Return a sentence on the versions of the code and its libraries, and the number of threads."""
-    made = f"placecode {about['placecode']}" + (f" ({about['git']})" if about["git"] else "")
-    on = f"torch {about['packages']['torch']}, Python {about['python']}"
-    return f"{made}, {on}; {about['threads']} threads on {about['cores']} cores"
+def versions(environment: dict[str, Any]) -> str:
+    """Return a text on the versions of the code and its libraries, and the number of threads."""
+    code = f"placecode {environment['placecode']}" + (f" ({environment['git']})" if environment["git"] else "")
+    libraries = f"torch {environment['packages']['torch']}, Python {environment['python']}"
+    return f"{code}, {libraries}; {environment['threads']} threads on {environment['cores']} cores"
 
 
 def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
@@ -161,26 +161,26 @@ def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     of placecode for a single model, relative to that of a compiled loop; None if either is unknown.
     """
     for precision in dict.fromkeys(row["precision"] for row in rows if row["name"] == "placecode"):
-        here = [row for row in rows if row["precision"] == precision and row["ratio"] is not None]
-        stacked = [row for row in here if row["name"] in STACKED]
+        measured = [row for row in rows if row["precision"] == precision and row["ratio"] is not None]
+        stacked = [row for row in measured if row["name"] in STACKED]
         models = max((row["members"] for row in stacked), default=0)
-        single = [row for row in here if row["name"] == "placecode" and row["members"] == 1]
-        compiled = [row for row in here if row["name"] == "loop-compiled"]
+        single = [row for row in measured if row["name"] == "placecode" and row["members"] == 1]
+        compiled = [row for row in measured if row["name"] == "loop-compiled"]
         share = single[0]["us_per_model_step"] / compiled[0]["us_per_model_step"] if single and compiled else None
         yield {
             "precision": precision,
             "stacked": [row for row in stacked if row["members"] == models],
-            "loops": [row for row in here if row["name"] in ("loop-eager", "loop-compiled")],
+            "loops": [row for row in measured if row["name"] in ("loop-eager", "loop-compiled")],
             "single_share": share,
         }
 
 
 def growth(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield how time and memory of placecode grow where the number of members doubles."""
-    known = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
-    ours = {(row["precision"], row["members"]): row for row in reversed(known)}
-    for row in known:
-        if half := ours.get((row["precision"], row["members"] / 2)):
+    ours = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
+    by_members = {(row["precision"], row["members"]): row for row in reversed(ours)}
+    for row in ours:
+        if half := by_members.get((row["precision"], row["members"] / 2)):
             with_memory = row["peak_bytes"] is not None and half["peak_bytes"]
             yield row | {
                 "time": 2 * row["us_per_model_step"] / half["us_per_model_step"],
@@ -211,25 +211,25 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 def precision(root: Path, label: str, name: str) -> dict[str, Any]:
     """Compare accuracy by sigma in another precision and in TF32; "epochs" is None if one of the two was not run."""
-    about = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
+    entry = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
     folders = [root / "results" / folder for folder in (IN_TF32, name)]
     if not all((folder / "config.json").is_file() for folder in folders):
-        return about
+        return entry
     runs = [Run(folder) for folder in folders]
     tf32, other = (by_sigma(run, accuracy(run)).stack() for run in runs)
     rows = [
         (sigma, len(pairs), *pairs.mean(), interval(pairs["after"] - pairs["before"]))
         for sigma, pairs in pd.DataFrame({"before": tf32, "after": other}).dropna().groupby("sigma")
     ]
-    return about | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
+    return entry | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
 
 
 def main() -> None:
     """Write the page, and replace its figures."""
     files.write_text(ROOT / "docs" / "performance.md", page())
     images = ROOT / "docs" / "images"
-    for old in images.glob("bench-*.png"):
-        old.unlink()
+    for image in images.glob("bench-*.png"):
+        image.unlink()
     for name, result in tables(ROOT).items():
         for kind, figure in figures.draw(result).items():
             drawing.save(figure, images / f"bench-{name}-{kind}.png")

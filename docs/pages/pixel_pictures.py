@@ -26,23 +26,23 @@ FIT = ROOT / "results" / "fits" / "photo"
 SWEEP = ROOT / "results" / "pixels-sigma"
 
 
-def drawn() -> Figure:
+def fit_photo() -> Figure:
     """Draw the maps of placecode and two other methods as pictures."""
-    found = own_results.read(FIT)
-    assert found.positions is not None
-    grid = np.stack([-found.positions[:, 1], found.positions[:, 0]], axis=1)  # row and column
-    methods = {f"placecode, {figures.SIGMA} = {found.sigma:g}": found.ours}
-    methods |= {SAID[name]: found.others[name] for name in ("correlation", "pca")}
+    fit = own_results.read(FIT)
+    assert fit.positions is not None
+    grid = np.stack([-fit.positions[:, 1], fit.positions[:, 0]], axis=1)  # row and column
+    methods = {f"placecode, {figures.SIGMA} = {fit.sigma:g}": fit.ours}
+    methods |= {SAID[name]: fit.others[name] for name in ("correlation", "pca")}
     panels = []
     for title, method in methods.items():
-        right, fits = (method.scores[name] for name in ("neighbor_agreement", "procrustes_r2"))
-        panels.append((title, f"nearest is next to it for {100 * right:.0f}% · R² {fits:.2f}", method.maps[2]))
+        share, r2 = (method.scores[name] for name in ("neighbor_agreement", "procrustes_r2"))
+        panels.append((title, f"nearest is next to it for {100 * share:.0f}% · R² {r2:.2f}", method.maps[2]))
     near = places.neighbors_in_space(grid)
     return figures.maps_as_pictures(panels, grid, near, picture("photos"), "fits/photo")
 
 
 if __name__ == "__main__":
     images = ROOT / "docs" / "images"
-    figures.save(drawn(), images / "fit-photo.png")
+    figures.save(fit_photo(), images / "fit-photo.png")
     (sweep,) = as_pictures(Run(SWEEP))
     figures.save(sweep.figure, images / "pixels-sigma.png")

@@ -36,14 +36,14 @@ PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map
 
 def page(settings: Sequence[Setting] | None = None) -> str:
     """Return the text of the whole page, from the packaged evidence or from these settings."""
-    known = evidence.settings() if settings is None else settings
+    settings = evidence.settings() if settings is None else settings
     constants = {"grid": GRID, "least": MIN_GAIN, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": MIN_SHARE}
     return render_page(
         "recommend.md.j2",
         **constants,
-        **recommended(known),
-        **evidence_facts(known),
-        **held_out_facts(known),
+        **recommended(settings),
+        **evidence_facts(settings),
+        **held_out_facts(settings),
         defaults=DEFAULTS,
         example={"command": EXAMPLE, "printed": printed(EXAMPLE)},
         full_sweep=FULL_SWEEP,
@@ -106,7 +106,7 @@ def sigmas_of(by_tokens: dict[int, list[Recommendation]]) -> list[float]:
 
 
 def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Compute what the settings are, which sigmas are best in them, and how much the defaults of libraries lose."""
+    """Compute what the settings are, which sigmas are best in them, and how much the defaults of libraries lack."""
     outcomes, maps = (learned(settings, goal) for goal in GOALS)
     best = [(maps[setting].best.sigma, curve.best.sigma) for setting, curve in outcomes.items() if setting in maps]
     sparse = [setting for setting in outcomes if setting not in full(settings)]
@@ -134,7 +134,7 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
         "sparse": len(sparse),
         "usual": {"sigma": usual, "settings": times},
         "per_width": [sigmas["d^-1/2"] for sigmas in defaults],
-        "span": {name: [getattr(each, name) for each in outcomes] for name in ("tokens", "width", "layers")},
+        "span": {name: [getattr(setting, name) for setting in outcomes] for name in ("tokens", "width", "layers")},
         "every_block": sum(setting.placement == "every" for setting in outcomes),
         "post_norm": sum(setting.norm == "post" for setting in outcomes),
     }
@@ -147,27 +147,27 @@ def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     """Compute how much the recommendation loses on a setting if that setting, or its whole task, is left out."""
     kinds = {"outcome": ("accuracy", settings), "full": ("accuracy", full(settings)), "map": ("map", settings)}
     rows = {
-        (name, left_out): list(recommend.held_out(known, goal, left_out == "task"))
-        for name, (goal, known) in kinds.items()
+        (name, left_out): list(recommend.held_out(of_kind, goal, left_out == "task"))
+        for name, (goal, of_kind) in kinds.items()
         for left_out in ("setting", "task")
     }
-    one, whole = rows["outcome", "setting"], rows["outcome", "task"]
-    names = {"setting": one, "task": whole}
-    names |= {f"{left_out}_full": rows["full", left_out] for left_out in ("setting", "task")}
-    better = [name for name in DEFAULTS if (pair := in_common(whole, name))[0] < pair[1]]
-    worst = max(whole, key=lambda row: row.lost["recommended"] or 0.0)
+    by_setting, by_task = rows["outcome", "setting"], rows["outcome", "task"]
+    means = {"setting": by_setting, "task": by_task}
+    means |= {f"{left_out}_full": rows["full", left_out] for left_out in ("setting", "task")}
+    better = [name for name in DEFAULTS if (pair := in_common(by_task, name))[0] < pair[1]]
+    worst = max(by_task, key=lambda row: row.lost["recommended"] or 0.0)
     return {
         "losses": {key: losses(held_out) for key, held_out in rows.items()},
-        "mean_loss": {name: lost(held_out)["recommended"].mean() for name, held_out in names.items()},
+        "mean_loss": {name: lost(held_out)["recommended"].mean() for name, held_out in means.items()},
         "better": better,
         "worse": [name for name in DEFAULTS if name not in better],
-        "loss_by_task": lost(whole).groupby("task")["recommended"].mean().dropna().to_dict(),
+        "loss_by_task": lost(by_task).groupby("task")["recommended"].mean().dropna().to_dict(),
         "worst": {
             "name": worst.setting.name,
             "sigma": worst.sigma,
             "lacks": worst.setting.outcome.lacks(worst.sigma),
         },
-        "held_out_pairs": list(zip(one, whole, strict=True)),
+        "held_out_pairs": list(zip(by_setting, by_task, strict=True)),
     }
 
 
@@ -205,7 +205,7 @@ def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
 # --------------------------------------------------------------------------------------------------------- figure
 
 
-def drawn() -> tuple[pd.DataFrame, pd.DataFrame]:
+def figure_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the two tables of the figure: our curves, and the initial scales of libraries."""
     curves = [
         (PANELS[goal], setting.task, setting.name, point.sigma, 1 - point.behind.mean / curve.gain)
@@ -216,9 +216,9 @@ def drawn() -> tuple[pd.DataFrame, pd.DataFrame]:
     marks = []
     for formula in dict.fromkeys(library.formula for library in LIBRARIES):
         users = [library for library in LIBRARIES if library.formula == formula]
-        ends = sorted(users[0].sigma(*size) for size in SIZES)
-        varies = "" if ends[0] == ends[1] else f" (n and d from {SIZES[0][1]:,} to {SIZES[1][1]:,})"
-        marks.append((formula, f"{formula}{varies}: {'; '.join(library.name for library in users)}", *ends))
+        low, high = sorted(users[0].sigma(*size) for size in SIZES)
+        sizes = "" if low == high else f" (n and d from {SIZES[0][1]:,} to {SIZES[1][1]:,})"
+        marks.append((formula, f"{formula}{sizes}: {'; '.join(library.name for library in users)}", low, high))
     marks.sort(key=lambda mark: -mark[3])
     return (
         pd.DataFrame(curves, columns=["panel", "task", "setting", "sigma", "share"]),
@@ -230,6 +230,6 @@ if __name__ == "__main__":
     path = ROOT / "docs" / "recommend.md"
     path.write_text(page())
     runs = list(dict.fromkeys(setting.run for setting in evidence.settings()))
-    figure = figures.scales(*drawn(), f"{runs[0]} and {len(runs) - 1} others")
+    figure = figures.scales(*figure_tables(), f"{runs[0]} and {len(runs) - 1} others")
     figures.save(figure, ROOT / "docs" / "images" / "recommend-scales.png")
     print(path)

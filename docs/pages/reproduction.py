@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import channel_settings
@@ -30,38 +29,36 @@ from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
-LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-"""The runs of the page, from reproduction.toml."""
-RUNS = {**LISTED["latin"], **LISTED["channels"]}
-PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in run}
-"""The figures of each run that the page shows."""
+GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+"""The entries of the runs of the page in reproduction.toml: "latin" and "channels", each by the name of the run."""
+RUNS = {**GROUPS["latin"], **GROUPS["channels"]}
 
 
-def page(root: Path = ROOT) -> str:
-    """Return the text of the whole page, from the runs below `root`."""
-    runs = {name: Run(root / "results" / name) for name in RUNS}
+def page() -> str:
+    """Return the text of the whole page."""
+    runs = {name: Run(ROOT / "results" / name) for name in RUNS}
     findings = {name: tables.findings_of(run) for name, run in runs.items()}
     numbers = {
-        section.__name__: {"found": findings[name], "fields": runs[name].config["fields"], **section(runs, findings)}
+        section.__name__: {"findings": findings[name], "fields": runs[name].config["fields"], **section(runs, findings)}
         for section, name in SECTIONS.items()
     }
-    return render_sections("reproduction", {"claims": findings, **numbers})
+    return render_sections("reproduction", {"findings_by_run": findings, **numbers})
 
 
 def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare statements of the paper with our results, and compute accuracy under noise."""
     noise = tables.noise_gaps(runs["lst-sigma"])
-    strong = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
+    strong_noise = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
 
-    def row(words: str, run: str, claim: str) -> tuple[str, ...]:
+    def row(statement: str, run: str, claim: str) -> tuple[str, ...]:
         """Return a table row: a statement of the paper, its reviewers or the authors' logs, and our result on it."""
         finding = findings[run][claim]
         effect = finding.found
         if math.isnan(effect.mean):
-            return (words, "not in this run", "", "", "", number_text(finding), run)
+            return (statement, "not in this run", "", "", "", number_text(finding), run)
         digits = 0 if abs(effect.mean) > 10 else 3
         ours = (f"{effect.mean:.{digits}f}", f"{effect.low:.{digits}f} to {effect.high:.{digits}f}")
-        return (words, *ours, tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
+        return (statement, *ours, tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
 
     return {
         "row": row,
@@ -71,7 +68,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             ("difference of accuracies, by noise", *(f"{level:g}" for level in next(iter(noise.values())))),
             [(words, *map(signed, gaps.values())) for words, gaps in noise.items()],
         ),
-        "no_lead_under_strong_noise": include_zero(strong),
+        "no_lead_under_strong_noise": include_zero(strong_noise),
     }
 
 
@@ -79,15 +76,15 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Return tables of all runs, and which of their members diverged."""
     on_gpu = [run for name, run in runs.items() if RUNS[name].get("gpu", True)]
     finished = [run for name, run in runs.items() if not RUNS[name].get("diverged", False)]
-    lost = runs["lst-encodings"].members.query("state == 'diverged'")
-    about = {group: {name: run["about"] for name, run in LISTED[group].items()} for group in ("latin", "channels")}
+    diverged = runs["lst-encodings"].members.query("state == 'diverged'")
+    about = {group: {name: run["about"] for name, run in GROUPS[group].items()} for group in ("latin", "channels")}
     return {
         "latin_table": tables.runs_table(runs, about["latin"], "epochs, at most", ("log-softmax", "puzzles")),
         "channels_table": tables.runs_table(runs, about["channels"], "steps"),
         "gpus": sorted({str(run.environment.get("gpu")) for run in on_gpu}),
         "precisions": sorted({run.config["precision"] for run in runs.values()}),
-        "diverged": len(lost),
-        "only_low_temperature_diverged": set(lost["options"]) == {'{"temperature": 0.01}'},
+        "diverged": len(diverged),
+        "only_low_temperature_diverged": set(diverged["options"]) == {'{"temperature": 0.01}'},
         "all_others_finished": all(bool((run.members["state"] == "done").all()) for run in finished),
     }
 
@@ -98,11 +95,11 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tables": [
             {
                 "name": name,
-                "table": tables.claims_table(found),
-                "not_in_run": sum(math.isnan(finding.found.mean) for finding in found.values()),
+                "table": tables.claims_table(of_run),
+                "not_in_run": sum(math.isnan(finding.found.mean) for finding in of_run.values()),
             }
-            for name, found in findings.items()
-            if not all(finding.note for finding in found.values())
+            for name, of_run in findings.items()
+            if not all(finding.note for finding in of_run.values())
         ]
     }
 
@@ -110,12 +107,13 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the differences between members with the same settings in two runs."""
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
-    ours, others = accuracy(frozen), accuracy(sweep)
-    again = {
-        sigma: (tables.of(frozen, ours, label=latin.LEARNED, sigma=sigma) - at_sigma(sweep, others, sigma)).dropna()
+    in_frozen, in_sweep = accuracy(frozen), accuracy(sweep)
+    gaps = {
+        sigma: tables.of(frozen, in_frozen, label=latin.LEARNED, sigma=sigma) - at_sigma(sweep, in_sweep, sigma)
         for sigma in (0.2, 2.0)
     }
-    return {"again": again, "mean_again": {sigma: interval(values) for sigma, values in again.items()}}
+    gaps = {sigma: values.dropna() for sigma, values in gaps.items()}
+    return {"gaps": gaps, "mean_gaps": {sigma: interval(values) for sigma, values in gaps.items()}}
 
 
 SECTIONS = {
@@ -144,17 +142,18 @@ SECTIONS = {
 """The function of each section, and the main run of the section.
 
 The function takes all runs and the findings on their claims, and returns the section's numbers. The template also sees
-the findings and fields of the main run, as `found` and `fields`.
+the findings and fields of the main run, as `findings` and `fields`.
 """
 
 
-def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:
+def draw() -> None:
     """Draw the figures of the page into docs/images."""
-    for name in names:
-        run = Run(root / "results" / name)
-        for shown in page_of(experiment_of(run), run).figures():
-            if shown.name in PICTURES[name]:
-                figures.save(shown.figure, root / "docs" / "images" / f"{name}-{shown.name}.png")
+    for name, entry in RUNS.items():
+        if "figures" in entry:
+            run = Run(ROOT / "results" / name)
+            for figure in page_of(experiment_of(run), run).figures():
+                if figure.name in entry["figures"]:
+                    figures.save(figure.figure, ROOT / "docs" / "images" / f"{name}-{figure.name}.png")
 
 
 if __name__ == "__main__":

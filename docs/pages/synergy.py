@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from scipy.stats import binom
-from tables import Findings, Measure, Numbers, Runs, at, baseline_table, by_world, chance, gap, hidden, of_baseline
+from tables import (
+    Findings,
+    Measure,
+    Numbers,
+    Runs,
+    at,
+    baseline_table,
+    by_world,
+    chance,
+    gap,
+    of_baseline,
+    percent_hidden,
+)
 from templating import columns_table, directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
@@ -20,6 +32,7 @@ from placecode.experiments.reading import at_sigma, chance_in, done, measured
 from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
+"""The test condition in which as many channels are hidden as in training."""
 NEAR_ENOUGH = 0.02
 """A model has reached the least possible error if its error is above it by less than this, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
@@ -29,17 +42,17 @@ STRUCTURE: dict[Measure, str] = {
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
 }
-"""Measures of structure in the tables. A method is said to be at chance only if it is so on all of these."""
+"""Measures of structure, with their column headers. A method is at chance only if it is so on all of these."""
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
 """Column headers of a table of tallies."""
 TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]
-"""What else was tried with 60 channels, from reproduction.toml."""
+"""What else was tried with 60 channels: in words, the run, and the query for its models, from reproduction.toml."""
 
 
 class Tests(NamedTuple):
     """Results of permutation tests of other methods against the true groups: tests with p <= 0.05, and all tests."""
 
-    low: int  # p <= 0.05
+    low: int
     total: int
 
     @property
@@ -55,11 +68,9 @@ class Tests(NamedTuple):
 
 def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
     """Count the tests of all methods without a model, in every world, on these measures (analysis, target)."""
-    rows = run.baselines
-    rows = rows[rows["split"] == "analysis"]
-    wanted = {(f"{metric}_p", target) for metric, target in measures}
-    values = rows["value"][[pair in wanted for pair in zip(rows["metric"], rows["condition"], strict=True)]].dropna()
-    return Tests(int((values <= 0.05).sum()), len(values))
+    rows = run.baselines[run.baselines["split"] == "analysis"].set_index(["metric", "condition"])["value"]
+    p_values = rows[rows.index.isin([(f"{analysis}_p", target) for analysis, target in measures])].dropna()
+    return Tests(int((p_values <= 0.05).sum()), len(p_values))
 
 
 class Tally(NamedTuple):
@@ -89,9 +100,10 @@ class Tally(NamedTuple):
 
 
 def models(run: Run) -> pd.DataFrame:
-    """Return a table of the finished models: channels, samples, error, neighbours, and when they had the least error.
+    """Return the finished members with their channels, samples, test error and share of right neighbours (`near`).
 
-    `step` is NaN if a model never had the least error. `ready` says whether it has it at the end.
+    `least` is the least possible error, `step` the first evaluation at which a model had it (NaN: never), and `ready`
+    whether it has it at the end.
     """
     parts = run.config["task"].get("parts", {"": run.config["task"]})
     rows = done(run)
@@ -104,8 +116,8 @@ def models(run: Run) -> pd.DataFrame:
     )
     curves = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
     curves = curves.merge(rows[["member", "least"]], on="member")
-    there = curves[curves["value"] < curves["least"] + NEAR_ENOUGH].groupby("member")["step"].min()
-    return rows.assign(step=rows["member"].map(there), ready=rows["error"] < rows["least"] + NEAR_ENOUGH)
+    first = curves[curves["value"] < curves["least"] + NEAR_ENOUGH].groupby("member")["step"].min()
+    return rows.assign(step=rows["member"].map(first), ready=rows["error"] < rows["least"] + NEAR_ENOUGH)
 
 
 def tally(rows: pd.DataFrame) -> Tally:
@@ -138,16 +150,16 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on the sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
     tallies, large_tallies = (
-        {sigma: tallied for (sigma,), tallied in by(models(swept), "sigma").items()} for swept in (run, large)
+        {sigma: counts for (sigma,), counts in by(models(sweep), "sigma").items()} for sweep in (run, large)
     )
     least = run.config["task"]["best_mse"]
     moved = measured(large, "moved_relative", "start")
     columns = {"sigma": [f"{sigma:g}" for sigma in tallies]}
     values = {words: measured(run, *measure) for measure, words in STRUCTURE.items()}
-    values |= {f"error, {hidden(condition)}": error(run, condition) for condition in least}
+    values |= {f"error, {percent_hidden(run)[condition]}": error(run, condition) for condition in least}
     columns |= {words: [spread(at(run, column, sigma)) for sigma in tallies] for words, column in values.items()}
-    columns["at the least error"] = [str(reached) for reached in tallies.values()]
-    columns["by step (median of those)"] = [reached.cells[1] for reached in tallies.values()]
+    columns["at the least error"] = [str(counts) for counts in tallies.values()]
+    columns["by step (median of those)"] = [counts.cells[1] for counts in tallies.values()]
     return {
         "least": list(least.values()),
         "chance": chance(run, NEIGHBOURS),
@@ -176,8 +188,8 @@ def lost_again(run: Run, sigma: float) -> Numbers:
     assert len(rows) == 1
     model = rows.iloc[0]
     curve = run.metrics[(run.metrics["member"] == model["member"]) & (run.metrics["condition"] == CONDITION)]
-    there = curve[(curve["split"] == "test") & (curve["value"] < model["least"] + NEAR_ENOUGH)]
-    return {"step": int(there["step"].max()), "error": float(model["error"]), "near": float(model["near"])}
+    at_least = curve[(curve["split"] == "test") & (curve["value"] < model["least"] + NEAR_ENOUGH)]
+    return {"step": int(at_least["step"].max()), "error": float(model["error"]), "near": float(model["near"])}
 
 
 def still_falling(run: Run, sigma: float) -> int:
@@ -193,14 +205,14 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["synergy-size"]
     rows, fields = models(run), run.config["fields"]
     assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
-    found, sizes = by(rows, "channels", "samples"), {size: tallied for (size,), tallied in by(rows, "channels").items()}
-    steps = [each.step for each in sizes.values()][:3]
+    tallies, sizes = by(rows, "channels", "samples"), {n: counts for (n,), counts in by(rows, "channels").items()}
+    steps = [counts.step for counts in sizes.values()][:3]
     smaller = rows.query("channels < 120").groupby("channels")
     all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
-    ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
+    ratios, all_ratios = ([later / sooner for sooner, later in pairwise(by_size)] for by_size in (steps, all_steps))
     return {
-        "table": tally_table(("channels", "samples"), found),
-        "found": found,
+        "table": tally_table(("channels", "samples"), tallies),
+        "tallies": tallies,
         "sizes": sizes,
         "least": list(rows.groupby("channels")["least"].first()),
         "chances": {len(part["labels"]): chance_in(part)[NEIGHBOURS] for part in run.config["task"]["parts"].values()},
@@ -215,21 +227,21 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on 60 channels: batch, step size, samples, and what else was tried."""
     run = runs["synergy-size-60"]
-    found = by(models(run), "batch", "learning_rate", "samples", "sigma")
-    tried = {(each["what"],): tally(models(runs[each["run"]]).query(each["models"])) for each in TRIED}
+    tallies = by(models(run), "batch", "learning_rate", "samples", "sigma")
+    tried = {(entry["what"],): tally(models(runs[entry["run"]]).query(entry["models"])) for entry in TRIED}
     return {
-        "found": found,
-        "table": tally_table(("batch", "step size", "samples", "sigma"), found),
+        "tallies": tallies,
+        "table": tally_table(("batch", "step size", "samples", "sigma"), tallies),
         "least": float(models(run)["least"].iloc[0]),
         "chance": chance(run, NEIGHBOURS),
         "small_batch_learns_nothing": all(
-            found[128, 1e-3, samples, sigma].error > 0.99 for sigma in (0.1, 0.2) for samples in (50_000, 250_000)
+            tallies[128, 1e-3, samples, sigma].error > 0.99 for sigma in (0.1, 0.2) for samples in (50_000, 250_000)
         ),
         "ready_by_samples": [
-            (found[512, rate, 50_000, sigma].ready, found[512, rate, 250_000, sigma].ready)
+            (tallies[512, rate, 50_000, sigma].ready, tallies[512, rate, 250_000, sigma].ready)
             for sigma in (0.1, 0.2)
             for rate in (3e-4, 1e-3)
         ],
         "tried_table": tally_table(("",), tried),
-        "nothing_helps": all(each.ready == 0 and each.error > 0.98 for each in tried.values()),
+        "nothing_helps": all(counts.ready == 0 and counts.error > 0.98 for counts in tried.values()),
     }

@@ -15,7 +15,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import experiment_of, predictors
 from placecode.experiments.channels.brain_networks import TITLES
-from placecode.experiments.channels.claims import error, over
+from placecode.experiments.channels.claims import SAME, SHIFTED, error, over
 from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, chance_in, done, measured, of_encoding
@@ -27,16 +27,21 @@ Findings = dict[str, Finding]
 Numbers = dict[str, Any]
 Measure = tuple[str, str]
 """An analysis and its target."""
-_OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
+CONDITIONS = (SAME, SHIFTED)
+"""Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
+OVER_SIGMAS, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
+"""Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`predictors.QUESTIONS`)."""
+OF_ATTENTION = ("attention_cosine", "attention_cosine_each", "attention_correlation")
+"""Analyses of attention. All other measures that are correlated with accuracy are measures of the PE."""
 
 
 def findings_of(run: Run) -> Findings:
-    """Check all claims of a run's experiment, and return the findings by claim."""
+    """Check all claims of a run's experiment, and return the findings by the ids of the claims."""
     return {claim.id: claim.check(run) for claim in experiment_of(run).claims}
 
 
-def made(run: Run) -> dict[str, str]:
-    """Return how a run was made: its members, its puzzles, and the command without the path of the puzzles."""
+def provenance(run: Run) -> dict[str, str]:
+    """Return how a run was made, as the cells of a table. The command is without the path of the puzzles."""
     diverged, fields = int((run.members["state"] == "diverged").sum()), run.config["fields"]
     puzzles = fields.get("puzzles")
     return {
@@ -50,16 +55,22 @@ def made(run: Run) -> dict[str, str]:
 
 
 def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[str] = ()) -> str:
-    """Return a table of runs: what `about` says of each, and these entries of `made`; `length` heads its length."""
+    """Return a table of the runs that `about` describes in words, by name.
+
+    `length` is the column header of the length of training. `more` are further entries of `provenance` to show.
+    """
     rows = []
-    for name, what in about.items():
-        how = made(runs[name])
-        rows.append((name, what, how["members"], how["length"], *(how[key] for key in more), how["command"]))
+    for name, words in about.items():
+        cells = provenance(runs[name])
+        rows.append((name, words, *(cells[key] for key in ("members", "length", *more, "command"))))
     return grid(("run", "what", "members", length, *more, "command"), rows)
 
 
 def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
-    """Return values by member of the finished members with these columns (or this encoding, `name`), by seed."""
+    """Select finished members by their columns, or by the `name` of their encoding, and return their values by seed.
+
+    `values` are by member.
+    """
     rows = named(done(run))
     for column, value in columns.items():
         rows = rows[rows[column] == value]
@@ -76,16 +87,18 @@ def margin(claim: Claim) -> str:
 
 def claims_table(findings: Findings) -> str:
     """Return a table of the findings that have an effect."""
-    known = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
-    claims = [finding.claim for finding in known]
+    with_effect = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
+    claims = [finding.claim for finding in with_effect]
     columns = {
         "claim": [claim.id for claim in claims],
-        "statement": [each.claim.statement + (f" ({each.note})" if each.note else "") for each in known],
-        "effect": [number(finding.found.mean) for finding in known],
-        "95% interval": [bounds(finding.found) for finding in known],
+        "statement": [
+            finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in with_effect
+        ],
+        "effect": [number(finding.found.mean) for finding in with_effect],
+        "95% interval": [bounds(finding.found) for finding in with_effect],
         "margin": map(margin, claims),
-        "direction": map(direction_text, known),
-        "number (published)": map(number_text, known),
+        "direction": map(direction_text, with_effect),
+        "number (published)": map(number_text, with_effect),
         "label": ["; ".join(filter(None, (claim.label, claim.remark))) for claim in claims],
     }
     return columns_table(columns)
@@ -106,7 +119,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 def correlation_table(table: pd.DataFrame) -> str:
     """Return the table of `correlations` in Markdown, measures by questions, with significant values in bold."""
     texts = [signed(Interval(*row)) for row in table[["value", "low", "high"]].itertuples(index=False)]
-    bold = (table["adjusted"] < 0.05) & ~table["question"].str.contains("sigmas")
+    bold = (table["adjusted"] < 0.05) & (table["question"] != OVER_SIGMAS)
     cells = pd.Series(texts, index=table.index).where(table["value"].notna(), "")
     cells = cells.mask(bold & (cells != ""), "**" + cells + "**")
     wide = table.assign(cell=cells).pivot(index="measure", columns="question", values="cell")
@@ -115,7 +128,7 @@ def correlation_table(table: pd.DataFrame) -> str:
 
 
 def movement_table(run: Run) -> str:
-    """Return a table of how much training changed PEs and measures of them: after minus before, paired by seed."""
+    """Return a table by sigma of how much training changed the PE and measures of it: after minus before, by seed."""
     measures = {
         "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
         "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
@@ -142,39 +155,34 @@ def relative_change(run: Run, sigma: float) -> float:
 def gap_closed(run: Run, sigma: float) -> float:
     """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
-    goal = of(run, measured(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
-    return float((end - start) / (goal - start))
+    fixed = of(run, measured(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
+    return float((end - start) / (fixed - start))
 
 
 @functools.cache
 def correlations(folder: Path) -> pd.DataFrame:
-    """Return the correlation of every measure of a run with accuracy, from `placecode.experiments.predictors`."""
+    """Return the table of `predictors.correlations`, with a column that says which measures are of attention."""
     table = predictors.correlations(Run(folder))
     assert table is not None
-    return table
+    return table.assign(of_attention=[predictors.MORE_MEASURES[name][0] in OF_ATTENTION for name in table["measure"]])
 
 
-def answer(run: Run, measure: str, question: str = AFTER) -> str:
+def correlation_text(run: Run, measure: str, question: str = AFTER) -> str:
     """Return the rank correlation of a measure with accuracy as text, with its interval and adjusted p."""
     table = correlations(run.path)
     row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
 
 
-def of_pe(run: Run) -> set[str]:
-    """Return the names of the measures of the PE, without those of attention."""
-    return {name for name in correlations(run.path)["measure"] if not name.startswith("attention")}
-
-
-def significant(run: Run, question: str, of_attention: bool = False) -> set[str]:
-    """Return the measures of the PE, or of attention, whose correlation in a question has an adjusted p below 0.05."""
+def significant(run: Run, question: str, of_attention: bool) -> set[str]:
+    """Return the measures of attention, or else of the PE, whose correlation in a question has an adjusted p < 0.05."""
     table = correlations(run.path)
     rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
-    return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
+    return set(rows[rows["of_attention"] == of_attention]["measure"])
 
 
 def fixed_table(runs: dict[str, Run]) -> str:
-    """Return a table of 2d-fixed with and without dropout, and the learned PE of sigma 0.2 without it, for each run."""
+    """Return a table of accuracies: 2d-fixed without and with dropout, and learned at sigma 0.2 without, by run."""
     rows = []
     for name, run in runs.items():
         plain, dropped = (of_encoding(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
@@ -188,13 +196,13 @@ def fixed_table(runs: dict[str, Run]) -> str:
 
 def dropout_table(run: Run) -> str:
     """Return a table of every encoding without and with dropout, and their difference; the most accurate first."""
-    right, train, clean = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
+    ood, train, dropout_off = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
     rows = []
     for name in dict.fromkeys(named(done(run))["name"]):
-        without, with_it = (of(run, right, name=name, dropout=rate) for rate in (0.0, 0.1))
-        off, fitted = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (clean, train))
-        means = [spread(interval(values)) for values in (without, with_it)]
-        rows.append((without.mean(), (name, *means, signed(interval(with_it - without), digits=3), off, fitted)))
+        plain, dropped = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
+        means = (spread(interval(values)) for values in (plain, dropped))
+        more = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
+        rows.append((plain.mean(), (name, *means, signed(interval(dropped - plain), digits=3), *more)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
 
@@ -203,22 +211,22 @@ def dropout_table(run: Run) -> str:
 
 
 def at(run: Run, values: pd.Series, sigma: float) -> Interval:
-    """Return the mean over worlds of values by member, at one sigma."""
+    """Return the mean of values by member at a sigma, with its interval over worlds."""
     return over(run, at_sigma(run, values, sigma))
 
 
-def gap_by_seed(run: Run, values: pd.Series, one: float, other: float) -> pd.Series:
-    """Return the values by member at one sigma minus those at another, by seed."""
-    return at_sigma(run, values, one) - at_sigma(run, values, other)
+def gap_by_seed(run: Run, values: pd.Series, sigma: float, reference: float) -> pd.Series:
+    """Return the values at a sigma minus those at the sigma `reference`, by seed. `values` are by member."""
+    return at_sigma(run, values, sigma) - at_sigma(run, values, reference)
 
 
-def gap(run: Run, values: pd.Series, one: float, other: float) -> Interval:
-    """Return the mean of `gap_by_seed` over worlds."""
-    return over(run, gap_by_seed(run, values, one, other))
+def gap(run: Run, values: pd.Series, sigma: float, reference: float) -> Interval:
+    """Return the mean of `gap_by_seed` with its interval over worlds."""
+    return over(run, gap_by_seed(run, values, sigma, reference))
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
-    """Return the values of the run `long` minus those of the run `short` at one sigma, as a mean over worlds."""
+    """Return values by member in the run `long` (`after`) minus those in `short` (`before`), for the seeds of both."""
     return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
@@ -233,7 +241,10 @@ def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
 
 
 def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
-    """Return the held-out metric of a baseline, or a measure of its structure, by world; `data` selects a data set."""
+    """Return the held-out error of a baseline (`metric` "mse"), or a measure of its structure, by world.
+
+    `condition` is the test condition or the target of the measure; `data` selects one of several data sets.
+    """
     rows = run.baselines.query("baseline == @name and metric == @metric and condition == @condition")
     rows = rows[rows["split"].isin(["test", "analysis"]) & ((rows["data"] == data) | (data is None))]
     return rows.set_index("world")["value"]
@@ -256,25 +267,26 @@ def counted(p_values: pd.Series, unit: str = "") -> str:
     return f"{(p_values <= 0.05).sum()} of {len(p_values)}{unit}"
 
 
-def hidden(condition: str) -> str:
-    """Return the share in the name of a condition as it stands in headers of tables, such as "50% hidden"."""
-    return f"{100 * float(condition.split()[1]):g}% hidden"
+def percent_hidden(run: Run) -> dict[str, str]:
+    """Return the test conditions of a run as they stand in headers of tables, by name: {"hidden 0.5": "50% hidden"}."""
+    return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["ratios"]}
 
 
-def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: Sequence[str]) -> str:
+def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
     """Return a table by sigma: structure, seeds with p <= 0.05, held-out errors, and these minus linear errors.
 
-    Values are means over worlds. `p` is the measure that holds the p-values.
+    Values are means over worlds. `measures` holds measures of structure and their column headers, `p` is that of the
+    p-values.
     """
-    sigmas = sorted(done(run)["sigma"].unique())
+    sigmas, hidden = sorted(done(run)["sigma"].unique()), percent_hidden(run)
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
     for measure, words in measures.items():
         columns[words] = [number(at(run, measured(run, *measure), sigma).mean) for sigma in sigmas]
     columns["seeds with p at most 0.05"] = [counted(at_sigma(run, measured(run, *p), sigma)) for sigma in sigmas]
-    for c in conditions:
-        columns[f"error, {hidden(c)}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
-    for c in conditions:
-        columns[f"minus linear, {hidden(c)}"] = [signed(over(run, minus_linear(run, s, c)), 3) for s in sigmas]
+    for c in CONDITIONS:
+        columns[f"error, {hidden[c]}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
+    for c in CONDITIONS:
+        columns[f"minus linear, {hidden[c]}"] = [signed(over(run, minus_linear(run, s, c)), 3) for s in sigmas]
     return columns_table(columns)
 
 
@@ -284,21 +296,21 @@ def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[
     The linear predictor has a second row with only the worlds of slower baselines, if these were run in fewer worlds.
     """
     rows = run.baselines
-    few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
+    slow_worlds = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
     tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
     linear = tables["linear"]
-    if 0 < len(few) < linear["world"].nunique():
-        second = {"linear, in the worlds of ridge and trees": linear[linear["world"].isin(few)]}
+    if 0 < len(slow_worlds) < linear["world"].nunique():
+        second = {"linear, in the worlds of ridge and trees": linear[linear["world"].isin(slow_worlds)]}
         tables = {"linear": linear} | second | tables
-    p, shown = f"{next(iter(measures))[0]}_p", {"mse", *(metric for metric, _ in measures)}
+    p, metrics = f"{next(iter(measures))[0]}_p", {"mse", *(metric for metric, _ in measures)}
     body = []
     for name, table in tables.items():
         p_values = table.loc[table["metric"] == p, "value"].dropna()
         errors = [_mean(table[table["split"] == "test"], "mse", condition) for condition in conditions]
-        worlds = table[table["metric"].isin(shown)].dropna(subset=["value"])["world"].nunique()
+        worlds = table[table["metric"].isin(metrics)].dropna(subset=["value"])["world"].nunique()
         structure = [_mean(table, *measure) for measure in measures]
         body.append((name, *structure, counted(p_values) if len(p_values) else "", *errors, str(worlds)))
-    errors = [f"error, {hidden(condition)}" for condition in conditions]
+    errors = [f"error, {percent_hidden(run)[condition]}" for condition in conditions]
     return grid(("baseline", *measures.values(), "worlds with p at most 0.05", *errors, "worlds"), body)
 
 
@@ -307,34 +319,34 @@ def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
     return number(rows.query("metric == @metric and condition == @condition")["value"].mean())
 
 
-def twins_table(
-    sweep: Run, twin: Run, measures: dict[Measure, str], conditions: Sequence[str], field: str, words: str
-) -> str:
-    """Return a table of a sweep and a smaller run that differs from it in `field`, with the same seeds of both."""
+def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str, header: str) -> str:
+    """Return a table by sigma of a sweep and its twin, a smaller run with another value of `field`; seeds of the twin.
+
+    `measures` holds measures of structure and their column headers, `header` is that of the field.
+    """
     rows, seeds = [], twin.members["seed"].unique()
     for sigma in sorted(done(twin)["sigma"].unique()):
         for run in (sweep, twin):
             cells = [at_sigma(run, measured(run, *measure), sigma)[seeds] for measure in measures]
-            cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in conditions]
+            cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in CONDITIONS]
             setting = f"{run.config['fields'][field]:,}"
             rows.append((f"{sigma:g}", setting, *(spread(over(run, values)) for values in cells)))
-    errors = [f"error, {hidden(condition)}" for condition in conditions]
-    return grid(("sigma", words, *measures.values(), *errors), rows)
+    errors = [f"error, {percent_hidden(twin)[condition]}" for condition in CONDITIONS]
+    return grid(("sigma", header, *measures.values(), *errors), rows)
 
 
 def networks_table(run: Run) -> str:
     """Return a table of known networks in the PE by sigma, and in functional connectivity as it is and centred."""
     names = {"modularity": "Q", "segregation": "segregation", "neighbor_agreement": "nearest"}
-    columns = [
-        (name, target) for target in run.config["task"]["partitions"] for name in (*names, "modularity_smooth_p")
-    ]
-    p = "seeds with p at most 0.05 (Q, maps as smooth)"
-    header = [f"{TITLES[target]}: {names[name]}" if name in names else p for name, target in columns]
+    p = "modularity_smooth_p"
+    columns = [(name, target) for target in run.config["task"]["partitions"] for name in (*names, p)]
+    words = "seeds with p at most 0.05 (Q, maps as smooth)"
+    header = [words if name == p else f"{TITLES[target]}: {names[name]}" for name, target in columns]
 
     def cells(by_column: list[pd.Series], unit: str = "") -> list[str]:
         """Return the text of a row: means, and for p-values how many are at most 0.05."""
         pairs = zip(columns, by_column, strict=True)
-        return [counted(x, unit) if name.endswith("_p") else number(over(run, x).mean) for (name, _), x in pairs]
+        return [counted(x, unit) if name == p else number(over(run, x).mean) for (name, _), x in pairs]
 
     rows = [
         (f"{sigma:g}", *cells([at_sigma(run, measured(run, *column), sigma) for column in columns]))

@@ -29,7 +29,7 @@ from placecode.reports.wording import one_line, plain, signed
 
 TEMPLATES = Path(__file__).parent / "templates"
 VERBATIM = ("|", "#", "<!--")
-"""Beginnings of blocks whose lines are not joined: tables, headings and comments."""
+"""First characters of blocks whose lines are not joined: tables, headings and comments."""
 
 
 # ------------------------------------------------------------------------------------------------------- conditions
@@ -47,9 +47,9 @@ def say(condition: bool, caller: Callable[[], str]) -> str:
     return one_line(caller())
 
 
-def directions(findings: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
-    """Return whether all of these claims have the direction `wanted`."""
-    return all(findings[id].direction == wanted for id in ids)
+def directions(findings: Mapping[str, Finding], direction: str, *ids: str) -> bool:
+    """Return whether all claims with these ids have this direction: HOLDS, FAILS or UNDECIDED."""
+    return all(findings[id].direction == direction for id in ids)
 
 
 def above(bound: float, intervals: Iterable[Interval]) -> bool:
@@ -63,7 +63,7 @@ def below(bound: float, intervals: Iterable[Interval]) -> bool:
 
 
 def include_zero(intervals: Iterable[Interval]) -> bool:
-    """Return whether none of these intervals lies wholly on one side of 0."""
+    """Return whether each of these intervals includes 0."""
     return not any(interval.low > 0 or interval.high < 0 for interval in intervals)
 
 
@@ -75,30 +75,30 @@ def number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
 
 
-def bounds(found: Interval) -> str:
+def bounds(interval: Interval) -> str:
     """Format the bounds of an interval; empty if there are too few seeds."""
-    return "" if math.isnan(found.low) else f"{number(found.low)} to {number(found.high)}"
+    return "" if math.isnan(interval.low) else f"{number(interval.low)} to {number(interval.high)}"
 
 
-def spread(found: Interval) -> str:
+def spread(interval: Interval) -> str:
     """Format the mean and the bounds of an interval with three decimals."""
-    return f"{number(found.mean)} ({bounds(found)})"
+    return f"{number(interval.mean)} ({bounds(interval)})"
 
 
-def percent(found: Interval) -> str:
-    """Format an interval of a share in percent."""
-    mean, low, high = (100 * value for value in found)
+def percent(interval: Interval) -> str:
+    """Format a share and its interval in percent."""
+    mean, low, high = (100 * value for value in interval)
     return f"{mean:.0f}% ({low:.0f} to {high:.0f}%)"
 
 
-def points(found: Interval) -> str:
-    """Format an interval of a difference between shares in percentage points."""
-    return plain(Interval(*(100 * value for value in found)), 0)
+def points(interval: Interval) -> str:
+    """Format a difference between shares and its interval in percentage points."""
+    return plain(Interval(*(100 * value for value in interval)), 0)
 
 
-def flipped(found: Interval) -> Interval:
-    """Return the interval of a difference with the opposite sign."""
-    return Interval(-found.mean, -found.high, -found.low)
+def flipped(interval: Interval) -> Interval:
+    """Return a difference and its interval with the opposite sign."""
+    return Interval(-interval.mean, -interval.high, -interval.low)
 
 
 def effect(finding: Finding) -> str:
@@ -135,30 +135,30 @@ def environment(trim: bool = False) -> jinja2.Environment:
 
     With `trim`, lines with only a block tag are removed, and a conclusion ends with a line break.
     """
-    made = wording.environment(TEMPLATES, trim)
+    templates = wording.environment(TEMPLATES, trim)
     filters = (bounds, effect, flipped, number, percent, points, spread)
-    made.filters |= {function.__name__: function for function in filters}
-    made.filters["paragraph"] = lambda text: one_line(text) + "\n"
+    templates.filters |= {function.__name__: function for function in filters}
+    templates.filters["paragraph"] = lambda text: one_line(text) + "\n"
     functions = (joint, picture, directions, above, below, include_zero)
-    made.globals |= {function.__name__: function for function in functions}
-    made.globals |= {"HOLDS": HOLDS, "FAILS": FAILS, "UNDECIDED": UNDECIDED}
-    made.globals["say"] = (lambda condition, caller: say(condition, caller) + "\n") if trim else say
-    return made
+    templates.globals |= {function.__name__: function for function in functions}
+    templates.globals |= {"HOLDS": HOLDS, "FAILS": FAILS, "UNDECIDED": UNDECIDED}
+    templates.globals["say"] = (lambda condition, caller: say(condition, caller) + "\n") if trim else say
+    return templates
 
 
 def render_sections(name: str, numbers: dict[str, dict[str, Any]]) -> str:
-    """Render a page from the template `name`.md.j2 and those in the folder `name`.
+    """Render the page `name` from the template `name`.md.j2 and those in the folder `name`, one for each section.
 
-    The template of the page includes a section with `{{ section("x") }}`. The template of a section sees its own
-    numbers by their names, and those of other sections by the name of the section.
+    The template of the page includes a section with `{{ section("x") }}`. `numbers` holds the numbers of each section.
+    The template of a section sees its own numbers by their names, and those of other sections as `x.name`.
     """
-    made = environment()
+    templates = environment()
 
-    def section(part: str) -> str:
+    def section(title: str) -> str:
         """Return the text of one section."""
-        return made.get_template(f"{name}/{part}.md.j2").render({**numbers, **numbers.get(part, {})})
+        return templates.get_template(f"{name}/{title}.md.j2").render({**numbers, **numbers.get(title, {})})
 
-    return unwrap(made.get_template(f"{name}.md.j2").render({**numbers, "section": section}))
+    return unwrap(templates.get_template(f"{name}.md.j2").render({**numbers, "section": section}))
 
 
 def render_page(name: str, **context: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pages, README and commands are true: links lead on, and numbers and pictures are those of runs."""
+"""The pages and the README: links have targets, commands and code run, numbers and pictures are those of the runs."""
 
 import doctest
 import importlib
@@ -62,13 +62,28 @@ def commands(page: Path) -> list[list[str]]:
     return [line[1:] for line in words if line[:1] == ["placecode"]]
 
 
+def executed(page: Path, **names: Any) -> dict[str, Any]:
+    """Run the Python blocks of a page one after the other, and return all names that are then defined."""
+    for code in blocks(page, "python"):
+        exec(code, names)
+    return names
+
+
+@pytest.fixture
+def few_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, with few draws of null distributions, which otherwise take longer than training."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DRAWS", "SLOW_DRAWS"):
+        monkeypatch.setattr(structure, name, 9)
+
+
 def test_nav_and_pages_are_the_same() -> None:
     named = re.findall(r"^ +- [^#\n]*?: (\S+\.md)$", CONFIG, flags=re.MULTILINE)
     assert len(named) == len(set(named)) and set(named) == {name_of(page) for page in PAGES}
 
 
 @pytest.mark.parametrize("page", [*PAGES, README, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
-def test_links_and_images_lead_somewhere(page: Path) -> None:
+def test_links_and_images_have_targets(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for mark, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -102,27 +117,27 @@ def tables(recordings: Path) -> Path:
     table.to_csv(recordings / "table.csv", index=False)
     np.save(recordings / "table.npy", table.to_numpy(dtype=np.float32))
     table.assign(person=np.repeat(list("abcde"), 16)).to_parquet(recordings / "table.parquet")
-    known = pd.DataFrame({"name": table.columns, "x": range(6), "y": range(6)})
-    known.to_csv(recordings / "places.csv", index=False)
-    known.assign(label=list("ababab"))[["name", "label"]].to_csv(recordings / "groups.csv", index=False)
+    places = pd.DataFrame({"name": table.columns, "x": range(6), "y": range(6)})
+    places.to_csv(recordings / "places.csv", index=False)
+    places.assign(label=list("ababab"))[["name", "label"]].to_csv(recordings / "groups.csv", index=False)
     return recordings
 
 
-def planned(experiment: Experiment, where: local.Where, chosen: str = ":") -> Estimate:
-    """What a dry run does but its timing, and the drawing of puzzles: settings are held against data and members."""
-    members = experiment.members()
+def untimed_estimate(experiment: Experiment, where: local.Where, members: str = ":") -> Estimate:
+    """Check the settings as a dry run does, without timing and without drawing puzzles."""
+    specs = experiment.members()
     if not isinstance(experiment, LatinExperiment):
-        local.check(experiment, experiment.task(), members)
-    return Estimate(len(members), 1, len(members), 1, 1, 1.0, 0.001, 1, None)
+        local.check(experiment, experiment.task(), specs)
+    return Estimate(len(specs), 1, len(specs), 1, 1, 1.0, 0.001, 1, None)
 
 
 @pytest.mark.usefixtures("recordings")
 @pytest.mark.parametrize("page", [DOCS / "index.md", *HOW_TO], ids=name_of)
-def test_commands_are_understood(
+def test_commands_are_accepted(
     page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "estimate", planned)
-    monkeypatch.setattr(cli.fit, "estimate", planned)
+    monkeypatch.setattr(cli, "estimate", untimed_estimate)
+    monkeypatch.setattr(cli.fit, "estimate", untimed_estimate)
     if page.stem == "own-data":
         request.getfixturevalue("tables")
     all_commands = commands(page)
@@ -141,28 +156,22 @@ def test_commands_are_understood(
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)
-def test_the_number_of_models_a_command_trains_is_true(page: Path) -> None:
+def test_the_stated_number_of_models_is_right(page: Path) -> None:
     counts = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
     assert counts or page.stem == "own-data"
     for experiment, count in counts:
         assert len(EXPERIMENTS[experiment].at("quick").members()) == int(count)
 
 
-def test_python_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("DRAWS", "SLOW_DRAWS"):  # nulls take longer than training here
-        monkeypatch.setattr(structure, name, 9)
-    (code,) = blocks(DOCS / "api.md", "python")
-    space: dict[str, Any] = {}
-    exec(code, space)
-    assert space["similar"].shape == (25, 25) and -1 <= space["shown"] <= 1
-    (code,) = blocks(DOCS / "concepts" / "positional-encoding.md", "python")
-    space = {"x": torch.zeros(3, 16, 160)}
-    exec(code, space)
-    assert space["x"].shape == (3, 16, 160)
+@pytest.mark.usefixtures("few_draws")
+def test_python_of_the_pages_runs() -> None:
+    names = executed(DOCS / "api.md")
+    assert names["similar"].shape == (25, 25) and -1 <= names["q"] <= 1
+    names = executed(DOCS / "concepts" / "positional-encoding.md", x=torch.ones(3, 16, 160))
+    assert names["x"].shape == (3, 16, 160) and not (names["x"] == 1).all()
 
 
-def test_names_of_the_api_are_there() -> None:
+def test_names_of_the_api_exist() -> None:
     names = re.findall(r"`(placecode(?:\.\w+)+)`", (DOCS / "api.md").read_text().split("## ")[0])
     names += re.findall(r"^::: (\S+)$", "\n".join(page.read_text() for page in PAGES), flags=re.MULTILINE)
     assert len(names) > 40
@@ -175,11 +184,11 @@ def test_names_of_the_api_are_there() -> None:
 
 
 def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
-    """Return the mean over seeds, straight from the tables."""
+    """Return the mean over seeds of an analysis of learned PEs from the tables, by default at the last step."""
     members, rows = run.members, run.analysis
-    own = members[(members["sigma"] == sigma) & (members["encoding"] == "learned")]["member"]
+    learned = members[(members["sigma"] == sigma) & (members["encoding"] == "learned")]["member"]
     rows = rows[(rows["step"] == (rows["step"].max() if step is None else step)) & (rows["block"] == -1)]
-    rows = rows[(rows["analysis"] == analysis) & (rows["target"] == target) & rows["member"].isin(own)]
+    rows = rows[(rows["analysis"] == analysis) & (rows["target"] == target) & rows["member"].isin(learned)]
     return float(rows["value"].mean())
 
 
@@ -201,11 +210,11 @@ def test_page_on_modularity_has_the_numbers_of_the_tables() -> None:
         assert f"Q* = {abs(values['modularity']):.2f}, p = {values['modularity_p']:.3f}" in page
 
 
-def test_procrustes_shows_what_the_toolkit_measures() -> None:
-    grid, same, other = pictures.examples()
+def test_procrustes_picture_has_the_distances_of_the_toolkit() -> None:
+    grid, copy, unrelated = pictures.examples()
     page = text_of("concepts/procrustes.md")
-    near, far = pictures.aligned(grid, same), pictures.aligned(grid, other)
-    for points, picture in ((same, near), (other, far)):
+    near, far = pictures.aligned(grid, copy), pictures.aligned(grid, unrelated)
+    for points, picture in ((copy, near), (unrelated, far)):
         assert picture.distance == pytest.approx(float(alignment.procrustes(points, grid)))
     assert near.distance < 0.3 < 1 < far.distance
     before = np.linalg.norm(near.before - near.target)
@@ -226,16 +235,16 @@ def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it, which any warning ends."""
+    """The folder of the site as `make docs` builds it; any warning is an error."""
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed (make docs)")
     folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT / "mkdocs.yml", folder)
-    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    result = build(ROOT / "mkdocs.yml", folder)
+    assert result.returncode == 0 and "WARNING" not in result.stderr, result.stderr
     return folder
 
 
-def test_the_site_holds_every_page_and_asks_nobody(site: Path) -> None:
+def test_the_site_has_every_page_and_loads_nothing_from_other_servers(site: Path) -> None:
     built = {path.relative_to(site).with_suffix(".md") for path in site.rglob("*.html")}
     assert built == {page.relative_to(DOCS) for page in PAGES} | {Path("404.md")}
     assert not list(site.rglob("*.py"))
@@ -247,7 +256,7 @@ def test_the_site_holds_every_page_and_asks_nobody(site: Path) -> None:
 
 
 @SITE
-def test_a_broken_link_is_a_failure_and_one_that_leaves_the_site_is_none(tmp_path: Path) -> None:
+def test_a_broken_link_is_an_error_and_a_link_out_of_the_site_becomes_text(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     for name in ("hooks.py", "site.css"):
         shutil.copy(DOCS / name, tmp_path / "docs" / name)
@@ -255,16 +264,16 @@ def test_a_broken_link_is_a_failure_and_one_that_leaves_the_site_is_none(tmp_pat
     (tmp_path / "mkdocs.yml").write_text(f"{head}nav: [index.md]\n\n" + rest[rest.index("exclude_docs") :])
     page = tmp_path / "docs" / "index.md"
     page.write_text("# A page\n\nSee [the licence](../LICENSE).\n")
-    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
-    assert done.returncode == 0, done.stderr
+    result = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert result.returncode == 0, result.stderr
     assert "the licence (<code>LICENSE</code>)" in (tmp_path / "site" / "index.html").read_text()
     page.write_text("# A page\n\nSee [nothing](nowhere.md).\n")
-    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
-    assert done.returncode == 1 and "nowhere.md" in done.stderr
+    result = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert result.returncode == 1 and "nowhere.md" in result.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="mkdocstrings is not installed (make docs)")
-def test_the_hooks_do_what_their_examples_say() -> None:
+def test_examples_of_the_hooks() -> None:
     failed, tried = doctest.testmod(scripts.load(DOCS / "hooks.py"))
     assert tried >= 3 and failed == 0
 
@@ -276,7 +285,7 @@ def test_commands_and_python_of_the_readme_run(
     (tmp_path / "results").symlink_to(ROOT / "results")
     assert len(commands(README)) >= 5
     for words in commands(README):
-        if words[0] == "run" and "--out" not in words:  # minutes, which are spent on tests of their own
+        if words[0] == "run" and "--out" not in words:  # it would take minutes, and has tests of its own
             words = [*words, *(["--dry-run"] if "--dry-run" not in words else [])]
         if words[0] == "fit":
             scripts.load(ROOT / "examples/shuffled_photo.py").main(["--samples", "300", "--size", "5"])
@@ -286,11 +295,9 @@ def test_commands_and_python_of_the_readme_run(
             continue
         assert cli.main(words) == 0, (words, capsys.readouterr().err)
     assert (tmp_path / "runs/first/report.html").is_file() and (tmp_path / "runs/fit-shuffled/map.csv").is_file()
-    (code,) = blocks(README, "python")
-    space: dict[str, object] = {"x": torch.zeros(3, 16, 160)}
-    exec(code, space)
-    assert space["x"].shape == (3, 16, 160)  # type: ignore[attr-defined]
-    assert space["model"](torch.zeros(3, 16, 5)).shape == (3, 4)  # type: ignore[operator]
+    names = executed(README, x=torch.zeros(3, 16, 160))
+    assert names["x"].shape == (3, 16, 160)
+    assert names["model"](torch.zeros(3, 16, 5)).shape == (3, 4)
 
 
 def test_make_targets_exist() -> None:
@@ -320,25 +327,19 @@ def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: i
         assert (train, test, ood) == tuple(means[sigma, split] for split in ("train", "test", "ood"))
 
 
-def table(first: str) -> list[list[str]]:
-    """The rows of the table whose first column has this name, cell by cell."""
-    (body,) = re.findall(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", MASKED.read_text(), flags=re.MULTILINE)
+def masked_table(header: str) -> list[list[str]]:
+    """Return the rows of the table in docs/masked.md whose first column has this header, cell by cell."""
+    (body,) = re.findall(rf"^\| {header} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", MASKED.read_text(), flags=re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
 
 
-def test_python_and_commands_of_masked_prediction_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("DRAWS", "SLOW_DRAWS"):  # nulls take longer than training here
-        monkeypatch.setattr(structure, name, 9)
-    space: dict[str, Any] = {}
-    for code in blocks(MASKED, "python"):
-        exec(code, space)
-    assert space["similar"].shape == (8, 8) and space["groups"].shape == (8,)
-    assert space["mirrors"] > 0.5  # with a nearest region drawn at random: 1 / 7
-    assert len(space["errors"]) == 4 * 2 and len(space["chance"]) == 4 and len(space["linear"]) == 2 * 2
-    moved = space["moved"]
+@pytest.mark.usefixtures("few_draws")
+def test_python_and_commands_of_masked_prediction_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = executed(MASKED)
+    assert names["similar"].shape == (8, 8) and names["groups"].shape == (8,)
+    assert names["mirrors"] > 0.5  # with a nearest region drawn at random: 1 / 7
+    assert len(names["errors"]) == 4 * 2 and len(names["chance"]) == 4 and len(names["linear"]) == 2 * 2
+    moved = names["moved"]
     assert moved.members["start"].tolist() == ["normal", "normal", "taken", "taken"]
     for origin, taken in ((0, 2), (1, 3)):
         for when in ("start", "end"):
@@ -358,13 +359,13 @@ def test_table_has_every_experiment_with_its_number_of_members() -> None:
         for name, kind in EXPERIMENTS.items()
         if issubclass(kind, MaskedExperiment)
     }
-    assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in table("experiment")} == counts
+    assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in masked_table("experiment")} == counts
 
 
 def test_table_has_every_measure_of_the_committed_runs() -> None:
     documented = {
         (name + ending, target)
-        for names, targets, nulls, _ in table("analysis")
+        for names, targets, nulls, _ in masked_table("analysis")
         for name in names.split(", ")
         for target in targets.split(", ")
         for ending in ("", *filter(None, nulls.split(", ")))

@@ -1,4 +1,4 @@
-"""The examples, run with small settings: they do what they say, and what they print is so."""
+"""The examples, run with small settings, do and print what their docstrings say."""
 
 import re
 from pathlib import Path
@@ -31,13 +31,13 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     np.testing.assert_allclose(shuffled, values, atol=6e-5)
     np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
     near = neighbors_in_space(positions[["x", "y"]])
-    assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
+    assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that a map can be found
     table, places_file = tmp_path / "new" / "shuffled.csv", tmp_path / "new" / "positions.csv"
     command = f"placecode fit {table} --groups strip --positions {places_file}"
     assert capsys.readouterr().out.splitlines()[-1] == command
 
 
-def test_a_drop_in_encoding_shows_the_ring_if_it_starts_small_and_leads_when_it_is_said_to() -> None:
+def test_a_drop_in_encoding_shows_the_ring_at_a_small_sigma_and_predicts_better_after_600_steps() -> None:
     example = load(EXAMPLES / "drop_in_encoding.py")
     early, late = ({sigma: example.train(sigma, steps, 0) for sigma in (0.1, 2.0)} for steps in (200, 600))
     assert late[0.1][2] > 0.8 and late[2.0][2] < 0.3

@@ -1,4 +1,4 @@
-"""Templates of pages: a sentence needs its condition, and an undefined name is an error; numbers and tables."""
+"""Templates of pages: a sentence is refused if its condition is false; undefined names; formats of numbers."""
 
 import math
 from pathlib import Path
@@ -28,16 +28,16 @@ def test_a_sentence_is_refused_if_its_condition_is_false() -> None:
 
 
 @pytest.mark.parametrize("condition", [[0.0], "no", 1, None])
-def test_a_condition_that_is_no_boolean_is_an_error(condition: object) -> None:
-    """A list that is not empty counts as true: its sentence could never be refused."""
+def test_a_condition_that_is_not_a_boolean_is_an_error(condition: object) -> None:
+    """A list that is not empty counts as true, so its sentence would never be refused."""
     with pytest.raises(TypeError, match="a condition must be a boolean"):
         rendered("{% call say(condition) %}So it is.{% endcall %}", condition=condition)
 
 
 def test_an_undefined_name_is_an_error() -> None:
-    for text in (SENTENCE, "{% call say(found.direction == HOLDS) %}It is so.{% endcall %}"):
+    for text in (SENTENCE, "{% call say(finding.direction == HOLDS) %}It is so.{% endcall %}"):
         with pytest.raises(jinja2.UndefinedError):
-            rendered(text, found={})
+            rendered(text, finding={})
 
 
 def test_conditions_on_several_intervals() -> None:

@@ -1,8 +1,9 @@
-"""Pages that are written from committed runs are what the runs give, and no sentence is written that is not true."""
+"""The committed pages are what the scripts write from the runs; a sentence whose condition is false is refused."""
 
 import dataclasses
 import math
 import re
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,11 +42,11 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
         if all(finding.note for finding in findings):  # a run that the claims are not about
             assert not re.search(rf"\n`{name}`[^\n]*:\n", PAGE)
             continue
-        decided = [finding for finding in findings if not math.isnan(finding.found.mean)]
-        (part,) = re.findall(rf"\n`{name}`[^\n]*:\n\n(.*?)\n\n", PAGE, flags=re.DOTALL)
-        rows = [line.strip("| ").split(" | ") for line in part.splitlines()[2:]]
-        assert [row[0] for row in rows] == [finding.claim.id for finding in decided]
-        for row, finding in zip(rows, decided, strict=True):
+        with_effect = [finding for finding in findings if not math.isnan(finding.found.mean)]
+        (table,) = re.findall(rf"\n`{name}`[^\n]*:\n\n(.*?)\n\n", PAGE, flags=re.DOTALL)
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+        assert [row[0] for row in rows] == [finding.claim.id for finding in with_effect]
+        for row, finding in zip(rows, with_effect, strict=True):
             assert row[1].startswith(finding.claim.statement)
             assert claims.direction_text(finding) in row and claims.number_text(finding) in row
             assert finding.claim.label in row[-1]
@@ -63,10 +64,10 @@ def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> Non
         return SimpleNamespace(baselines=pd.DataFrame(rows))
 
     none = synergy.tests_of_others(run_with({"neighbor_agreement": 5, "ari": 6, "ami": 90}), measures)
-    assert none == (11, 200) and none.expected == 10 and none.at_chance  # of ami nothing is shown
+    assert none == (11, 200) and none.expected == 10 and none.at_chance  # ami is not among the measures
     for low in ({"neighbor_agreement": 20, "ari": 5}, {"neighbor_agreement": 5, "ari": 20}):
         assert not synergy.tests_of_others(run_with(low), measures).at_chance
-    assert not synergy.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
+    assert not synergy.tests_of_others(run_with({"ami": 1}), measures).at_chance  # without any test
 
 
 def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
@@ -78,12 +79,11 @@ def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
     calls = [call.call for tree in trees for call in tree.find_all(jinja2.nodes.CallBlock)]
     conditions = [call.args[0] for call in calls if call.node.name == "say"]
     assert len(conditions) > 50
-    named = (isinstance(item, jinja2.nodes.Name) or any(item.find_all(jinja2.nodes.Name)) for item in conditions)
-    assert all(named)
+    assert all(isinstance(node, jinja2.nodes.Name) or any(node.find_all(jinja2.nodes.Name)) for node in conditions)
 
 
 def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
-    """Means, differences and standard errors, once more from the Parquet files."""
+    """Compute means, differences and standard errors again from the Parquet files."""
     folder = ROOT / "results" / "lst-sigma"
     members, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("members", "metrics"))
     rows = metrics[(metrics["split"] == "ood") & (metrics["metric"] == "accuracy")]
@@ -101,49 +101,45 @@ def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
 def test_no_answer_is_written_with_reversed_verdicts(name: str) -> None:
     run = Run(ROOT / "results" / name)
     reverse = {HOLDS: FAILS, UNDECIDED: FAILS, FAILS: HOLDS}
-    turned = {
+    reversed_findings = {
         id: Finding(finding.claim, reverse[finding.direction], NO_NUMBER, finding.found, finding.run)
         for id, finding in beyond.findings_of(run).items()
     }
     with pytest.raises(SystemExit, match="the tables no longer say so"):
-        beyond.words(name, run, turned)
+        beyond.words(name, run, reversed_findings)
 
 
 def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:
-    """By the variance of sines and cosines over four places, frequency by frequency."""
-    waves = [10000.0 ** (-i / 40) for i in range(40)]
-    apart = 0.0
-    for wave in waves:
-        for turn in (math.sin, math.cos):
-            values = [turn(place * wave) for place in range(4)]
-            apart += sum((value - sum(values) / 4) ** 2 for value in values) / 4
-    assert beyond.facts.shared_part() == pytest.approx(1 - 2 * apart / 80)
+    """Check it by the variance of sines and cosines over the four rows, frequency by frequency."""
+    frequencies = [10000.0 ** (-i / 40) for i in range(40)]
+    values = [[wave(row * frequency) for row in range(4)] for frequency in frequencies for wave in (math.sin, math.cos)]
+    assert beyond.facts.shared_part() == pytest.approx(1 - 2 * sum(map(statistics.pvariance, values)) / 80)
 
 
 def test_python_of_the_recommendation_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "recommend.md").read_text(), flags=re.DOTALL)
-    space: dict[str, object] = {}
-    exec(code, space)
-    assert space["low"] <= space["sigma"] <= space["high"]  # type: ignore[operator]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["low"] <= names["sigma"] <= names["high"]
 
 
-def test_an_example_that_is_refused_is_never_written() -> None:
+def test_an_example_command_that_fails_is_never_written() -> None:
     with pytest.raises(SystemExit, match="ended with 2"):
         recommendation.printed("placecode recommend --tokens 1 --width 1 --optimizer adam")
 
 
 def test_a_conclusion_is_refused_where_the_evidence_says_otherwise() -> None:
-    """Maps and outcomes changed places: then a map needs larger sigmas."""
-    turned = [
+    """If maps and outcomes are exchanged, a map needs larger sigmas."""
+    exchanged = [
         dataclasses.replace(setting, outcome=setting.structure, structure=setting.outcome)
         for setting in evidence.settings()
         if setting.structure is not None
     ]
     with pytest.raises(SystemExit, match=r"the tables no longer say so.*A map needs smaller"):
-        recommendation.page(turned)
+        recommendation.page(exchanged)
 
 
-def test_what_is_lost_in_common_is_over_settings_that_both_know() -> None:
+def test_losses_in_common_are_over_settings_where_both_sigmas_were_run() -> None:
     setting = evidence.settings()[0]
     rows = [
         recommend.HeldOut(setting, 0.2, {"recommended": 0.1, "1": 0.3}),

@@ -110,7 +110,7 @@ def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
 def test_settings_are_named_by_the_fields_that_distinguish_them() -> None:
     rows = [("adam", 1e-3, 0.0), ("adamw", 1e-3, 0.01), ("sgd", 1e-2, 0.0), ("adam", 1e-2, 0.0)]
     members = pd.DataFrame(rows, columns=["optimizer", "learning_rate", "weight_decay"])
-    assert script.needed(members, list(members.columns)) == ["optimizer", "learning_rate"]
+    assert script.distinguishing(members, list(members.columns)) == ["optimizer", "learning_rate"]
     more = pd.concat([members, pd.DataFrame([("adamw", 1e-3, 0.1)], columns=members.columns)])
-    assert script.needed(more, list(more.columns)) == ["optimizer", "learning_rate", "weight_decay"]
-    assert script.needed(members, ["optimizer"]) == ["optimizer"]
+    assert script.distinguishing(more, list(more.columns)) == ["optimizer", "learning_rate", "weight_decay"]
+    assert script.distinguishing(members, ["optimizer"]) == ["optimizer"]

@@ -1,4 +1,4 @@
-"""What `placecode claims` says of the committed runs."""
+"""The results of `placecode claims` on the committed runs."""
 
 import json
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from placecode.runs.read import Run
 
 Claims = dict[str, dict[str, Any]]
 CHECKED: dict[Path, Claims] = {}
+"""The claims on each folder that was checked."""
 
 
 @pytest.fixture

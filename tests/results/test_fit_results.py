@@ -1,5 +1,5 @@
-"""What fits promise, held against the committed trials and fits under results/fits, and against the page that quotes
-them."""
+"""The committed trials and fits in results/fits are as good as the documentation says, and the page quotes them
+correctly."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from placecode.tasks.table import PARTS, tables
 ROOT = Path(__file__).parents[2]
 FITS = ROOT / "results" / "fits"
 TRIALS = 5
-"""Tables of each known world."""
+"""Number of tables of each kind with known structure."""
 PAGE = (ROOT / "docs/how-to/own-data.md").read_text().replace("\n", " ")
 
 
@@ -31,7 +31,7 @@ def summary(name: str) -> dict[str, Any]:
 
 
 def test_noise_has_uniform_p_values() -> None:
-    """Of 100 tables of noise at least 90 have p > 0.05; p is even, as that of an exact test is."""
+    """At least 90 of 100 tables of noise have p > 0.05, and p is uniform, as in an exact test."""
     table = pd.read_csv(FITS / "noise.csv")
     assert set(table["kind"]) == {"white", "slow"}
     for kind, trials in table.groupby("kind"):
@@ -60,15 +60,15 @@ def test_modules_of_a_network_match_its_clusters() -> None:
     same = fit.labels[(fit.ours.similarity - 9 * np.eye(100)).argmax(1)] == fit.labels
     assert same.mean() == pytest.approx(record["neighbor_agreement"], abs=0.011)
     near = record["neighbor_agreement"]
-    said = [f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {record['ari']:.2f}"]
+    row, others_text = f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {record['ari']:.2f}", []
     for name, method in {"placecode": fit.ours, **fit.others}.items():
         groups = np.where(method.labels < 0, method.labels.max() + 1, method.labels)
         score = record["ari"] if name == "placecode" else record["baselines"][name]["ari"]
         assert adjusted_rand_score(fit.labels, groups) == pytest.approx(score)
         if name != "placecode":
-            said.append(f"{SAID[name]} {score:.2f}")
+            others_text.append(f"{SAID[name]} {score:.2f}")
     assert set(fit.others) == {"correlation", "pca", "graphical lasso", "umap"}
-    assert f"{said[0]} ({', '.join(said[1:])}) |" in PAGE
+    assert f"{row} ({', '.join(others_text)}) |" in PAGE
 
 
 @pytest.mark.parametrize("name", ["synergy", "synergy-30"])
@@ -84,26 +84,26 @@ def test_only_our_modules_match_the_groups_of_synergy(name: str) -> None:
 
 
 def test_methods_with_neighbours_above_chance_are_named() -> None:
-    """Of the fit of 30 channels all others are at chance on both measures; of that of 15, two are not."""
+    """With 30 channels all other methods are at chance on both measures. With 15 channels two are not."""
     small, large = (own_results.read(FITS / name) for name in ("synergy", "synergy-30"))
     blind = "Structure found that no pairwise method beside it sees: its modules match the known groups (ARI 1.00"
     assert sentences(large)[0].startswith(blind)
-    seen = {
+    significant = {
         SAID[name]: (method.scores["neighbor_agreement"], p)
         for name, method in small.others.items()
         if (p := method.scores.get("neighbor_agreement_p")) is not None and p <= 0.05
     }
-    assert set(seen) == {"correlation + MDS", "UMAP"}
+    assert set(significant) == {"correlation + MDS", "UMAP"}
     first = sentences(small)[0]
     assert "no pairwise method" not in first
-    for name, (share, p) in seen.items():
+    for name, (share, p) in significant.items():
         assert f"{name} sees true neighbours (share {share:.2f}, p = {p:.3g})" in first
         assert f"{name} ({share:.2f}, p = {p:.3g})" in PAGE
     assert not any(0 <= method.scores.get("neighbor_agreement_p", 1) <= 0.05 for method in large.others.values())
 
 
 def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
-    """Computed anew, since other methods need no training; UMAP is an extra, and the first table is in fits/synergy."""
+    """Other methods need no training, so their scores are computed again, but not those of UMAP, which is an extra."""
     committed = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
     trials, above = load(ROOT / "benchmarks" / "fit_trials.py"), {}
     for trial in range(TRIALS):
@@ -124,16 +124,16 @@ def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
 
 
 def test_confidence_of_pairs_is_calibrated() -> None:
-    """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data."""
+    """Pairs with a confidence of about 90% are neighbours in 80 to 100% of cases, on every kind of data."""
     table = pd.read_csv(FITS / "calibration.csv")
     assert set(table["kind"]) == {"field", "network", "synergy"}
     for kind, bins in table.groupby("kind"):
         assert set(bins["trial"]) == set(range(TRIALS))
-        sure, none = bins[bins["from"] >= 0.85], bins[bins["to"] <= 0.1]
-        right, said = sure["neighbors"].sum(), sure["pairs"].sum()
-        assert said >= 20 and 0.8 <= right / said <= 1, kind
-        assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
-        assert re.search(rf"\| {kind} \([^|]*\) \| {right} of {said}\b", PAGE)
+        confident, doubtful = bins[bins["from"] >= 0.85], bins[bins["to"] <= 0.1]
+        neighbors, pairs = confident["neighbors"].sum(), confident["pairs"].sum()
+        assert pairs >= 20 and 0.8 <= neighbors / pairs <= 1, kind
+        assert doubtful["neighbors"].sum() <= 0.1 * doubtful["pairs"].sum(), kind
+        assert re.search(rf"\| {kind} \([^|]*\) \| {neighbors} of {pairs}\b", PAGE)
     field = table[(table["kind"] == "field") & (table["from"] >= 0.85) & (table["pairs"] > 0)]
     by_trial = field.groupby("trial")[["neighbors", "pairs"]].sum()
     worst = by_trial.loc[(by_trial["neighbors"] / by_trial["pairs"]).idxmin()]

@@ -15,13 +15,13 @@ from helpers.made_up import student
 from placecode.experiments.specs import encoding_spec
 
 RESULTS = Path(__file__).parents[2] / "results"
-Judge = Callable[[Path], dict[str, dict[str, Any]]]
+ClaimsOf = Callable[[Path], dict[str, dict[str, Any]]]
 LEARNED = {"learn": True, "start": "normal", "placement": "every"}
 FROZEN = {**LEARNED, "learn": False}
 SIZED = {**FROZEN, "start": "sized"}
 AT_INPUT = {**LEARNED, "placement": "input"}
 EPOCH_200 = 200 * 64
-"""An epoch is 64 steps of 128 puzzles."""
+"""The step at which epoch 200 ends; an epoch is 64 steps of 128 puzzles."""
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def assert_effect(record: dict[str, Any], values: np.ndarray) -> None:
     assert [record[name] for name in ("effect", "low", "high")] == pytest.approx(student(values), abs=1e-9)
 
 
-def test_claims_on_learned_and_frozen_pes(claims_of: Judge) -> None:
+def test_claims_on_learned_and_frozen_pes(claims_of: ClaimsOf) -> None:
     table, claims = accuracies("lst-frozen"), claims_of(RESULTS / "lst-frozen")
     assert len(table) == 160 and (table["state"] == "done").all()
     usual = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
@@ -59,14 +59,14 @@ def test_claims_on_learned_and_frozen_pes(claims_of: Judge) -> None:
     assert_effect(claims["input-alone-shrinks-the-effect"], (effects[0] - effects[1]).to_numpy())
 
 
-def test_claims_on_slingshots(claims_of: Judge) -> None:
+def test_claims_on_slingshots(claims_of: ClaimsOf) -> None:
     end, early = accuracies("lst-slingshot"), accuracies("lst-slingshot", EPOCH_200)
     claims = claims_of(RESULTS / "lst-slingshot")
     assert len(end) == 45 and (end["state"] == "done").all()
 
     def gain(times: int, sigma: float, learn: bool = True) -> pd.Series:
-        wanted = {"data": f"log_softmax={times}", "sigma": sigma, "learn": learn}
-        return of(end, **wanted) - of(early, **wanted)
+        columns = {"data": f"log_softmax={times}", "sigma": sigma, "learn": learn}
+        return of(end, **columns) - of(early, **columns)
 
     for sigma in (0.2, 1.0, 2.0):
         assert_effect(claims[f"settled-by-200-at-{sigma:g}"], gain(2, sigma).to_numpy())
@@ -75,22 +75,22 @@ def test_claims_on_slingshots(claims_of: Judge) -> None:
 
 
 def of_setting(setting: Setting, split: str = "ood") -> pd.Series:
-    """Accuracy at the end, by seed."""
+    """Return the accuracy at the end of training of the members with an encoding and a dropout, by seed."""
     fields, table = encoding_spec(setting[0]), accuracies("lst-encodings", split=split)
     table = table[(table["state"] == "done") & (table["options"].map(json.loads) == fields.pop("options"))]
     return of(table, dropout=setting[1], **{name: value for name, value in fields.items() if value is not None})
 
 
-def test_claims_on_encodings(claims_of: Judge) -> None:
+def test_claims_on_encodings(claims_of: ClaimsOf) -> None:
     members, claims = accuracies("lst-encodings"), claims_of(RESULTS / "lst-encodings")
     kinds = members.groupby(["encoding", "options", "sigma", "dropout"], dropna=False)["seed"].agg(sorted)
     assert len(kinds) == 16 * 2 and all(seeds == list(range(15)) for seeds in kinds)
     assert (members["dropout_at_evaluation"] == (members["dropout"] > 0)).all()  # as in the authors' code
     assert {*PAIRS, "all-fit-training"} == set(claims)
-    for id, (one, other) in PAIRS.items():
-        pairs = (of_setting(one) - of_setting(other)).dropna()
+    for id, (setting, reference) in PAIRS.items():
+        differences = (of_setting(setting) - of_setting(reference)).dropna()
         if id == "beats-relative-as-published":  # the run is older than that setting
-            assert pairs.empty and (claims[id]["direction"], claims[id]["effect"]) == ("undecided", None)
+            assert differences.empty and (claims[id]["direction"], claims[id]["effect"]) == ("undecided", None)
         else:
-            assert_effect(claims[id], pairs.to_numpy())
+            assert_effect(claims[id], differences.to_numpy())
     assert_effect(claims["all-fit-training"], of_setting(OURS, "train").to_numpy())

@@ -1,6 +1,5 @@
-"""What `placecode claims` says of the committed runs of masked prediction is what their tables hold."""
+"""Effects of the claims on the committed runs of masked prediction, computed again from their tables."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,27 +36,25 @@ def between(folder: Path, values: pd.DataFrame, small: float, large: float) -> E
     return over_worlds(folder, values.loc[small] - values.loc[large])
 
 
-def small_less_large(folder: Path, condition: str) -> Effect:
+def small_minus_large(folder: Path, condition: str) -> Effect:
     errors = error(folder, condition)
     return over_worlds(folder, errors[errors.index <= 0.5].mean() - errors[errors.index > 0.5].mean())
 
 
-def less_correlation(folder: Path, metric: str, target: str, sigma: float) -> Effect:
+def minus_correlation(folder: Path, metric: str, target: str, sigma: float) -> Effect:
     learned = measure(folder, metric, target).loc[sigma]
     return over_worlds(folder, learned - of_baseline(folder, "fc", metric, target, learned.index))
 
 
 def beyond_chance(folder: Path, name: str) -> Effect:
-    """How often a baseline's nearest channel is of the same group, less how often any other channel is."""
+    """Return how often the nearest channel by a baseline is in the same group, minus how often a random channel is."""
     labels = config(folder)["task"]["labels"]
     same = [sum(a == b for b in labels) - 1 for a in labels]
     chance = sum(same) / len(labels) / (len(labels) - 1)
     rows = where(table(folder, "baselines"), baseline=name, metric="neighbor_agreement")
     if rows.empty:
         raise KeyError(name)
-    return student(
-        [0.0 if math.isnan(value) else value - chance for value in rows["value"]]
-    )  # NaN: sees no link at all
+    return student((rows["value"] - chance).fillna(0.0).tolist())  # NaN: the baseline links no channels
 
 
 def by_hand_network(at: Path) -> dict[str, Callable[[], Effect]]:
@@ -70,11 +67,11 @@ def by_hand_network(at: Path) -> dict[str, Callable[[], Effect]]:
             at, measure(at, *clusters).loc[0.01] - measure(at, *clusters, start=True).loc[0.01]
         ),
         "modularity-falls-with-sigma": lambda: between(at, measure(at, "modularity", "labels"), 0.01, 2.0),
-        "small-sigma-predicts-better": lambda: small_less_large(at, "hidden 0.5"),
-        "small-sigma-predicts-better-shifted": lambda: small_less_large(at, "hidden 0.9"),
+        "small-sigma-predicts-better": lambda: small_minus_large(at, "hidden 0.5"),
+        "small-sigma-predicts-better-shifted": lambda: small_minus_large(at, "hidden 0.9"),
         "error-hardly-moves": lambda: between(at, error(at, "hidden 0.5"), 0.01, 2.0),
         "beats-linear": lambda: minus_linear(at, "hidden 0.5", 0.2),
-        "beats-correlation": lambda: less_correlation(at, *clusters, 0.01),
+        "beats-correlation": lambda: minus_correlation(at, *clusters, 0.01),
     }
 
 
@@ -99,10 +96,10 @@ def by_hand_brain(at: Path) -> dict[str, Callable[[], Effect]]:
         "large-sigma-shows-none": lambda: over_worlds(at, measure(at, *mirror).loc[2.0]),
         "connectivity-falls-with-sigma": lambda: between(at, measure(at, "fc_correlation", "fc"), 0.01, 2.0),
         "modularity-falls-with-sigma": lambda: between(at, measure(at, "modularity", "best"), 0.01, 2.0),
-        "small-sigma-predicts-better": lambda: small_less_large(at, "hidden 0.5"),
-        "small-sigma-predicts-better-shifted": lambda: small_less_large(at, "hidden 0.9"),
+        "small-sigma-predicts-better": lambda: small_minus_large(at, "hidden 0.5"),
+        "small-sigma-predicts-better-shifted": lambda: small_minus_large(at, "hidden 0.9"),
         "beats-linear": lambda: minus_linear(at, "hidden 0.5", 0.2),
-        "beats-correlation": lambda: less_correlation(at, *mirror, 0.01),
+        "beats-correlation": lambda: minus_correlation(at, *mirror, 0.01),
         **{
             f"{target}-{name}-falls-with-sigma": partial(known_networks_fall, at, name, target)
             for name in ("modularity", "segregation")
@@ -125,38 +122,38 @@ def known_networks_fall(at: Path, name: str, target: str) -> Effect:
 
 def by_hand_transfer(at: Path) -> dict[str, Callable[[], Effect]]:
     def second_half(sigma: float, start: str, learn: bool, values: pd.Series) -> pd.Series:
-        kept = where(finished(at), data="second half", sigma=sigma, start=start, learn=learn)
-        if kept.empty:
+        rows = where(finished(at), data="second half", sigma=sigma, start=start, learn=learn)
+        if rows.empty:
             raise KeyError((sigma, start, learn))
-        return kept.assign(value=kept["member"].map(values)).set_index("seed")["value"]
+        return rows.set_index("seed")["member"].map(values)
 
-    def less(one: tuple[float, str, bool], other: tuple[float, str, bool]) -> Effect:
+    def minus(kind: tuple[float, str, bool], reference: tuple[float, str, bool]) -> Effect:
         errors = error_of_members(at, "hidden 0.5")
-        return over_worlds(at, second_half(*one, errors) - second_half(*other, errors))
+        return over_worlds(at, second_half(*kind, errors) - second_half(*reference, errors))
 
-    def alike() -> Effect:
+    def stability_falls() -> Effect:
         values = of_members(at, "stability", "other data")
         small, large = (second_half(sigma, "normal", True, values) for sigma in (0.01, 2.0))
         return over_worlds(at, small - large)
 
     return {
-        "another-half-serves-as-well": lambda: less((0.01, "taken", False), (0.01, "normal", True)),
-        "another-half-beats-shuffled": lambda: less((0.01, "taken", False), (0.01, "shuffled", False)),
-        "another-half-beats-random": lambda: less((0.01, "taken", False), (0.5, "normal", False)),
-        "large-sigma-has-nothing-to-give": lambda: less((2.0, "shuffled", False), (2.0, "taken", False)),
-        "halves-agree": alike,
+        "another-half-serves-as-well": lambda: minus((0.01, "taken", False), (0.01, "normal", True)),
+        "another-half-beats-shuffled": lambda: minus((0.01, "taken", False), (0.01, "shuffled", False)),
+        "another-half-beats-random": lambda: minus((0.01, "taken", False), (0.5, "normal", False)),
+        "large-sigma-has-nothing-to-give": lambda: minus((2.0, "shuffled", False), (2.0, "taken", False)),
+        "halves-agree": stability_falls,
     }
 
 
 def by_hand_preprocessing(at: Path) -> dict[str, Callable[[], Effect]]:
-    """Of all variants the one with the lowest lower limit; an interval is over splits of the people."""
+    """Effects in the variant with the lowest lower bound. An interval is over splits of the people."""
 
     def falls(analysis: str, target: str) -> Effect:
         values, effects = of_members(at, analysis, target), []
         for variant, shape in config(at)["shapes"].items():
-            kept = where(finished(at), data=variant)
-            kept = kept.assign(value=kept["member"].map(values), split=kept["seed"] % shape["worlds"])
-            means = kept.groupby(["sigma", "split"])["value"].mean().unstack("split")
+            rows = where(finished(at), data=variant)
+            rows = rows.assign(value=rows["member"].map(values), split=rows["seed"] % shape["worlds"])
+            means = rows.groupby(["sigma", "split"])["value"].mean().unstack("split")
             effects.append(student(means.loc[0.01] - means.loc[2.0]))
         return min(effects, key=lambda effect: effect[1])
 
@@ -189,13 +186,13 @@ OF_ERRORS = {
     },
     "brain-preprocessing": set(),
 }
-"""Claims on errors: asked of models alone that were trained with the usual share hidden, which they speak of."""
+"""Claims on errors. They are about models that were trained with the usual share of channels hidden."""
 
 
 def by_hand(folder: Path) -> dict[str, Effect | None]:
-    """Every claim's effect with its interval; None where the tables do not have what it is about."""
+    """Return the effect of every claim with its interval, or None if the tables do not have what the claim is about."""
     experiment, trained = config(folder)["experiment"], config(folder)["fields"]["hidden"]
-    mute = OF_ERRORS[experiment] if trained != (0.3 if experiment == "synergy-sigma" else 0.5) else set()
+    undecided = OF_ERRORS[experiment] if trained != (0.3 if experiment == "synergy-sigma" else 0.5) else set()
 
     def if_any(effect: Callable[[], Effect]) -> Effect | None:
         try:
@@ -203,7 +200,7 @@ def by_hand(folder: Path) -> dict[str, Effect | None]:
         except KeyError:
             return None
 
-    return {id: None if id in mute else if_any(effect) for id, effect in BY_HAND[experiment](folder).items()}
+    return {id: None if id in undecided else if_any(effect) for id, effect in BY_HAND[experiment](folder).items()}
 
 
 def test_runs_with_claims_are_all_checked() -> None:
@@ -218,8 +215,8 @@ def test_claims_match_values_by_hand(run: str, claims_of: Callable[[Path], dict[
     assert set(claims) == set(expected)
     for id, effect in expected.items():
         record = claims[id]
-        shown = [record[name] for name in ("effect", "low", "high")]
+        actual = [record[name] for name in ("effect", "low", "high")]
         if effect is None:
-            assert shown == [None, None, None] and record["note"], id
+            assert actual == [None, None, None] and record["note"], id
         else:
-            assert shown == pytest.approx(effect, abs=1e-9) and record["note"] == "", id
+            assert actual == pytest.approx(effect, abs=1e-9) and record["note"] == "", id

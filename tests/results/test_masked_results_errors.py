@@ -1,4 +1,4 @@
-"""Errors of the committed runs of masked prediction: beside the linear predictor and the least possible error."""
+"""Errors of the committed runs of masked prediction, compared with linear predictors and the least possible error."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ def test_linear_predictors_explain_no_synergy() -> None:
 
 @pytest.mark.parametrize("run", SYNERGY)
 def test_least_possible_error_is_that_of_the_formula(run: str) -> None:
-    """A hidden channel can be told if both others of its group are visible, up to the noise on the two."""
+    """A hidden channel can be predicted, up to noise, only if both others of its group are visible."""
     for task in parts_of(run).values():
         n, noise = task["tokens"], task["noise"]
         assert task["sizes"] == [3] * (n // 3) and task["values"] == "sign" and not task["distractors"]
@@ -28,21 +28,21 @@ def test_least_possible_error_is_that_of_the_formula(run: str) -> None:
         for share in task["ratios"]:
             hidden = round(share * n)
             both_visible = math.prod((n - hidden - i) / (n - 1 - i) for i in range(2))
-            best = 1 - both_visible * sure_of_signs(noise) ** 2 / (1 + noise**2)
+            best = 1 - both_visible * expected_sign(noise) ** 2 / (1 + noise**2)
             assert task["best_mse"][f"hidden {share:g}"] == pytest.approx(best, abs=1e-6)
 
 
 @functools.cache
-def sure_of_signs(noise: float) -> float:
+def expected_sign(noise: float) -> float:
     """Return the expectation of a sign given its noisy value, averaged over the noise."""
 
-    def seen(z: float) -> float:
+    def integrand(z: float) -> float:
         return math.tanh((1 + noise * z) / noise**2) * stats.norm.pdf(z)
 
-    return float(integrate.quad(seen, -12, 12, points=[-1 / noise], limit=200)[0])
+    return float(integrate.quad(integrand, -12, 12, points=[-1 / noise], limit=200)[0])
 
 
-def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
+def above_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
     """Return the error minus the least possible error, finished members x steps."""
     least = {data: task["best_mse"][condition] for data, task in parts_of(run).items()}
     curves = where(table(ROOT / run, "metrics"), split="test", condition=condition, metric="mse")
@@ -53,7 +53,7 @@ def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
 
 @pytest.mark.parametrize("run", SYNERGY)
 def test_no_member_is_below_the_least_possible_error(run: str) -> None:
-    """2,000 held-out samples leave about 0.004 open, which all worlds share: the same channels are hidden in all."""
-    open_to_chance = 0.004 * math.sqrt(2000 / min(task["counts"]["test"] for task in parts_of(run).values()))
+    """With 2,000 held-out samples errors vary by about 0.004, together in all worlds: the same channels are hidden."""
+    deviation = 0.004 * math.sqrt(2000 / min(task["counts"]["test"] for task in parts_of(run).values()))
     for condition in next(iter(parts_of(run).values()))["best_mse"]:
-        assert beyond_least(run, condition).min(axis=None) > -3 * open_to_chance
+        assert above_least(run, condition).min(axis=None) > -3 * deviation

@@ -1,4 +1,4 @@
-"""What is told of the PEs of the committed runs of masked prediction follows from those that were kept."""
+"""Measures of the PEs of the committed runs of masked prediction, computed again from the PEs that are stored."""
 
 import numpy as np
 import pytest
@@ -21,27 +21,28 @@ from helpers.committed_masked import (
 from safetensors.numpy import load_file
 from scipy import stats
 
-SURE = 0.001
+SIGNIFICANT = 0.001
+"""Smallest p value of a binomial test at which p values count as uniform."""
 
 
 @pytest.mark.parametrize("run", SWEEPS)
 def test_p_values_are_uniform_before_training_and_small_after(run: str) -> None:
-    """Members of a seed start from one draw, scaled by sigma, and have one p before training: a seed is one trial."""
+    """Members of a seed start from one draw times sigma, so p before training is the same: a seed is one trial."""
     measures = {("neighbor_agreement_p", "labels"): 0.005, ("modularity_p", "labels"): 0.005}
     measures |= {("silhouette_p", "labels"): 0.005, ("ami_p", "labels"): 0.05}
     if run in BRAINS:
         measures = {("mirror_agreement_p", "partner"): 0.005, ("mirror_agreement_smooth_p", "partner"): 0.005}
         measures |= {("coordinate_agreement_p", "positions"): 0.005}
-    for (name, target), most in measures.items():
+    for (name, target), largest in measures.items():
         before = measure(ROOT / run, name, target, start=True)
         assert (before.max() - before.min()).max() <= (ONE_DRAW if name == "silhouette_p" else 1e-9)
         significant = before.iloc[0] <= 0.05
         assert significant.mean() <= 0.5
-        assert stats.binomtest(int(significant.sum()), len(significant), 0.05).pvalue > SURE
+        assert stats.binomtest(int(significant.sum()), len(significant), 0.05).pvalue > SIGNIFICANT
         after = measure(ROOT / run, name, target).iloc[0]
         assert after.name == (0.05 if run == "synergy-sigma-512" else 0.01)
-        assert (after <= most + 1e-12).all()
-        assert stats.binomtest(len(after), len(after), 0.05).pvalue < SURE  # as many would not pass before training
+        assert (after <= largest + 1e-12).all()
+        assert stats.binomtest(len(after), len(after), 0.05).pvalue < SIGNIFICANT  # the test above would notice this
 
 
 def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:
@@ -51,13 +52,12 @@ def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize("run", PICTURED)
 def test_measures_follow_from_the_stored_pes(run: str) -> None:
-    """Those of seed 0, in half precision, as the correlation matrices are: a near tie may fall the other way."""
+    """PEs of seed 0 and correlation matrices are stored in half precision, so a near tie may be decided differently."""
     arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
     first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
-    possible = {f"pe_end/{number}" for number in members["member"]}
     done = where(first, state="done")
-    needed = {f"pe_end/{number}" for number in done["member"]}
-    assert needed <= {name for name in arrays if "fc/" not in name} <= possible
+    required, allowed = ({f"pe_end/{number}" for number in rows["member"]} for rows in (done, members))
+    assert required <= {name for name in arrays if "fc/" not in name} <= allowed
     assert all(values.dtype == np.float16 for values in arrays.values())
     for member in done.to_dict("records"):
         number, task, world = member["member"], parts_of(run)[member["data"]], 0
@@ -75,46 +75,51 @@ def test_measures_follow_from_the_stored_pes(run: str) -> None:
         if task["labels"] is None:
             partner = np.array(task["partner"])
             right = (near == partner)[partner >= 0]
-            said = of_members(ROOT / run, "mirror_agreement", "partner")[number]
+            recorded = of_members(ROOT / run, "mirror_agreement", "partner")[number]
         else:
             labels = np.array(task["labels"])
             right = labels[near] == labels
-            said = of_members(ROOT / run, "neighbor_agreement", "labels")[number]
-        assert abs(right.sum() - said * len(right)) <= 2 + 1e-6
-        recorded = of_members(ROOT / run, "fc_correlation", "fc")[number]
-        assert correlation_of_pairs(similar, fc) == pytest.approx(recorded, abs=1e-3)
+            recorded = of_members(ROOT / run, "neighbor_agreement", "labels")[number]
+        assert abs(right.sum() - recorded * len(right)) <= 2 + 1e-6
+        fc_correlation = of_members(ROOT / run, "fc_correlation", "fc")[number]
+        assert correlation_of_pairs(similar, fc) == pytest.approx(fc_correlation, abs=1e-3)
 
 
 def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
-    """The correlation matrix of a world; where an experiment has several sets of data, of one of them."""
-    return np.asarray(arrays[f"{data}:fc/{world}" if data else f"fc/{world}"].astype(np.float64))
+    """Return the correlation matrix of a world, of the data set `data` if the experiment has several."""
+    return np.asarray(arrays[fc_name(data, world)].astype(np.float64))
+
+
+def fc_name(data: str, world: int) -> str:
+    """Return the name of the correlation matrix of a world among the stored arrays."""
+    return f"{data}:fc/{world}" if data else f"fc/{world}"
 
 
 @pytest.mark.parametrize("run", PICTURED)
 def test_baselines_follow_from_the_stored_correlation_matrices(run: str) -> None:
     arrays, rows = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "baselines")
-    kept = set()
+    names = set()
     for data, task in parts_of(run).items():
         kind = "mirror_agreement" if task["labels"] is None else "neighbor_agreement"
-        said = where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"]
-        for world, value in said.items():
+        recorded = where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"]
+        for world, value in recorded.items():
             near = nearest(matrix_of(arrays, data, world))
             labels = np.array(task["labels"] or task["partner"])
             right = (labels[near] == labels) if task["labels"] else (near == labels)[labels >= 0]
             assert abs(right.sum() - value * len(right)) <= 2 + 1e-6
-            kept.add(f"{data}:fc/{world}" if data else f"fc/{world}")
-    assert kept == {name for name in arrays if "fc/" in name}
+            names.add(fc_name(data, world))
+    assert names == {name for name in arrays if "fc/" in name}
 
 
-def test_halves_share_no_person_except_the_held_out_one() -> None:
+def test_halves_share_no_person_except_the_one_held_out() -> None:
     first, second = (
         CONFIGS["brain-transfer"]["task"]["parts"][f"{half} half"]["people"] for half in ("first", "second")
     )
     assert first["test"] == second["test"]
-    assert sorted(name for held in first["test"] for name in held) == sorted(set().union(*first["test"]))
-    for one, two, held in zip(first["train"], second["train"], first["test"], strict=True):
-        assert len({*one, *two, *held}) == len(one) + len(two) + len(held)
-    both = CONFIGS["brain-sigma"]["task"]["people"]
-    for train, test in zip(both["train"], both["test"], strict=True):
+    assert sorted(name for held_out in first["test"] for name in held_out) == sorted(set().union(*first["test"]))
+    for people in zip(first["train"], second["train"], first["test"], strict=True):
+        assert len(set().union(*people)) == sum(map(len, people))
+    splits = CONFIGS["brain-sigma"]["task"]["people"]
+    for train, test in zip(splits["train"], splits["test"], strict=True):
         assert not set(train) & set(test)
-    assert all(CONFIGS[run]["task"]["people"] == both for run in BRAINS if "parts" not in CONFIGS[run]["task"])
+    assert all(CONFIGS[run]["task"]["people"] == splits for run in BRAINS if "parts" not in CONFIGS[run]["task"])

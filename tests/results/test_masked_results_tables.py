@@ -1,4 +1,4 @@
-"""The tables of the committed runs of masked prediction are complete. Runs in the same worlds agree on them."""
+"""The tables of the committed runs of masked prediction are complete. Runs of the same worlds have equal baselines."""
 
 import math
 
@@ -10,7 +10,7 @@ from placecode.models.member import AUXILIARY
 
 SWEPT = ("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps")
 SWEPT += ("trained_with", "optimizers", "variants")
-"""Fields that list values, all of which are crossed."""
+"""Fields that list values. All combinations of these are members."""
 
 
 @pytest.mark.parametrize("run", MASKED)
@@ -24,7 +24,7 @@ def test_every_member_has_every_condition_at_every_step(run: str) -> None:
     kinds = [name for name in members.columns if name not in AUXILIARY]
     seeds = members.groupby(kinds, dropna=False)["seed"].agg(sorted)
     assert all(of_kind == sorted(fields["seeds"]) for of_kind in seeds)
-    starts = 6 if run == "brain-transfer" else 1  # origins of a PE
+    starts = 6 if run == "brain-transfer" else 1  # where a PE comes from, and whether it is trained
     assert len(seeds) == starts * math.prod(len(fields[name]) for name in SWEPT if name in fields)
     assert set(members["data"]) == set(parts_of(run))
 
@@ -50,7 +50,8 @@ def test_every_measure_is_taken_once_before_and_after_training(run: str) -> None
     assert set(rows["step"]) == {0, steps} and not rows.duplicated(["member", "step", *keys]).any()
     before, after = (set(where(rows, step=step)[keys].itertuples(index=False, name=None)) for step in (0, steps))
     assert after - before == {(ALL_BLOCKS, name, "start") for name in ("moved", "moved_relative")} and before < after
-    near = ("mirror_agreement", "partner") if run.startswith("brain") else ("neighbor_agreement", "labels")
+    known_groups = next(iter(parts_of(run).values()))["labels"] is not None
+    near = ("neighbor_agreement", "labels") if known_groups else ("mirror_agreement", "partner")
     expected = {near, ("fc_correlation", "fc"), ("attention_correlation", "fc"), ("modularity", "best"), ("norm", "")}
     assert {(ALL_BLOCKS, *measure) for measure in expected} < before
     counts = rows[rows["target"] != "other data"].groupby(["step", *keys])["member"].nunique()
@@ -68,8 +69,8 @@ TWINS |= {"synergy-size-60-long": "synergy-size-60"}
 
 @pytest.mark.parametrize(("run", "twin"), TWINS.items())
 def test_run_has_the_worlds_of_its_twin(run: str, twin: str) -> None:
-    """Other methods have the same values in both."""
-    second, first = (where(table(ROOT / name, "baselines"), split="analysis") for name in (run, twin))
-    both = second.merge(first, on=["data", "world", "baseline", "condition", "metric"])
-    assert len(both) == len(second) > 0
+    """The baselines have the same values in both."""
+    of_run, of_twin = (where(table(ROOT / name, "baselines"), split="analysis") for name in (run, twin))
+    both = of_run.merge(of_twin, on=["data", "world", "baseline", "condition", "metric"])
+    assert len(both) == len(of_run) > 0
     assert both["value_x"].to_numpy() == pytest.approx(both["value_y"].to_numpy(), abs=1e-12)

@@ -1,4 +1,4 @@
-"""The committed runs on shuffled pixels: whole, as their PEs have it, and as the page on them says."""
+"""The committed runs on shuffled pixels: measures and claims computed again, and the numbers of the page on them."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from helpers.committed_masked import (
     CONFIGS,
@@ -29,28 +28,31 @@ NEXT_TO = ("neighbor_agreement", "positions")
 PAGE = (ROOT.parent / "docs/how-to/pixels.md").read_text()
 
 
-def right(similar: np.ndarray, positions: np.ndarray) -> float:
-    """For how many pixels the most similar one is next to it on the grid."""
-    apart = np.abs(positions[:, None] - positions).sum(axis=-1)
-    return float((apart[np.arange(len(apart)), nearest(similar)] == 1).mean())
+def adjacent_share(similar: np.ndarray, positions: np.ndarray) -> float:
+    """Return the share of pixels whose most similar pixel is next to it on the grid."""
+    distance = np.abs(positions - positions[nearest(similar)]).sum(axis=-1)
+    return float((distance == 1).mean())
 
 
 @pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
 def test_measures_follow_from_the_stored_pes(run: str) -> None:
-    """Those of seed 0, in half precision: a near tie may fall the other way."""
+    """PEs of seed 0 are stored in half precision, so a near tie may be decided differently."""
     arrays = load_file(ROOT / run / "arrays.safetensors")
     positions = np.array(CONFIGS[run]["shape"]["positions"], dtype=np.float64)
     pixels = len(np.unique(positions, axis=0))
-    assert pixels == len(positions) == {"pixels-sigma": 100, "pixels-sigma-digits": 50}[run]  # those that vary
+    assert (
+        pixels == len(positions) == {"pixels-sigma": 100, "pixels-sigma-digits": 50}[run]
+    )  # of the digits, those that vary
     recorded = of_members(ROOT / run, *NEXT_TO)
-    kept = where(finished(ROOT / run), seed=0)["member"]
-    assert len(kept) == 11
-    for number in kept:
-        recomputed = right(cosines(arrays[f"pe_end/{number}"]), positions)
+    members = where(finished(ROOT / run), seed=0)["member"]
+    assert len(members) == 11
+    for number in members:
+        recomputed = adjacent_share(cosines(arrays[f"pe_end/{number}"]), positions)
         assert recomputed == pytest.approx(recorded[number], abs=2.1 / pixels)
     connectivity = where(table(ROOT / run, "baselines"), baseline="fc", metric=NEXT_TO[0]).set_index("world")["value"]
     for world, value in connectivity.items():
-        assert right(arrays[f"fc/{world}"].astype(np.float64), positions) == pytest.approx(value, abs=2.1 / pixels)
+        recomputed = adjacent_share(arrays[f"fc/{world}"].astype(np.float64), positions)
+        assert recomputed == pytest.approx(value, abs=2.1 / pixels)
 
 
 @pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
@@ -58,10 +60,10 @@ def test_claims_match_values_by_hand(run: str, claims_of: Callable[[Path], dict[
     folder = ROOT / run
     claims = claims_of(folder)
     near = measure(folder, *NEXT_TO)
-    plain = of_baseline(folder, "fc", *NEXT_TO, near.columns)
+    correlation = of_baseline(folder, "fc", *NEXT_TO, near.columns)
     effects = {
         "grid-falls-with-sigma": over_worlds(folder, near.loc[0.01] - near.loc[2.0]),
-        "correlation-does-as-well": over_worlds(folder, near.loc[0.01] - plain),
+        "correlation-does-as-well": over_worlds(folder, near.loc[0.01] - correlation),
         "linear-predicts-better": minus_linear(folder, "hidden 0.5", 0.01),
     }
     assert set(claims) == set(effects)
@@ -77,14 +79,14 @@ def test_page_has_the_numbers_of_the_runs(run: str, column: int) -> None:
         mean, low, high = over_worlds(ROOT / run, near.loc[float(sigma)])
         written = [float(number) for number in re.findall(r"\d\.\d+", rows[sigma][column])]
         assert written == pytest.approx([mean, low, min(high, 1.0)], abs=0.0051)
-    plain = where(table(ROOT / run, "baselines"), baseline="fc", metric=NEXT_TO[0])["value"]
-    assert float(rows["plain correlation"][column]) == pytest.approx(plain.mean(), abs=0.0051)
+    correlation = where(table(ROOT / run, "baselines"), baseline="fc", metric=NEXT_TO[0])["value"]
+    assert float(rows["plain correlation"][column]) == pytest.approx(correlation.mean(), abs=0.0051)
 
 
 def test_page_has_the_errors_of_the_runs() -> None:
     def linear(run: str) -> float:
-        errors = where(table(ROOT / run, "baselines"), baseline="linear", metric="mse", condition="hidden 0.5")["value"]
-        return float(pd.Series(errors).mean())
+        rows = where(table(ROOT / run, "baselines"), baseline="linear", metric="mse", condition="hidden 0.5")
+        return float(rows["value"].mean())
 
     photos, digits = (error(ROOT / run, "hidden 0.5").mean(axis=1) for run in ("pixels-sigma", "pixels-sigma-digits"))
     page = PAGE.replace("\n  ", " ")

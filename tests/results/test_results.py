@@ -1,6 +1,6 @@
-"""The committed runs on Latin squares are whole, and `placecode claims` says of them what their tables hold.
+"""The committed runs on Latin squares are complete, and have the effects that `placecode claims` prints.
 
-Effects and intervals are computed once more from the Parquet files, with pandas and scipy alone.
+Effects and intervals are computed again from the Parquet files, with pandas and scipy alone.
 """
 
 import functools
@@ -25,7 +25,7 @@ CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROO
 LATIN = [name for name in CONFIGS if "epochs" in CONFIGS[name]["fields"]]
 """Runs on Latin squares; test_masked_results_*.py look at the others."""
 SWEEPS = ("lst-sigma", "lst-sigma-bf16", "demo")
-"""Runs of lst-sigma: with all that claims need, with 3 sigmas and no noise, and with too few seeds to resample."""
+"""Runs of lst-sigma: with all that claims need; with 3 sigmas and no noise; with too few seeds for a bootstrap."""
 Claims = dict[str, dict[str, Any]]
 Table = np.ndarray
 
@@ -46,10 +46,10 @@ def claims(run: str, claims_of: Callable[[Path], Claims]) -> Claims:
 
 
 def assert_effect(record: dict[str, Any], values: Any, tolerance: float = 1e-9) -> None:
-    """Assert that a record has the mean of these values and its interval; without values, that something is missing."""
+    """Assert that a record has the mean of these values and its interval; without values, that it says so in a note."""
     if len(values):
-        shown = [record[name] for name in ("effect", "low", "high")]
-        assert shown == pytest.approx(student(values), abs=tolerance), record["id"]
+        actual = [record[name] for name in ("effect", "low", "high")]
+        assert actual == pytest.approx(student(values), abs=tolerance), record["id"]
     else:
         assert (record["direction"], record["effect"]) == ("undecided", None)
         assert record["note"].startswith("the run has no finished members")
@@ -72,8 +72,8 @@ def test_every_finished_member_has_all_its_rows_once(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", CONFIGS)
-def test_summary_is_that_of_the_tables(run: str) -> None:
-    """Its rows may be in another order. The values of a summary are recomputed in tests/runs/test_tables.py."""
+def test_summary_follows_from_the_tables(run: str) -> None:
+    """Rows may be in another order. tests/runs/test_tables.py computes the values of a summary independently."""
     folder = Run(ROOT / run)
     again = summarize(folder.experiment, folder.members, folder.metrics, folder.analysis, folder.baselines)["rows"]
     if {row["condition"] for row in folder.summary if row["split"] == "analysis"} == {"all"}:  # written without targets
@@ -84,11 +84,10 @@ def test_summary_is_that_of_the_tables(run: str) -> None:
 
 
 def by_sigma(run: str, values: pd.Series) -> pd.DataFrame:
-    """Values by member as sigmas x seeds, of learned PEs that did not diverge."""
+    """Return values by member as a table (sigmas, seeds) of the learned PEs that did not diverge."""
     members = tables(run)[0]
-    kept = members[(members["encoding"] == "learned") & (members["state"] == "done")]
-    by_member = [values.get(member, math.nan) for member in kept["member"]]
-    return kept.assign(value=by_member).pivot(index="sigma", columns="seed", values="value")
+    rows = members[(members["encoding"] == "learned") & (members["state"] == "done")]
+    return rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
 
 
 def accuracy(run: str, split: str = "ood", epoch: int | None = None) -> pd.DataFrame:
@@ -101,7 +100,7 @@ def accuracy(run: str, split: str = "ood", epoch: int | None = None) -> pd.DataF
 
 
 def measured(run: str, analysis: str, target: str, start: bool = False) -> pd.DataFrame | None:
-    """None where it was not taken."""
+    """Return an analysis as a table (sigmas, seeds), or None if the run does not have it."""
     rows = tables(run)[2]
     rows = rows[rows["step"] == (0 if start else rows["step"].max())]
     rows = rows[(rows["analysis"] == analysis) & (rows["target"] == target) & (rows["block"] == -1)]
@@ -111,12 +110,13 @@ def measured(run: str, analysis: str, target: str, start: bool = False) -> pd.Da
 def resampled(
     statistic: Callable[..., float], *arrays: Table, draws: int = 400
 ) -> tuple[float, float] | tuple[None, None]:
-    """95% bounds of a statistic of tables (sigmas x seeds), seeds drawn anew; none where there are too few seeds."""
+    """Return 95% bootstrap bounds over seeds of a statistic of tables (sigmas, seeds); None with too few seeds."""
     rng = np.random.default_rng(2024)
     seeds = arrays[0].shape[1]
     if seeds < 8:
         return None, None
-    values = [statistic(*(values[:, drawn] for values in arrays)) for drawn in rng.integers(seeds, size=(draws, seeds))]
+    indices = rng.integers(seeds, size=(draws, seeds))
+    values = [statistic(*(array[:, index] for array in arrays)) for index in indices]
     low, high = np.nanquantile(values, [0.025, 0.975])
     return float(low), float(high)
 
@@ -129,7 +129,7 @@ def beyond(end: Table, start: Table, y: Table) -> float:
     return within_sigma(end, y, start)
 
 
-def lowest(train: Table) -> float:
+def lowest_mean(train: Table) -> float:
     return float(train.mean(axis=1).min())
 
 
@@ -137,7 +137,7 @@ MEASURES = {"procrustes-raw": "procrustes_raw", "procrustes": "procrustes", "att
 
 
 def correlations(run: str) -> dict[str, tuple[Callable[..., float], tuple[Table, ...]]]:
-    """The claims on correlations that the run has the measures for: how they are computed, and of what."""
+    """Return the statistic and its tables (sigmas, seeds) of every claim on a correlation that the run can test."""
     statistics: dict[str, tuple[Callable[..., float], tuple[Table, ...]]] = {}
     y = accuracy(run).to_numpy()
     for name, analysis in MEASURES.items():
@@ -154,19 +154,19 @@ def correlations(run: str) -> dict[str, tuple[Callable[..., float], tuple[Table,
 
 
 def first_epochs(run: str) -> pd.DataFrame:
-    """The first epoch with a training accuracy of 99%, interpolated between evaluations: sigmas x seeds."""
+    """Return the first epoch with a training accuracy of 99%, interpolated between evaluations, (sigmas, seeds)."""
     metrics = tables(run)[1].query("split == 'train' and condition == 'all' and metric == 'accuracy'")
     reached = {}
     for member, rows in metrics.sort_values("step").groupby("member"):
         steps, values = rows["step"].to_numpy(), rows["value"].to_numpy()
-        fine = np.interp(np.arange(steps[-1] + 1), steps, values)
-        first = int(np.argmax(fine >= 0.99)) if values.max() >= 0.99 else int(steps[-1])
+        by_step = np.interp(np.arange(steps[-1] + 1), steps, values)
+        first = int(np.argmax(by_step >= 0.99)) if values.max() >= 0.99 else int(steps[-1])
         reached[member] = first * CONFIGS[run]["fields"]["epochs"] / steps[-1]
     return by_sigma(run, pd.Series(reached))
 
 
 def by_seed(run: str) -> dict[str, Callable[[], Any]]:
-    """The values by seed of every claim that is a mean over seeds; KeyError if the run does not have them."""
+    """Return functions for the values by seed of every claim on a mean over seeds; KeyError if the run has none."""
     held_out, epochs = accuracy(run), CONFIGS[run]["fields"]["epochs"]
 
     def difference(values: pd.DataFrame | None) -> Any:
@@ -213,7 +213,7 @@ def test_published_sweep_is_complete() -> None:
     assert (members["rested_epoch"] > 0).all()  # every training loss stayed at exactly 0
     task = CONFIGS["lst-sigma"]["task"]
     assert task["log_softmax"] == 2 and task["sha256"].startswith("9a708ab15764ad00")  # the authors' loss and puzzles
-    assert len(correlations("lst-sigma")) == 11  # so that the tests below compare something
+    assert len(correlations("lst-sigma")) == 11  # all of them are compared below
     assert measured("lst-sigma", "noise_accuracy", "train 0.5") is not None
 
 
@@ -227,8 +227,8 @@ def test_claims_on_means_over_seeds(run: str, claims: Claims) -> None:
         else:
             assert_effect(claims[id], expected, 0.05 if id == "large-sigma-trains-faster" else 1e-9)
     train, record = accuracy(run, "train").to_numpy(), claims["all-fit-training"]
-    assert record["effect"] == pytest.approx(lowest(train), abs=1e-9)
-    assert [record["low"], record["high"]] == pytest.approx(resampled(lowest, train), abs=0.01)
+    assert record["effect"] == pytest.approx(lowest_mean(train), abs=1e-9)
+    assert [record["low"], record["high"]] == pytest.approx(resampled(lowest_mean, train), abs=0.01)
 
 
 def test_claims_on_the_published_curve(claims_of: Callable[[Path], Claims]) -> None:
@@ -265,10 +265,12 @@ def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
     effects = knob_effects(folder, CONFIGS[run]["experiment"], steps, steps // 4)
     for id, values in effects.items():
         assert_effect(claims[id], values)
+    column_of = {
+        f"small-sigma-at-every-{column}": column for column in ("data", "heads", "layers", "placement", "width")
+    }
     for id in claims.keys() - effects.keys():
-        assert id.startswith("small-sigma-at-every-")
-        column = id.removeprefix("small-sigma-at-every-")
-        rows = folder.metrics.query(
+        column = column_of[id]
+        rows = tables(run)[1].query(
             "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
         )
         at_small = rows.merge(folder.members.query("sigma == 0.2"), on="member").groupby(column)["value"].mean()
