@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from placecode.analysis import places
 from placecode.experiments.channels import own_results
 from placecode.reports import figures
-from placecode.reports.pages.own_words import SAID
+from placecode.reports.pages.own_words import METHOD_NAMES
 from placecode.reports.pages.pixel_figures import as_pictures
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
@@ -32,7 +32,7 @@ def drawn() -> Figure:
     assert found.positions is not None
     grid = np.stack([-found.positions[:, 1], found.positions[:, 0]], axis=1)  # row and column
     methods = {f"placecode, {figures.SIGMA} = {found.sigma:g}": found.ours}
-    methods |= {SAID[name]: found.others[name] for name in ("correlation", "pca")}
+    methods |= {METHOD_NAMES[name]: found.others[name] for name in ("correlation", "pca")}
     panels = []
     for title, method in methods.items():
         right, fits = (method.scores[name] for name in ("neighbor_agreement", "procrustes_r2"))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,18 +55,18 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
     return base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
 
 
-def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
-    """Draw values by epoch, with a panel for each table: seeds as thin lines and means as thick lines.
+def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, chance: float = 0.25) -> Figure:
+    """Draw values by epoch: seeds as thin lines and means as thick lines.
 
-    `panels` maps a title to a table with the columns line, epoch, seed and value. If the title contains "loss", the
-    axis is logarithmic and its lower end stands for 0; if it contains "accuracy", the axis is from 0 to 1.
+    An entry of `panels` is (title, metric, table); the table has the columns line, epoch, seed and value. The axis of
+    the metric "loss" is logarithmic and its lower end stands for 0; the axis of "accuracy" is from 0 to 1.
     """
     figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
     notes = set()
-    for axes, (name, table) in zip(drawn, panels.items(), strict=True):
+    for axes, (title, metric, table) in zip(drawn, panels, strict=True):
         finite_rows, lost = base.finite(table)
         notes.add(lost)
-        least = MIN_LOSS if "loss" in name else -np.inf
+        least = MIN_LOSS if metric == "loss" else -np.inf
         for place, line in enumerate(base.in_order(table["line"])):
             style = KINDS[place % len(KINDS)]
             rows = finite_rows[finite_rows["line"] == line]
@@ -76,14 +76,14 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
             means = rows.groupby("epoch")["value"].mean().clip(least)
             look: base.Style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.7}
             axes.plot(means.index, means, label=str(line), **look)
-        if "loss" in name:
+        if metric == "loss":
             axes.set(yscale="log", ylim=(MIN_LOSS / 2, None))
             axes.set_yticks([MIN_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
             axes.minorticks_off()
-        elif "accuracy" in name:
+        elif metric == "accuracy":
             base.accuracy_axis(axes, chance)
         base.quiet_lines(axes)
-        base.title(axes, name)
+        base.title(axes, title)
         base.label(axes, "epoch")
     base.legend(figure, columns=3)
     return base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
