@@ -46,10 +46,8 @@ def chance_of(run: Run) -> float:
 def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
     """Add the OOD accuracy at every step to a table of members: a row for each member and `step`, with its `value`."""
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves: pd.DataFrame = rows.loc[rows["split"] == "ood", ["member", "step", "value"]].merge(
-        members.drop(columns="value", errors="ignore"), on="member"
-    )
-    return curves
+    values: pd.DataFrame = rows.loc[rows["split"] == "ood", ["member", "step", "value"]]
+    return values.merge(members.drop(columns="value", errors="ignore"), on="member")
 
 
 # ------------------------------------------------------------------------------------------------------- lst-sigma
