@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from placecode.analysis import places
 from placecode.experiments.channels import own_results
 from placecode.reports import figures
-from placecode.reports.pages.own_words import SAID
+from placecode.reports.pages.own_words import METHOD_NAMES
 from placecode.reports.pages.pixel_figures import as_pictures
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
@@ -32,7 +32,7 @@ def fit_photo() -> Figure:
     assert fit.positions is not None
     grid = np.stack([-fit.positions[:, 1], fit.positions[:, 0]], axis=1)  # row and column
     methods = {f"placecode, {figures.SIGMA} = {fit.sigma:g}": fit.ours}
-    methods |= {SAID[name]: fit.others[name] for name in ("correlation", "pca")}
+    methods |= {METHOD_NAMES[name]: fit.others[name] for name in ("correlation", "pca")}
     panels = []
     for title, method in methods.items():
         share, r2 = (method.scores[name] for name in ("neighbor_agreement", "procrustes_r2"))

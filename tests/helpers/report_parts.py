@@ -13,7 +13,7 @@ from scipy import stats
 from placecode.reports import html as report
 from placecode.reports.figures import accuracy_by_sigma
 from placecode.reports.pages.base import Shown
-from placecode.reports.pages.dials import Channels, Dial, Stop
+from placecode.reports.pages.dials import Channels, Curve, Dial, Stop
 
 EVIL = "<img src=x onerror=alert(1)>"  # a name of a channel that would run as code if the report did not escape it
 SIGMAS = (0.01, 0.1, 1.0)
@@ -37,7 +37,7 @@ def crowded() -> tuple[Dial, Channels]:
     heaps = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
     places = heaps + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
     stops = [Stop(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)]
-    turning = Dial(labels, None, [], stops, {"mse, test": "error (mse)"})
+    turning = Dial(labels, None, [], stops, {"mse, test": Curve("error (mse)", "test", "test")})
     return turning, Channels(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
 
 
@@ -54,8 +54,8 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
         values = {"mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma)}
         values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
         stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), looks))
-    meanings = {"mse, test": "error (mse)", "same group": "share of channels"}
-    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, meanings, note="Made up.")
+    curves = {"mse, test": Curve("error (mse)", "test", "test"), "same group": Curve("share of channels", "same group")}
+    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, curves, note="Made up.")
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> Channels:

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from placecode.experiments.channels import own_results
 from placecode.fit import fitting, others
-from placecode.reports.pages.own_words import SAID, sentences
+from placecode.reports.pages.own_words import METHOD_NAMES, sentences
 from placecode.tasks.table import PARTS, tables
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_modules_of_a_network_match_its_clusters() -> None:
         score = record["ari"] if name == "placecode" else record["baselines"][name]["ari"]
         assert adjusted_rand_score(fit.labels, groups) == pytest.approx(score)
         if name != "placecode":
-            others_text.append(f"{SAID[name]} {score:.2f}")
+            others_text.append(f"{METHOD_NAMES[name]} {score:.2f}")
     assert set(fit.others) == {"correlation", "pca", "graphical lasso", "umap"}
     assert f"{row} ({', '.join(others_text)}) |" in PAGE
 
@@ -89,7 +89,7 @@ def test_methods_with_neighbours_above_chance_are_named() -> None:
     blind = "Structure found that no pairwise method beside it sees: its modules match the known groups (ARI 1.00"
     assert sentences(large)[0].startswith(blind)
     significant = {
-        SAID[name]: (method.scores["neighbor_agreement"], p)
+        METHOD_NAMES[name]: (method.scores["neighbor_agreement"], p)
         for name, method in small.others.items()
         if (p := method.scores.get("neighbor_agreement_p")) is not None and p <= 0.05
     }
@@ -118,7 +118,7 @@ def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
             )
             assert scores["ari_p"] > 0.05
             if (p := scores.get("neighbor_agreement_p", 1)) <= 0.05:
-                above[trial, name] = f"{SAID[name]} ({scores['neighbor_agreement']:.2f}, p = {p:.3g})"
+                above[trial, name] = f"{METHOD_NAMES[name]} ({scores['neighbor_agreement']:.2f}, p = {p:.3g})"
     assert list(above) == [(0, "correlation"), (1, "pca")]
     assert all(words in PAGE for words in above.values())
 

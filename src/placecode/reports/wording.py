@@ -80,7 +80,7 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
     With `trim`, a line that holds only a block tag such as `{% if %}` leaves no empty line in the output. A template
     that uses an undefined name raises an error.
     """
-    made = jinja2.Environment(
+    jinja = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # reports escape the text when they put it into HTML
@@ -88,10 +88,10 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
         trim_blocks=trim,
         lstrip_blocks=trim,
     )
-    named = (signed, plain, with_interval, listed, share, counted, capital, one_line)
-    made.filters |= {function.__name__: function for function in named}
-    made.filters["fmt"] = format  # a number by a format specification of Python: 0.1234 | fmt(".2f")
-    return made
+    filters = (signed, plain, with_interval, listed, share, counted, capital, one_line)
+    jinja.filters |= {function.__name__: function for function in filters}
+    jinja.filters["fmt"] = format  # a number by a format specification of Python: 0.1234 | fmt(".2f")
+    return jinja
 
 
 @functools.cache

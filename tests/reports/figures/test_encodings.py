@@ -82,7 +82,7 @@ def epochs(values: dict[str, list[list[float]]]) -> pd.DataFrame:
 def test_slingshots_draw_means_and_a_loss_of_zero_at_the_foot() -> None:
     loss = epochs({"one": [[1.0, 0.0, 0.1], [1.0, 0.0, 0.3]], "two": [[1.0, 0.0, 0.0]]})
     right = epochs({"one": [[0.2, 0.8, 0.9], [0.4, 0.8, 0.9]], "two": [[0.3, 0.8, 0.8]]})
-    figure = figures.slingshots({"training loss": loss, "OOD accuracy": right}, "a run")
+    figure = figures.slingshots([("training loss", "loss", loss), ("OOD accuracy", "accuracy", right)], "a run")
     first, second = (next(line for line in axes.lines if line.get_label() == "one") for axes in figure.axes)
     assert first.get_xdata() == pytest.approx([0, 25, 50]) and first.get_ydata() == pytest.approx([1.0, MIN_LOSS, 0.2])
     assert second.get_ydata() == pytest.approx([0.3, 0.8, 0.9])

@@ -156,7 +156,7 @@ def test_a_channel_without_a_place_has_no_confidence() -> None:
 
 
 def test_no_more_lines_are_drawn_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_figures, "MOST_EDGES", 2)
+    monkeypatch.setattr(own_figures, "MAX_EDGES", 2)
     pairs = np.triu(np.random.default_rng(0).uniform(0.9, 1, size=(8, 8)), k=1)
     edges = own_figures.edges(made_up(pairs=pairs + pairs.T))
     assert [value for _, _, value in edges] == sorted(pairs[pairs > 0], reverse=True)[:2]

@@ -16,16 +16,17 @@ from placecode.experiments.base import Experiment
 from placecode.experiments.channels.brain import BrainEncodings, BrainMask, BrainSigma
 from placecode.experiments.channels.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.experiments.channels.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
+from placecode.experiments.reading import chance_in
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
 from placecode.reports.pages.base import Shown
-from placecode.reports.pages.masked_figures import MOST, SHOWN, chance_of, measures_in, of_run, tables
+from placecode.reports.pages.masked_figures import MAX_MEASURES, MEASURES, measures_in, of_run, tables
 from placecode.runs.read import Run
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner")
-ALL = {measure: (lambda m: 0.1, lambda m: 0.4 + m.seed / 10) for measure in SHOWN}
+ALL = {measure: (lambda m: 0.1, lambda m: 0.4 + m.seed / 10) for measure in MEASURES}
 FEW = {GROUPS: ALL[GROUPS]}
 ERRORS = {"hidden 0.5": lambda m: 0.7 + m.seed / 100, "hidden 0.9": lambda m: 0.9 + m.seed / 100}
 BASELINES = {
@@ -120,7 +121,7 @@ def test_sweeps_without_measures_or_arrays_leave_out_what_needs_them() -> None:
 
 def test_the_first_measures_that_a_run_has_are_shown() -> None:
     experiment = BrainSigma.at("quick")
-    assert measures_in(made_up(experiment, ERRORS, ALL)) == list(SHOWN)[:MOST]
+    assert measures_in(made_up(experiment, ERRORS, ALL)) == list(MEASURES)[:MAX_MEASURES]
     unlabelled = {measure: of for measure, of in reversed(ALL.items()) if measure[1] not in ("labels", "positions")}
     first = measures_in(made_up(experiment, ERRORS, unlabelled, labels=None))
     assert first == [MIRROR, ("modularity", "best"), ("fc_correlation", "fc")]
@@ -139,7 +140,7 @@ def test_chance_is_the_mean_over_all_ways_to_deal_out_labels(labels: list[int]) 
     dealt = np.array(list(itertools.permutations(labels)))  # (n!, n)
     near = dealt[:, nearest(len(labels), 0)]
     right = ((near == dealt) & (dealt >= 0)).sum(axis=1) / (dealt >= 0).sum(axis=1)
-    chance = chance_of(made_up(NetworkSigma.at("quick"), ERRORS, FEW, labels=labels))[GROUPS]
+    chance = chance_in(made_up(NetworkSigma.at("quick"), ERRORS, FEW, labels=labels).config["task"])[GROUPS]
     assert chance == pytest.approx(right.mean())
     with_itself = np.mean([labels.count(label) / len(labels) for label in labels if label >= 0])
     assert abs(chance - with_itself) > 0.05
@@ -149,7 +150,7 @@ def test_chance_of_mirrors_is_the_mean_over_all_ways_to_name_the_regions() -> No
     partner, near = np.array([1, 0, 3, 2, 5, 4, -1]), nearest(7, 1)
     names = np.array(list(itertools.permutations(range(7))))  # region i of the PE is region names[i] of the brain
     right = (partner[names] == names[:, near]).sum(axis=1) / 6
-    chance = chance_of(made_up(BrainSigma.at("quick"), ERRORS, FEW, labels=None, tokens=7))
+    chance = chance_in(made_up(BrainSigma.at("quick"), ERRORS, FEW, labels=None, tokens=7).config["task"])
     assert chance[MIRROR] == pytest.approx(right.mean()) and GROUPS not in chance
 
 

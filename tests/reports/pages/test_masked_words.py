@@ -12,7 +12,7 @@ from placecode.experiments.channels.brain import BrainMask
 from placecode.experiments.channels.network import NetworkNoise, NetworkSigma, NetworkSize
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma
 from placecode.models.member import Member
-from placecode.reports.pages.masked_words import FEW, in_short, of_settings, verdicts
+from placecode.reports.pages.masked_words import MAX_SENTENCES, in_short, of_settings, verdicts
 from placecode.runs.read import Run
 from placecode.runs.tables import no_baselines
 
@@ -136,7 +136,7 @@ def test_many_settings_are_summarized_by_the_lowest_and_the_highest() -> None:
     groups = {0.01: [0.5, 0.7], 0.1: [0.9, 0.9], 0.2: [0.8, 0.8], 0.5: [0.4, 0.4], 1.0: [0.2, 0.4], 2.0: [0.1, 0.1]}
     run = sigma_run(groups, errors={"hidden 0.5": lambda member: 0.5 + member.sigma / 10})
     shares, error = in_short(run)
-    assert len(of_settings(run)) > FEW
+    assert len(of_settings(run)) > MAX_SENTENCES
     assert f"10% (learned, {SIGMA} 2) to 90% (learned, {SIGMA} 0.1)" in shares
     assert f"0.501 (learned, {SIGMA} 0.01) to 0.700 (learned, {SIGMA} 2)" in error
 

@@ -23,6 +23,7 @@ from placecode.reports.figures.base import BLUE, KINDS, MUTED, SIGMA, SIGMA_LABE
 MAX_LINES = 5
 """Maximum number of sigmas in a panel of noise curves. If there are more, evenly spread ones are drawn."""
 _NOT_SPEC = (*AUXILIARY, "sigma", "options", "encoding")
+"""Columns of the table of members that `labelled` does not compare as settings."""
 
 
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -56,8 +57,8 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
         base.accuracy_axis(axes, chance)
     base.label(panels[0], y="accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    how = f"faint: single seeds; bars: {means_over(final)}"
-    return base.small_print(figure, run_name, how, base.left_out(settings))
+    note = f"faint: single seeds; bars: {means_over(final)}"
+    return base.small_print(figure, run_name, note, base.left_out(settings))
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
@@ -73,8 +74,8 @@ def labelled(members: pd.DataFrame) -> pd.DataFrame:
     labels = []
     for encoding, spec in zip(encodings, specs, strict=True):
         same_encoding = [other for name, other in zip(encodings, specs, strict=True) if name == encoding]
-        varied = [name for name in spec if len({str(other.get(name)) for other in same_encoding}) > 1]
-        labels.append(", ".join([encoding, *(f"{str(name).replace('_', ' ')} {spec[name]}" for name in varied)]))
+        varied = [field for field in spec if len({str(other.get(field)) for other in same_encoding}) > 1]
+        labels.append(", ".join([encoding, *(f"{str(field).replace('_', ' ')} {spec[field]}" for field in varied)]))
     return members.assign(label=labels, sigma=pd.to_numeric(members["sigma"]))
 
 
@@ -98,32 +99,32 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 
     `places` maps the values of `column` to positions on the x axis. `line` is whether to join the means by lines.
     """
-    near = 0.02 if line else 1.0
+    max_step = 0.02 if line else 1.0
     for shift, (split, style) in zip((-1, 0, 1), SPLITS.items(), strict=True):
         rows = table[(table["split"] == split) & table[column].isin(list(places))]
         if rows.empty:
             continue
         look: base.Style = {**style, "markersize": 5.4 if len(places) <= 10 else 4.2}
         look |= {"linewidth": 1.3, "elinewidth": 1.3, "capsize": 2} | ({} if line else {"linestyle": "none"})
-        dots = _beside(axes, rows[column].map(places), places, shift + 0.38, near)
+        dots = _beside(axes, rows[column].map(places), places, shift + 0.38, max_step)
         axes.plot(dots, rows["value"], style["marker"], color=style["color"], alpha=0.3, markersize=3.6, mew=0)
         means = base.means(rows, [column])
-        at = _beside(axes, means[column].map(places), places, shift, near)
+        at = _beside(axes, means[column].map(places), places, shift, max_step)
         base.marks(axes, means, at, (0, 1), label=split, **look)
-    for lost in set(places) - set(table[column]):
-        axes.text(places[lost], 0.5, base.ALL_DIVERGED, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
+    for place in set(places) - set(table[column]):
+        axes.text(places[place], 0.5, base.ALL_DIVERGED, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
 
 
-def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float, near: float) -> base.Array:
+def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float, max_step: float) -> base.Array:
     """Return the x positions `at`, shifted by `shift` steps.
 
-    A step is a fifth of the smallest gap between places, but at most `near` times the length of the axis.
+    A step is a fifth of the smallest gap between places, but at most `max_step` times the range of all places.
     """
     log = axes.get_xscale() == "log"
-    x, ends = at.to_numpy(dtype=float), np.array(sorted(places.values()), dtype=float)
-    ends, x = (np.log(ends), np.log(x)) if log else (ends, x)
-    span = ends[-1] - ends[0] if len(ends) > 1 else 2.0
-    moved = x + shift * min(near * span, np.diff(ends).min(initial=1.0) / 5)
+    x, ticks = at.to_numpy(dtype=float), np.array(sorted(places.values()), dtype=float)
+    ticks, x = (np.log(ticks), np.log(x)) if log else (ticks, x)
+    span = ticks[-1] - ticks[0] if len(ticks) > 1 else 2.0
+    moved = x + shift * min(max_step * span, np.diff(ticks).min(initial=1.0) / 5)
     return np.asarray(np.exp(moved) if log else moved)
 
 
@@ -139,20 +140,20 @@ def beside_published(
 
     `table` has the columns sigma, seed and value. `published` maps a sigma to a mean, and may lack some sigmas.
     """
-    rows, lost = base.finite(table)
+    rows, missing = base.finite(table)
     means, sigmas = base.means(rows, ["sigma"]), base.sorted_sigmas(table)
     figure, (axes,) = base.panels(1, 1, (6.4, 4.0))
     base.sigma_axis(axes, sigmas)
     axes.plot(rows["sigma"], rows["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds")
     ours: base.Style = {"color": BLUE, "marker": "o", "linestyle": "-", "linewidth": 1.4, "markersize": 5}
     base.marks(axes, means, means["sigma"], (0, 1), label="ours", **ours)
-    shown = [sigma for sigma in sigmas if sigma in published]
-    theirs = [published[sigma] for sigma in shown]
-    axes.plot(shown, theirs, "x", color=VERMILLION, markersize=7, mew=1.8, zorder=5, label="published")
+    common = [sigma for sigma in sigmas if sigma in published]
+    crosses: base.Style = {"color": VERMILLION, "markersize": 7, "mew": 1.8, "zorder": 5, "label": "published"}
+    axes.plot(common, [published[sigma] for sigma in common], "x", **crosses)
     base.accuracy_axis(axes, chance)
     base.label(axes, SIGMA_LABEL, "OOD accuracy at the end")
     base.legend(figure, ["ours", "single seeds", "published"])
-    return base.small_print(figure, run_name, f"points and bars: {base.over_seeds(rows, ['sigma'])}", lost)
+    return base.small_print(figure, run_name, f"points and bars: {base.over_seeds(rows, ['sigma'])}", missing)
 
 
 def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -161,7 +162,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
     `table` has the columns split, sigma, level (the standard deviation of the noise), seed and value. Levels are drawn
     at equal distances, since a logarithmic axis could not show the level 0.
     """
-    means, how, lost = base.summarized(table, ["split", "sigma", "level"])
+    means, averaged, missing = base.summarized(table, ["split", "sigma", "level"])
     names = base.in_order(table["split"])
     splits = [split for split in SPLITS if split in names] + [split for split in names if split not in SPLITS]
     sigmas = base.thinned(table["sigma"].to_numpy(), MAX_LINES)
@@ -182,7 +183,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         base.label_edges(axes, "standard deviation of the noise", "accuracy")
     base.legend(figure, [f"{SIGMA} = {sigma:g}" for sigma in sigmas], columns=MAX_LINES + 1)
     thinned = f"; {len(sigmas)} of {table['sigma'].nunique()} sigmas" if table["sigma"].nunique() > len(sigmas) else ""
-    return base.small_print(figure, run_name, f"dots and bars: {how}{thinned}", lost)
+    return base.small_print(figure, run_name, f"dots and bars: {averaged}{thinned}", missing)
 
 
 def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -191,7 +192,7 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
     `table` has the columns condition, sigma, seed, accuracy and confidence.
     """
     labels = {"accuracy": "accuracy", "confidence": "confidence in the answer given"}
-    rows, lost = base.finite(table, [*labels])
+    rows, missing = base.finite(table, [*labels])
     by = ["condition", "sigma"]
     conditions, sigmas = base.in_order(table["condition"]), base.sorted_sigmas(table)
     figure, panels = base.panels(1, 2, (8.2, 3.7))
@@ -208,7 +209,7 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
         base.accuracy_axis(axes, chance)
         base.label(axes, SIGMA_LABEL, axis_label)
     base.legend(figure, [str(condition) for condition in conditions], columns=6)
-    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(rows, by)}", lost)
+    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(rows, by)}", missing)
 
 
 _MOMENTS: Mapping[str, base.Style] = {
@@ -223,7 +224,7 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
     `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` maps a measure to the
     label of its vertical axis, which is the name of the measure by default. Panels have separate scales.
     """
-    means, how, lost = base.summarized(table, ["measure", "moment", "sigma"])
+    means, averaged, missing = base.summarized(table, ["measure", "moment", "sigma"])
     measures = base.in_order(table["measure"])
     figure, panels = base.grid_of(len(measures), 3, (3.0, 2.35), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
@@ -239,4 +240,4 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))
     base.legend(figure, ["before training", "after training"])
-    return base.small_print(figure, run_name, f"dots and bars: {how}", lost)
+    return base.small_print(figure, run_name, f"dots and bars: {averaged}", missing)

@@ -68,8 +68,9 @@ Style = dict[str, Any]
 def finite(table: pd.DataFrame, values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
     """Return the rows in which all columns `values` are finite, and a note on how many are left out ("" if none)."""
     rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
-    lost = len(table) - len(rows)
-    return rows, f"{lost} of {len(table)} values are missing (diverged, or not defined) and left out" if lost else ""
+    missing = len(table) - len(rows)
+    note = f"{missing} of {len(table)} values are missing (diverged, or not defined) and left out"
+    return rows, note if missing else ""
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
@@ -92,14 +93,14 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
     """Return the `means` of the finite values, the text of `over_seeds`, and the note of `finite` on missing values."""
-    rows, lost = finite(table)
-    return means(rows, by), over_seeds(rows, by), lost
+    rows, missing = finite(table)
+    return means(rows, by), over_seeds(rows, by), missing
 
 
 def left_out(members: pd.DataFrame) -> str:
     """Return a note on how many members diverged ("" if none)."""
-    lost = int((members["state"] != "done").sum())
-    return f"{lost} of {len(members)} members diverged and are left out" if lost else ""
+    diverged = int((members["state"] != "done").sum())
+    return f"{diverged} of {len(members)} members diverged and are left out" if diverged else ""
 
 
 def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
@@ -263,7 +264,7 @@ def short(text: str, most: int = 60) -> str:
 
 
 def uneven(sigmas: Array) -> bool:
-    """Whether sorted sigmas are spaced so unevenly that a logarithmic scale is better."""
+    """Return whether sorted sigmas are spaced so unevenly that a logarithmic scale is better."""
     gaps = np.diff(sigmas)
     return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
 
@@ -277,8 +278,8 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
         room = 0.06 * (sigmas[-1] - sigmas[0]) or 1.0
         axes.set_xlim(sigmas[0] - room, sigmas[-1] + room)
     axes.xaxis.set_minor_locator(NullLocator())
-    shown = sigmas[:: -math.ceil(len(sigmas) / most)][::-1]  # counted from the largest
-    axes.set_xticks(shown, [f"{sigma:g}" for sigma in shown])
+    ticks = sigmas[:: -math.ceil(len(sigmas) / most)][::-1]  # counted from the largest
+    axes.set_xticks(ticks, [f"{sigma:g}" for sigma in ticks])
 
 
 def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
@@ -353,8 +354,8 @@ def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
         entries = dict(zip(names, handles, strict=True)) | entries
-    last = [name for name in ("chance",) if name in entries]
-    names = [name for name in dict.fromkeys([*order, *entries]) if name in entries and name not in last] + last
+    names = [name for name in dict.fromkeys([*order, *entries]) if name in entries and name != "chance"]
+    names += ["chance"] if "chance" in entries else []
     if not names:
         return
     look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
@@ -362,9 +363,9 @@ def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     as_plain_text(figure.legend(handles, [short(name) for name in names], loc="outside upper left", **look))
 
 
-def as_plain_text(shown: Legend) -> None:
+def as_plain_text(legend: Legend) -> None:
     """Turn off formulas in a legend, so that names with dollar signs are written as they are."""
-    for text in shown.get_texts():
+    for text in legend.get_texts():
         text.set_parse_math(False)
 
 

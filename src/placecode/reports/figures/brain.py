@@ -96,9 +96,9 @@ def regions_on_brain(
         paired = (partner >= 0) & (near >= 0)
         hits = int((near == partner)[paired].sum())
         row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
-        rows.append(_Column(title, numbers, row_colors, row_notes))
+        rows.append(_RowText(title, numbers, row_colors, row_notes))
     grey = any((row_colors == GREY).any() for row_colors in colors)
-    notes = [*_reading(n, len(rows), grey), note]
+    notes = [*_notes(n, len(rows), grey), note]
     figure, columns, brains = _sheet(rows, notes)
     for row, column, views in zip(rows, columns, brains, strict=True):
         row.write(column)
@@ -127,11 +127,11 @@ def matched(maps: Sequence[Numbers]) -> list[Numbers]:
             for i, group in enumerate(largest):
                 shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < GREY)], minlength=GREY)
         pairs = zip(*linear_sum_assignment(shared, maximize=True), strict=True)
-        taken = {int(i): int(color) for i, color in pairs if shared[i, color] > 0}
-        left = (color for color in range(GREY) if color not in taken.values())
+        matches = {int(i): int(color) for i, color in pairs if shared[i, color] > 0}
+        left = (color for color in range(GREY) if color not in matches.values())
         colors = np.where(numbers >= 0, GREY, -1)
         for i, group in enumerate(largest):
-            colors[numbers == group] = taken[i] if i in taken else next(left)
+            colors[numbers == group] = matches[i] if i in matches else next(left)
         done.append(colors.astype(np.int64))
     return done
 
@@ -146,7 +146,7 @@ def by_size(numbers: Numbers) -> list[int]:
     return [int(labels[i]) for i in np.argsort(-sizes, kind="stable")]
 
 
-class _Column:
+class _RowText:
     """The text to the left of a row: title, legend with the number of regions per colour, and notes."""
 
     wide = 1.6
@@ -189,7 +189,7 @@ class _Column:
             y += self.steps["note"] * (note.count("\n") + 1) + 0.08
 
 
-def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
+def _sheet(rows: Sequence[_RowText], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
     """Make a figure with outlines of brains; return it, the axes for the text of each row, and the views of each row.
 
     Space for the `notes` is left at the bottom. The layout is computed in inches, so that all views have one scale.
@@ -198,7 +198,7 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
     sizes = [(SCALE * (x1 - x0), SCALE * (y1 - y0)) for x0, x1, y0, y1 in bounds]
     left, right, gap, top = 0.15, 0.1, 0.16, 0.3
     row = max(*(tall for _, tall in sizes), *(column.tall for column in rows)) + 0.12
-    width = left + _Column.wide + sum(wide + gap for wide, _ in sizes) + right
+    width = left + _RowText.wide + sum(wide + gap for wide, _ in sizes) + right
     lines = sum(len(note) // int(width * 17) + 1 for note in notes if note)  # slightly fewer letters per line than fit
     bottom = 0.2 + 0.125 * lines
     height = bottom + row * len(rows) + top
@@ -207,10 +207,10 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
     columns: list[Axes] = []
     brains: list[list[Axes]] = []
     for floor in (bottom + row * up for up in reversed(range(len(rows)))):
-        columns.append(base.placed(figure, left, floor, _Column.wide, row))
-        columns[-1].set(xlim=(0, _Column.wide), ylim=(row, 0))
+        columns.append(base.placed(figure, left, floor, _RowText.wide, row))
+        columns[-1].set(xlim=(0, _RowText.wide), ylim=(row, 0))
         brains.append([])
-        x = left + _Column.wide
+        x = left + _RowText.wide
         for view, outline, bound, (wide, tall) in zip(VIEWS, outlines, bounds, sizes, strict=True):
             x += gap
             axes = base.placed(figure, x, floor + (row - tall) / 2, wide, tall)
@@ -251,8 +251,8 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
 
 def _mark(axes: Axes, view: View, places: base.Array, colors: Numbers) -> None:
     """Draw a marker for each region that a view shows. Regions close to the viewer cover those behind them."""
-    seen = np.flatnonzero(places[:, 0] * view.half >= 0)
-    order = seen[np.argsort(view.near * places[seen, view.along], kind="stable")]
+    visible = np.flatnonzero(places[:, 0] * view.half >= 0)
+    order = visible[np.argsort(view.near * places[visible, view.along], kind="stable")]
     _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
@@ -296,7 +296,7 @@ def _style(color: int) -> base.Style:
     return {"face": face, "edge": PAPER, "line": 0.5, "marker": marker, "area": AREAS[marker]}
 
 
-def _reading(n: int, rows: int, grey: bool) -> list[str]:
+def _notes(n: int, rows: int, grey: bool) -> list[str]:
     """Return notes on how to read a figure of `n` regions and `rows` rows; `grey` is whether it has grey dots."""
     colors = "a colour is a group"
     if rows > 1:

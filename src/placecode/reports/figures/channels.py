@@ -71,20 +71,22 @@ def error_by_sigma(
     at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
     """
     settings = swept(members)
-    rows, lost = of_members(settings, final_errors(metrics), ["condition"])
+    rows, missing = of_members(settings, final_errors(metrics), ["condition"])
     shares = conditions(metrics)
-    known = {share: of_data(members, baselines, "test", share, "mse") for share in shares}
-    styles = level_styles([*known.values()], best=bool(best))
+    baseline_tables = {share: of_data(members, baselines, "test", share, "mse") for share in shares}
+    styles = level_styles([*baseline_tables.values()], best=bool(best))
     figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
-        levels(axes, known[share], styles, (best or {}).get(share))
+        levels(axes, baseline_tables[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
         round_ticks(axes)
         base.label_edges(axes, base.SIGMA_LABEL, ERROR_LABEL)
     legend(figure, ["members", *styles])
-    how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
-    return base.small_print(figure, run_name, how, over_worlds([*known.values()]), base.left_out(settings), lost)
+    averaged = base.over_seeds(rows, ["condition", "sigma"])
+    first_note = f"faint: single seeds; bars: {averaged}; panels have scales of their own"
+    notes = (first_note, over_worlds([*baseline_tables.values()]), base.left_out(settings), missing)
+    return base.small_print(figure, run_name, *notes)
 
 
 def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) -> Figure:
@@ -93,12 +95,12 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
     At most six sigmas are drawn. Lines are means over seeds, bands are 95% intervals.
     """
     settings = swept(members)
-    rows, lost = of_members(settings, errors(metrics), ["condition", "step"])
+    rows, missing = of_members(settings, errors(metrics), ["condition", "step"])
     shares, by = conditions(metrics), ["condition", "sigma", "step"]
     means = base.means(rows, by)
-    every = np.sort(settings["sigma"].unique())
-    sigmas = base.thinned(every, MAX_LINES)
-    colors = ScalarMappable(base.sigma_colors(every), SCALE)
+    all_sigmas = np.sort(settings["sigma"].unique())
+    sigmas = base.thinned(all_sigmas, MAX_LINES)
+    colors = ScalarMappable(base.sigma_colors(all_sigmas), SCALE)
     figure, panels = base.grid_of(len(shares), 3, (3.3, 2.7), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         here = means[means["condition"] == share]
@@ -115,9 +117,9 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
         round_ticks(axes)
         base.label_edges(axes, "training step", ERROR_LABEL)
     legend(figure, [str(line.get_label()) for line in panels[0].lines])
-    some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
-    how = f"line and band: {base.over_seeds(rows, by)}{some}"
-    return base.small_print(figure, run_name, how, base.left_out(settings), lost)
+    thinned = f"; {len(sigmas)} of {len(all_sigmas)} sigmas" if len(all_sigmas) > len(sigmas) else ""
+    note = f"line and band: {base.over_seeds(rows, by)}{thinned}"
+    return base.small_print(figure, run_name, note, base.left_out(settings), missing)
 
 
 def heatmap_by_settings(
@@ -137,18 +139,18 @@ def heatmap_by_settings(
     or "no values" if none of their values is finite.
     """
     by = [*([panel] if panel else []), down, across]
-    means, how, lost = base.summarized(table, by)
+    means, averaged, missing = base.summarized(table, by)
     means = means.set_index(by)
     if table.duplicated([*by, "seed"]).any():
         raise must_be("the table", f"one with a single row for each {', '.join(by)} and seed", "several")
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
-    shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
+    names = _ordered(table[panel]) if panel else ["all"] if len(table) else []
     norm = Normalize(*_ends(means["mean"]))
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
-    figure, panels = base.grid_of(len(shown), most, side, extra=(1.2, 0.5), sharey=False)
-    for axes, name in zip(panels, shown, strict=False):
+    figure, panels = base.grid_of(len(names), most, side, extra=(1.2, 0.5), sharey=False)
+    for axes, name in zip(panels, names, strict=False):
         cells = np.full((len(y), len(x)), np.nan)
         for row, column in np.ndindex(*cells.shape):
             setting = (*([name] if panel else []), y[row], x[column])
@@ -162,18 +164,18 @@ def heatmap_by_settings(
         axes.set_yticks(range(len(y)), [base.wrapped(_word(value, 60), 26) for value in y], parse_math=False)
         if panel:
             base.title(axes, f"{labels[panel]} {_word(name)}".strip(), width=int(side[0] * 16))
-        names = (
+        axis_labels = (
             base.wrapped(base.short(labels[setting], 78), int(12 * room))
             for setting, room in zip((across, down), side, strict=True)
         )
-        base.label_edges(axes, *names)
+        base.label_edges(axes, *axis_labels)
         if not base.at_edge(axes)[0]:
             axes.tick_params(labelleft=False)
     if len(means):
         text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
         base.key(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
-    how = how.replace("mean and", "mean and half the width of its")
-    return base.small_print(figure, run_name, f"in a cell: {how}", lost)
+    averaged = averaged.replace("mean and", "mean and half the width of its")
+    return base.small_print(figure, run_name, f"in a cell: {averaged}", missing)
 
 
 def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
@@ -222,8 +224,8 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
 
     Also return a note on how many rows are not finite ("" if none).
     """
-    kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
-    done = settings.loc[settings["state"] == "done", kept]
+    columns_of_members = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
+    done = settings.loc[settings["state"] == "done", columns_of_members]
     return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"))
 
 
@@ -272,7 +274,7 @@ def _trained(members: pd.DataFrame) -> base.Array:
 
 
 def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:
-    """Whether all members with this sigma diverged."""
+    """Return whether all members with this sigma diverged."""
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
 
 
@@ -335,15 +337,15 @@ def of_data(
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
         return pd.DataFrame({name: pd.Series(dtype=object) for name in columns})
-    wanted = (baselines["split"] == split) & (baselines["condition"] == condition) & (baselines["metric"] == metric)
+    selected = (baselines["split"] == split) & (baselines["condition"] == condition) & (baselines["metric"] == metric)
     if {"data"} <= set(members.columns) & set(baselines.columns):
-        wanted &= baselines["data"].isin(members["data"].unique())
-    return pd.DataFrame(baselines.loc[wanted & np.isfinite(baselines["value"].astype(float)), columns])
+        selected &= baselines["data"].isin(members["data"].unique())
+    return pd.DataFrame(baselines.loc[selected & np.isfinite(baselines["value"].astype(float)), columns])
 
 
-def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the style of each baseline in the tables `known`, then that of the best possible error if `best`."""
-    names = dict.fromkeys(str(name) for rows in known for name in rows["baseline"])
+def level_styles(tables: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the style of each baseline in `tables` of `of_data`, then that of the best possible error if `best`."""
+    names = dict.fromkeys(str(name) for rows in tables for name in rows["baseline"])
     styles = {name: dict(LEVELS[i % len(LEVELS)]) for i, name in enumerate(names)}
     return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
 
@@ -370,12 +372,12 @@ def legend(figure: Figure, order: Sequence[str]) -> None:
 
 
 def over_worlds(
-    known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
+    tables: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
 ) -> str:
-    """Return a note on where baselines are drawn and over how many worlds they are averaged; empty if none are."""
-    counts = [rows["world"].nunique() for table in known for _, rows in table.groupby("baseline")]
+    """Return a note on where baselines are drawn and over how many worlds `what` is taken; empty if none are drawn."""
+    counts = [rows["world"].nunique() for table in tables for _, rows in table.groupby("baseline")]
     if not counts:
         return ""
     low, high = min(counts), max(counts)
-    many = f"{what} over {f'{low} to ' if low < high else ''}{high} worlds" if high > 1 else "in a single world"
-    return f"{where}, fitted on the same data, {many}"
+    worlds = f"{what} over {f'{low} to ' if low < high else ''}{high} worlds" if high > 1 else "in a single world"
+    return f"{where}, fitted on the same data, {worlds}"

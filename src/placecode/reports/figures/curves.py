@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,13 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
     settings = accuracy.labelled(members)
     table = accuracy.accuracies(settings, metrics)
     sweeps, others = accuracy.swept_labels(settings)
-    wanted: list[tuple[str, float | None]] = []
+    by_panel: list[tuple[str, float | None]] = []
     for label in sweeps:
         sigmas = settings.loc[settings["label"] == label, "sigma"].dropna().to_numpy()
-        wanted += [(label, sigma) for sigma in base.thinned(sigmas, MAX_SIGMAS)]
-    wanted += [(label, None) for label in others]
-    figure, panels = base.grid_of(len(wanted), 3, (2.75, 2.15))
-    for axes, (label, sigma) in zip(panels, wanted, strict=True):
+        by_panel += [(label, sigma) for sigma in base.thinned(sigmas, MAX_SIGMAS)]
+    by_panel += [(label, None) for label in others]
+    figure, panels = base.grid_of(len(by_panel), 3, (2.75, 2.15))
+    for axes, (label, sigma) in zip(panels, by_panel, strict=True):
         here = table[(table["label"] == label) & ((table["sigma"] == sigma) | (sigma is None))]
         means = base.means(here, ["split", "step"])
         for split, style in SPLITS.items():
@@ -55,18 +55,18 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
     return base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
 
 
-def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
-    """Draw values by epoch, with a panel for each table: seeds as thin lines and means as thick lines.
+def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, chance: float = 0.25) -> Figure:
+    """Draw values by epoch: seeds as thin lines and means as thick lines.
 
-    `panels` maps a title to a table with the columns line, epoch, seed and value. If the title contains "loss", the
-    axis is logarithmic and its lower end stands for 0; if it contains "accuracy", the axis is from 0 to 1.
+    An entry of `panels` is (title, metric, table); the table has the columns line, epoch, seed and value. The axis of
+    the metric "loss" is logarithmic and its lower end stands for 0; the axis of "accuracy" is from 0 to 1.
     """
     figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
     notes = set()
-    for axes, (name, table) in zip(drawn, panels.items(), strict=True):
-        finite_rows, lost = base.finite(table)
-        notes.add(lost)
-        least = MIN_LOSS if "loss" in name else -np.inf
+    for axes, (title, metric, table) in zip(drawn, panels, strict=True):
+        finite_rows, missing = base.finite(table)
+        notes.add(missing)
+        least = MIN_LOSS if metric == "loss" else -np.inf
         for place, line in enumerate(base.in_order(table["line"])):
             style = KINDS[place % len(KINDS)]
             rows = finite_rows[finite_rows["line"] == line]
@@ -76,14 +76,14 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
             means = rows.groupby("epoch")["value"].mean().clip(least)
             look: base.Style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.7}
             axes.plot(means.index, means, label=str(line), **look)
-        if "loss" in name:
+        if metric == "loss":
             axes.set(yscale="log", ylim=(MIN_LOSS / 2, None))
             axes.set_yticks([MIN_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
             axes.minorticks_off()
-        elif "accuracy" in name:
+        elif metric == "accuracy":
             base.accuracy_axis(axes, chance)
         base.quiet_lines(axes)
-        base.title(axes, name)
+        base.title(axes, title)
         base.label(axes, "epoch")
     base.legend(figure, columns=3)
     return base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
@@ -94,7 +94,7 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
 
     `table` has the columns name, dropout, step, seed and value.
     """
-    means, how, lost = base.summarized(table, ["name", "dropout", "step"])
+    means, averaged, missing = base.summarized(table, ["name", "dropout", "step"])
     names, rates = base.in_order(table["name"]), sorted_rates(table)
     figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
     for axes, name in zip(panels, names, strict=False):
@@ -105,7 +105,7 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
             curve(axes, rows, style["color"], 0.16, **line)
         _finish(axes, str(name), here, means, chance, "ood\naccuracy")
     base.legend(figure, [rate_name(rate) for rate in rates])
-    return base.small_print(figure, run_name, f"line and band: {how}", lost)
+    return base.small_print(figure, run_name, f"line and band: {averaged}", missing)
 
 
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
@@ -114,7 +114,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
     `table` has the columns panel, line, sigma, step, seed and value, and `chance` is the chance level, both as in
     `accuracy_by_setting`. Each combination of panel and line has a panel. Bands are 95% intervals over seeds.
     """
-    means, how, lost = base.summarized(table, ["panel", "line", "sigma", "step"])
+    means, averaged, missing = base.summarized(table, ["panel", "line", "sigma", "step"])
     kinds = table[["panel", "line"]].drop_duplicates().assign(name=full_names)
     figure, panels = base.grid_of(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
     sigmas = base.sorted_sigmas(table)
@@ -126,7 +126,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
         _finish(axes, str(name), here, means, chance_of(chance, panel), "held-out\naccuracy")
     if not means.empty:
         base.sigma_key(figure, panels, colors, list(sigmas), shrink=0.8)
-    return base.small_print(figure, run_name, f"line and band: {how}", lost)
+    return base.small_print(figure, run_name, f"line and band: {averaged}", missing)
 
 
 def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float = 1.0, **style: Any) -> None:

@@ -35,7 +35,7 @@ def worth_of_dropout(
     without dropout is on top. Hollow circles are results without dropout, filled marks results with it. Crosses are
     `published` results: a mapping from name to (OOD accuracy, dropout rate).
     """
-    means, how, lost = base.summarized(table, ["name", "dropout", "split"])
+    means, averaged, missing = base.summarized(table, ["name", "dropout", "split"])
     names, rates = _best_first(table, means), sorted_rates(table)
     figure, panels = base.row_panels(names, len(HELD_OUT), 3.3, 0.27 * max(len(names), 3) + 1.5, background="lines")
     for axes, split in zip(panels, HELD_OUT, strict=True):
@@ -56,7 +56,7 @@ def worth_of_dropout(
         base.label(axes, "accuracy at the final step")
     base.legend(figure, [rate_name(rate) for rate in rates], columns=5)
     note = "crosses: published; upright with dropout, slanting without" if published else ""
-    return base.small_print(figure, run_name, f"marks and bars: {how}", note, lost)
+    return base.small_print(figure, run_name, f"marks and bars: {averaged}", note, missing)
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
@@ -74,7 +74,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
 
     `table` has the columns name, split, seed and value. The encoding with the best OOD accuracy is on top.
     """
-    means, how, lost = base.summarized(table, ["name", "split"])
+    means, averaged, missing = base.summarized(table, ["name", "split"])
     names = _best_first(table, means)
     figure, (axes,) = base.row_panels(names, 1, 4.6, 0.32 * max(len(names), 3) + 1.5)
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
@@ -85,7 +85,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    return base.small_print(figure, run_name, f"marks and bars: {how}", lost)
+    return base.small_print(figure, run_name, f"marks and bars: {averaged}", missing)
 
 
 def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:

@@ -39,10 +39,10 @@ def accuracy_by_setting(
     sigma `large`, and is drawn as the last panel. `beside` maps a panel to the accuracies of models without a sigma, by
     name, which are drawn as horizontal lines.
     """
-    means, how, lost = base.summarized(table, ["panel", "line", "sigma"])
+    means, averaged, missing = base.summarized(table, ["panel", "line", "sigma"])
     names = base.in_order(table["panel"])
-    shown = worth is not None and not worth.empty
-    columns = len(names) + shown
+    has_worth = worth is not None and not worth.empty
+    columns = len(names) + has_worth
     styles = _styles(table)
     entries = [[_entry(line) for line in rows["line"].unique()] for _, rows in table.groupby("panel")]
     levels = {panel: [_level(*item) for item in accuracies.items()] for panel, accuracies in (beside or {}).items()}
@@ -63,9 +63,9 @@ def accuracy_by_setting(
         base.label(axes, SIGMA_LABEL, "held-out accuracy at the end")
         below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "alignment": "left"}
         _legend(axes, title=knob if len(names) == 1 else "", handlelength=2.6, **below)
-    if worth is not None and shown:
+    if worth is not None and has_worth:
         _worth(panels[len(names)], worth)
-    return base.small_print(figure, run_name, f"marks and bars: {how}", lost)
+    return base.small_print(figure, run_name, f"marks and bars: {averaged}", missing)
 
 
 def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], sigmas: base.Array) -> None:
@@ -83,8 +83,8 @@ def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
     for line, line_panels in panels.items():
-        taken = {place for other, place in places.items() if panels[other] & line_panels}
-        places[str(line)] = next(place for place in itertools.count() if place not in taken)
+        used = {place for other, place in places.items() if panels[other] & line_panels}
+        places[str(line)] = next(place for place in itertools.count() if place not in used)
     return {line: KINDS[place % len(KINDS)] for line, place in places.items()}
 
 
@@ -156,15 +156,15 @@ def causes(
     seed and value, which is how much accuracy is lost when the PE is exchanged after training. Marks of controls, and
     of the names in `controls`, are hollow.
     """
-    means, how, lost = base.summarized(table, ["line", "sigma"])
+    means, averaged, missing = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
     size = (13.2, max(5.4, 1.2 + 0.23 * rows))
     figure, (left, middle, right) = base.panels(1, 3, size, sharey=False, width_ratios=[1.15, 1, 0.95])
     _against_size(left, means, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
-    how = f"marks and bars: {how}; hollow marks: controls, which must do nothing"
-    return base.small_print(figure, run_name, how, lost)
+    note = f"marks and bars: {averaged}; hollow marks: controls, which must do nothing"
+    return base.small_print(figure, run_name, note, missing)
 
 
 def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:

@@ -38,7 +38,7 @@ def write_beside(
     along = np.linspace(0, 1, 60)[:, None]
     ends = (np.zeros((0, 2, 2)) if lines is None else lines) - corner
     paths = np.concatenate([np.zeros((0, 2)), *((1 - along) * a + along * b for a, b in ends * unit)])
-    taken: list[base.Array] = []  # boxes: lower left, upper right
+    boxes: list[base.Array] = []  # of the labels so far: lower left, upper right
     for point, text in zip(points, texts, strict=True):
         extent = np.array([0.62 * len(text), 1.05]) * size
         options = []
@@ -47,11 +47,11 @@ def write_beside(
             low = (point - corner) * unit + away + (np.array(side) - 1) / 2 * extent
             box = np.array([low, low + extent])
             cost = 0.05 * rank + (far - 1) + 3.0 * _inside(marks, box, 2.0) + 0.15 * _inside(paths, box, 0.5)
-            cost += 0.3 * sum(_overlap(box, other) for other in taken)
+            cost += 0.3 * sum(_overlap(box, other) for other in boxes)
             cost += 20.0 * bool((box[0] < -2).any() or (box[1] > np.array(room) + 2).any())
             options.append((cost, rank, side, away, box))
         _, _, side, away, box = min(options, key=lambda option: option[:2])
-        taken.append(box)
+        boxes.append(box)
         axes.annotate(
             text,
             (point[0], point[1]),

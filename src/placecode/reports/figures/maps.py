@@ -167,8 +167,8 @@ def token_maps(
         axes.add_collection(LineCollection(list(places[pairs]), colors=MUTED, linewidths=0.9, alpha=0.7, zorder=1))
         axes.plot(places[:, 0], places[:, 1], "o", color=BLUE, markersize=4.2, markeredgewidth=0, zorder=2)
         write_beside(axes, places, names, (72 * side, 72 * side), lines=places[pairs], size=6.3, gap=3.0)
-    how = "lines join tokens that are neighbours in truth; only distances have a meaning"
-    return base.small_print(figure, run_name, how)
+    note = "lines join tokens that are neighbours in truth; only distances have a meaning"
+    return base.small_print(figure, run_name, note)
 
 
 def squares(
@@ -240,18 +240,19 @@ def maps_as_pictures(
     pieces, pairs = cut(picture, positions), np.argwhere(np.triu(near))
     shape = base.shape_of(len(panels) + 1, 3)
     figure, drawn = squares(*shape, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
-    laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
-    laid.append(("true grid", "what is to be found", true))
-    for axes, (title, panel_note, places) in zip(drawn, laid, strict=False):
+    aligned = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
+    aligned.append(("true grid", "what is to be found", true))
+    for axes, (title, panel_note, places) in zip(drawn, aligned, strict=False):
         base.title(axes, title, panel_note, width=50)
         if np.isfinite(places).all():
             _lay_out(axes, places, pieces, pairs)
         else:
             base.nothing(axes, "not finite")
-    for axes in drawn[len(laid) :]:
+    for axes in drawn[len(aligned) :]:
         axes.set_axis_off()
-    how = "maps are turned, mirrored and scaled onto the true grid, for display only"
-    return base.small_print(figure, run_name, "; ".join(filter(None, (note, "lines join true neighbours"))), how)
+    first_line = "; ".join(filter(None, (note, "lines join true neighbours")))
+    display = "maps are turned, mirrored and scaled onto the true grid, for display only"
+    return base.small_print(figure, run_name, first_line, display)
 
 
 def cut(picture: Array, positions: Array) -> Array:
@@ -268,9 +269,9 @@ def cut(picture: Array, positions: Array) -> Array:
 
 def onto(places: Array, true: Array) -> Array:
     """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
-    laid = turned(places, true)
-    size = np.linalg.norm(laid)
-    return np.asarray(laid * (np.linalg.norm(true) / size)) if size > 0 else laid
+    aligned = turned(places, true)
+    size = np.linalg.norm(aligned)
+    return np.asarray(aligned * (np.linalg.norm(true) / size)) if size > 0 else aligned
 
 
 def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
@@ -284,13 +285,13 @@ def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
     axes.add_collection(LineCollection(segments, colors=BLUE, linewidths=0.7, alpha=0.55, zorder=1))
     side = round(PIECE * DOTS)
     small = pieces[:, (DOTS - side) // 2 :, (DOTS - side) // 2 :][:, :side, :side]
-    seen = np.pad(np.ones((side - 2, side - 2)), 1)  # edges are transparent, so that pieces can be distinguished
+    opacity = np.pad(np.ones((side - 2, side - 2)), 1)  # edges are transparent, so that pieces can be distinguished
     dots = int(np.ceil(2 * reach * DOTS))
     canvas = np.zeros((dots, dots, 4))
     corner = np.clip(((places + reach) * DOTS - side / 2).round().astype(int), 0, dots - side)
     for (top, left), piece in zip(corner, small, strict=True):
         canvas[top : top + side, left : left + side, :3] = piece[..., None]
-        canvas[top : top + side, left : left + side, 3] = seen
+        canvas[top : top + side, left : left + side, 3] = opacity
     extent = (-reach, -reach + dots / DOTS, -reach + dots / DOTS, -reach)
     axes.imshow(canvas, extent=extent, interpolation="none", zorder=2)
     axes.set(xlim=(-reach, reach), ylim=(reach, -reach))

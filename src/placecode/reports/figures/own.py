@@ -62,7 +62,7 @@ def channel_map(
         base.nothing(axes)
         places, names, labels, confidence, edges = places[:0], (), labels[:0], confidence[:0], ()
     if edges:
-        lines = [places[[one, two]] for one, two, _ in edges]
+        lines = [places[[first, second]] for first, second, _ in edges]
         axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=0.7, alpha=0.5, zorder=1))
     shade = np.where(np.isfinite(confidence), 0.25 + 0.75 * np.clip(confidence, 0, 1), 1.0)
     _modules(axes, places, labels, shade, 36 if len(places) <= 200 else 14)
@@ -107,14 +107,14 @@ def maps_by_method(
         if not np.isfinite(places).all():
             base.nothing(axes)
             continue
-        shown = turned(_unit(places), _unit(target))
+        aligned = turned(_unit(places), _unit(target))
         if positions is None:
-            _modules(axes, shown, labels[name], np.ones(len(shown)), 16)
+            _modules(axes, aligned, labels[name], np.ones(len(aligned)), 16)
         else:
-            axes.scatter(shown[:, 0], shown[:, 1], c=_two_way(positions), s=16, linewidths=0)
-    shown_by = "colour: true place" if positions is not None else f"colour and marker: {colored}"
-    how = f"{shown_by} · every map is turned onto the first one and scaled for display"
-    return base.small_print(figure, run_name, how)
+            axes.scatter(aligned[:, 0], aligned[:, 1], c=_two_way(positions), s=16, linewidths=0)
+    colors = "colour: true place" if positions is not None else f"colour and marker: {colored}"
+    note = f"{colors} · every map is turned onto the first one and scaled for display"
+    return base.small_print(figure, run_name, note)
 
 
 def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: str) -> Figure:

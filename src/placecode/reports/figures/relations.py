@@ -33,7 +33,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
     after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` are
     by measure, for example its correlation, and written below the titles.
     """
-    finite_rows, lost = base.finite(table, ("value", "accuracy"))
+    finite_rows, missing = base.finite(table, ("value", "accuracy"))
     by = ["measure", "moment", "sigma"]
     x, y = base.means(finite_rows, by), base.means(finite_rows, by, "accuracy")
     measures, sigmas = base.in_order(table["measure"]), base.sorted_sigmas(table)
@@ -63,7 +63,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         shrink = 0.9 if len(panels) < 5 else 0.5
         base.sigma_key(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
-    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
+    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", missing)
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
@@ -98,7 +98,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others hollow. A text in the
     row of a measure without a dot says whether it was tested.
     """
-    finite_rows, lost = base.finite(table)
+    finite_rows, missing = base.finite(table)
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
     row = 0.31 if any("\n" in base.wrapped(str(measure), 40) for measure in measures) else 0.27
     height = row * max(len(measures), 2) + 1.6
@@ -110,11 +110,11 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
             at = rows.loc[chosen, "measure"].map(measures.index)
             look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
             base.marks(axes, rows[chosen], at, along="x", hollow=hollow, **look)
-        for missing in (measure for measure in measures if measure not in set(rows["measure"])):
-            tested = ((table["measure"] == missing) & (table["question"] == question)).any()
+        for measure in (measure for measure in measures if measure not in set(rows["measure"])):
+            tested = ((table["measure"] == measure) & (table["question"] == question)).any()
             note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
-            axes.text(0, measures.index(missing), "no value" if tested else "not asked", bbox=box, **note)
+            axes.text(0, measures.index(measure), "no value" if tested else "not asked", bbox=box, **note)
         base.title(axes, str(question), width=46)
         base.label(axes, "rank correlation\nwith held-out accuracy")
         axes.axvline(0, color=MUTED, linewidth=1.1, zorder=1)
@@ -122,6 +122,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
         axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
         base.quiet_lines(axes, "both")
     base.legend(figure, [f"adjusted p < {ALPHA:g}", "otherwise"])
-    bare = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
-    without = f"{bare} of {len(finite_rows)} have no interval" if bare else ""
-    return base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)
+    without_interval = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
+    bare_note = f"{without_interval} of {len(finite_rows)} have no interval" if without_interval else ""
+    notes = ("bars: 95% intervals; p adjusted for the number of tests", bare_note, missing)
+    return base.small_print(figure, run_name, *notes)

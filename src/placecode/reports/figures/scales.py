@@ -33,7 +33,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
     names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
-    finite_rows, lost = base.finite(curves, ["sigma", "share"])
+    finite_rows, missing = base.finite(curves, ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
     ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
     lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
@@ -58,7 +58,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     base.legend(figure, columns=6)
     note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
     below = f"less than {MIN_SHARE} is drawn there" if (finite_rows["share"] < MIN_SHARE).any() else ""
-    return base.small_print(figure, run_name, note, below, lost)
+    return base.small_print(figure, run_name, note, below, missing)
 
 
 def _axis(axes: Axes) -> None:

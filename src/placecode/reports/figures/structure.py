@@ -63,9 +63,11 @@ def structure_by_sigma(
     `labels` the label of its vertical axis.
     """
     settings = channels.swept(members)
-    rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
-    known = {measure: channels.of_data(members, baselines, "analysis", *measure[::-1]) for measure in measures}
-    styles = channels.level_styles([*known.values()])
+    rows, missing = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
+    baseline_tables = {
+        measure: channels.of_data(members, baselines, "analysis", *measure[::-1]) for measure in measures
+    }
+    styles = channels.level_styles([*baseline_tables.values()])
     figure, panels = base.grid_of(len(measures), 3, (3.1 + 0.09 * len(styles), 2.6), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
         here = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
@@ -73,14 +75,14 @@ def structure_by_sigma(
         channels.along_sigma(axes, settings, after, before, BOUNDS.get(measure[0]))
         if chance and measure in chance:
             base.chance_line(axes, chance[measure])
-        channels.levels(axes, known[measure], styles)
+        channels.levels(axes, baseline_tables[measure], styles)
         channels.round_ticks(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=_label(measure, labels, 30))
     channels.legend(figure, ["after training", "before training", *styles])
-    how = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
-    over = channels.over_worlds([*known.values()])
-    return base.small_print(figure, run_name, f"faint: single seeds; bars: {how}", over, base.left_out(settings), lost)
+    averaged = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
+    notes = (channels.over_worlds([*baseline_tables.values()]), base.left_out(settings), missing)
+    return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}", *notes)
 
 
 def measure_by_name(
@@ -99,23 +101,23 @@ def measure_by_name(
     at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
     below the encodings. `chance` and `labels` are as in `structure_by_sigma`.
     """
-    errors, lost = channels.of_members(members, channels.final_errors(metrics), ["condition"])
-    measured, missing = channels.of_members(members, _of(analysis, measures), ["analysis", "target", "step"])
+    errors, missing_errors = channels.of_members(members, channels.final_errors(metrics), ["condition"])
+    measured, missing_measures = channels.of_members(members, _of(analysis, measures), ["analysis", "target", "step"])
     shares = channels.conditions(metrics)
     first = channels.trained_first(shares, members)[:1]
     errors_by_name = errors[errors["condition"].isin(first)].groupby("name")["value"].mean()
     names = sorted(base.in_order(members["name"]), key=lambda name: errors_by_name.get(name, np.inf))
     of_shares = [channels.of_data(members, baselines, "test", share, "mse") for share in shares]
     of_measures = [channels.of_data(members, baselines, "analysis", target, name) for name, target in measures]
-    known = [*of_shares, *of_measures]
-    others = base.in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in known)]))
+    baseline_tables = [*of_shares, *of_measures]
+    others = base.in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in baseline_tables)]))
     height = 0.3 * max(len(names) + len(others), 3) + 1.75
-    figure, panels = base.row_panels([*names, *others], len(known), 2.5, height)
-    gone = set(names) - set(members.loc[members["state"] == "done", "name"])
+    figure, panels = base.row_panels([*names, *others], len(baseline_tables), 2.5, height)
+    diverged = set(names) - set(members.loc[members["state"] == "done", "name"])
     for axes, share in zip(panels, shares, strict=False):
         after = base.means(errors[errors["condition"] == share], ["name"])
         base.marks(axes, after, after["name"].map(names.index), (0.0, np.inf), "x", **_AFTER)
-        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no values")
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in diverged else "no values")
         base.title(axes, "\n".join(filter(None, channels.share_title(share, members))), width=38)
         base.label(axes, "test error (mse)")
     for axes, measure in zip(panels[len(shares) :], measures, strict=False):
@@ -125,21 +127,24 @@ def measure_by_name(
         if chance and measure in chance:
             base.chance_line(axes, chance[measure], "x")
         base.marks(axes, after, after["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_AFTER)
-        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in gone else "no PE to measure")
+        missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in diverged else "no PE to measure")
         base.title(axes, "structure of the PE", width=38)
         base.label(axes, _label(measure, labels, 34))
     bounds = [(0.0, np.inf)] * len(shares) + [BOUNDS.get(name) for name, _ in measures]
-    for axes, rows, bound in zip(panels, known, bounds, strict=False):
+    for axes, rows, bound in zip(panels, baseline_tables, bounds, strict=False):
         means = base.means(rows, ["baseline"])
         base.marks(axes, means, means["baseline"].map(others.index), bound, "x", len(names), **_BASELINE)
         if others:
             axes.axhline(len(names) - 0.5, color=MUTED, linewidth=0.8)
         channels.round_ticks(axes, "x")
     base.legend(figure, ["after training", "before training", "baseline"])
-    how = base.over_seeds(errors, ["name", "condition"])
-    over = channels.over_worlds(known, "baselines in rows of their own", "mean and 95% t interval")
-    holes = [f"{what}: {note}" for what, note in (("errors", lost), ("measures", missing)) if note]
-    return base.small_print(figure, run_name, f"marks and bars: {how}", over, base.left_out(members), *holes)
+    averaged = base.over_seeds(errors, ["name", "condition"])
+    notes = [
+        channels.over_worlds(baseline_tables, "baselines in rows of their own", "mean and 95% t interval"),
+        base.left_out(members),
+        *(f"{what}: {note}" for what, note in (("errors", missing_errors), ("measures", missing_measures)) if note),
+    ]
+    return base.small_print(figure, run_name, f"marks and bars: {averaged}", *notes)
 
 
 def similarity_by_sigma(
@@ -158,15 +163,17 @@ def similarity_by_sigma(
     """
     n = len(labels)
     order = np.lexsort((labels, labels < 0))
-    shown = {**maps, **({} if reference is None else {reference_title: reference})}
-    off = [np.abs(matrix[~np.eye(n, dtype=bool) & np.isfinite(matrix)]) for matrix in shown.values()]
+    matrices = {**maps, **({} if reference is None else {reference_title: reference})}
+    off = [np.abs(matrix[~np.eye(n, dtype=bool) & np.isfinite(matrix)]) for matrix in matrices.values()]
     most = max((float(np.percentile(entries, 99)) for entries in off if len(entries)), default=0.0)
     most = float(np.ceil(most * 10 - 1e-9) / 10) or 1.0
     norm = Normalize(-most, most)
-    figure, panels = base.grid_of(len(shown), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
-    for axes, (name, matrix) in zip(panels, shown.items(), strict=False):
-        how = "none" if n <= 200 else "antialiased"  # a page cannot show more entries: they would only add bytes
-        axes.imshow(matrix[np.ix_(order, order)], cmap=SIGNED, norm=norm, interpolation=how)
+    figure, panels = base.grid_of(len(matrices), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
+    for axes, (name, matrix) in zip(panels, matrices.items(), strict=False):
+        interpolation = (
+            "none" if n <= 200 else "antialiased"
+        )  # a page cannot show more entries: they would only add bytes
+        axes.imshow(matrix[np.ix_(order, order)], cmap=SIGNED, norm=norm, interpolation=interpolation)
         axes.spines[:].set_color(MUTED)
         axes.spines[:].set(visible=True, linewidth=0.5)
         axes.set(xticks=[], yticks=[])
@@ -177,16 +184,16 @@ def similarity_by_sigma(
         else:
             base.nothing(axes, "not finite")
         base.title(axes, name, width=34)
-    if shown:
+    if matrices:
         beyond = "both" if any(entries.max(initial=0) > most for entries in off) else "neither"
         place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 20, "pad": 0.02, "shrink": 0.8}
         base.key(figure, ScalarMappable(norm, SIGNED), "similarity of two tokens", extend=beyond, **place)
     count = len(np.unique(labels[labels >= 0]))
     loose = f", and {(labels < 0).sum()} in none, last" if (labels < 0).any() else ""
-    some = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for matrix in shown.values())
-    blank = "blank: not finite" if any(some) else ""
-    how = f"{n} tokens in {count} clusters{loose}; lines between clusters"
-    return base.small_print(figure, run_name, how, note, blank)
+    incomplete = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for matrix in matrices.values())
+    blank = "blank: not finite" if any(incomplete) else ""
+    order_note = f"{n} tokens in {count} clusters{loose}; lines between clusters"
+    return base.small_print(figure, run_name, order_note, note, blank)
 
 
 def networks_by_sigma(
@@ -204,19 +211,19 @@ def networks_by_sigma(
     are as smooth) after training, averaged over seeds. Horizontal lines show the same measures of functional
     connectivity, mean over worlds.
     """
-    shown = list(partitions)[:MAX_PARTITIONS]
+    targets = list(partitions)[:MAX_PARTITIONS]
     settings = channels.swept(members)
     endings = ("", "_low", "_high", "_smooth_low", "_smooth_high")
-    wanted = [f"{name}{ending}" for name in NETWORK_MEASURES for ending in endings]
-    rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(wanted)]
+    names = [f"{name}{ending}" for name in NETWORK_MEASURES for ending in endings]
+    rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(names)]
     rows = rows[rows["step"].isin((0, rows["step"].max()))]
-    finite_rows, lost = channels.of_members(settings, rows, ["analysis", "target", "step"])
-    figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(shown), max(len(shown), 1), (3.7, 2.5), sharey=False)
-    cells = [(measure, target) for measure in NETWORK_MEASURES for target in shown]
-    known = [channels.of_data(members, baselines, "analysis", target, measure) for measure, target in cells]
-    known = [table.assign(baseline=table["baseline"].map(FC_BASELINES)).dropna(subset=["baseline"]) for table in known]
-    styles = channels.level_styles(known)
-    for axes, (measure, target), levels in zip(panels, cells, known, strict=True):
+    finite_rows, missing = channels.of_members(settings, rows, ["analysis", "target", "step"])
+    figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(targets), max(len(targets), 1), (3.7, 2.5), sharey=False)
+    cells = [(measure, target) for measure in NETWORK_MEASURES for target in targets]
+    tables = [channels.of_data(members, baselines, "analysis", target, measure) for measure, target in cells]
+    tables = [rows.assign(baseline=rows["baseline"].map(FC_BASELINES)).dropna(subset=["baseline"]) for rows in tables]
+    styles = channels.level_styles(tables)
+    for axes, (measure, target), levels in zip(panels, cells, tables, strict=True):
         here = finite_rows[finite_rows["target"] == target]
         of_measure, after = here["analysis"] == measure, here["step"] > 0
         channels.along_sigma(axes, settings, here[of_measure & after], here[of_measure & ~after], (-np.inf, 1.0))
@@ -229,11 +236,11 @@ def networks_by_sigma(
         base.label_edges(axes, SIGMA_LABEL, NETWORK_MEASURES[measure])
     channels.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH])
     values = finite_rows[finite_rows["analysis"].isin(list(NETWORK_MEASURES))]
-    how = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
+    averaged = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
-    over = channels.over_worlds(known, "lines that end in a mark: functional connectivity")
-    gone = base.left_out(settings)
-    return base.small_print(figure, run_name, f"faint: single seeds; bars: {how}; {bands}", over, note, gone, lost)
+    over_worlds = channels.over_worlds(tables, "lines that end in a mark: functional connectivity")
+    notes = (over_worlds, note, base.left_out(settings), missing)
+    return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}; {bands}", *notes)
 
 
 def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: Any) -> None:
@@ -256,14 +263,14 @@ def measures_by_variant(
     `table` has the columns measure, variant, sigma, seed and value. `levels` has the columns measure, variant and
     value: the same measures of functional connectivity, with one entry per world.
     """
-    finite_rows, lost = base.finite(table)
+    finite_rows, missing = base.finite(table)
     variants = base.in_order(table["variant"])
-    sigmas, shown = np.sort(table["sigma"].unique()), list(measures)[:MAX_VARIANT_MEASURES]
+    sigmas, measures = np.sort(table["sigma"].unique()), list(measures)[:MAX_VARIANT_MEASURES]
     height = 0.17 * max(len(sigmas) + 1, 3) * max(len(variants), 2) + 1.5
-    figure, panels = base.row_panels(variants, len(shown), 2.15, height, wrap=24)
+    figure, panels = base.row_panels(variants, len(measures), 2.15, height, wrap=24)
     panels[0].set_ylim(max(len(variants), 1) - 0.5, -0.5)
     colors = ScalarMappable(base.sigma_colors(sigmas), channels.SCALE)
-    for axes, measure in zip(panels, shown, strict=False):
+    for axes, measure in zip(panels, measures, strict=False):
         here = finite_rows[finite_rows["measure"] == measure]
         look: base.Style
         groups: list[tuple[pd.DataFrame, base.Style]] = []
@@ -282,14 +289,14 @@ def measures_by_variant(
         channels.round_ticks(axes, "x")
         base.label(axes, base.wrapped(measure, 30))
     base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
-    how = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
-    return base.small_print(figure, run_name, f"marks and bars: {how}, after training", note, lost)
+    averaged = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
+    return base.small_print(figure, run_name, f"marks and bars: {averaged}, after training", note, missing)
 
 
 def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
     """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
-    wanted = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
-    rows = analysis[wanted & (analysis["block"] == ALL_BLOCKS)]
+    selected = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
+    rows = analysis[selected & (analysis["block"] == ALL_BLOCKS)]
     return rows[rows["step"].isin((0, rows["step"].max()))]
 
 

@@ -88,10 +88,10 @@ def render(
         Section(f"{tables.metric_title(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
-    whole = {name: content for name, content in run.config.items() if name != "fields"}
+    of_run = {name: content for name, content in run.config.items() if name != "fields"}
     fields = tables.pairs("Every field of the experiment, with the value that was used.", run.config.get("fields", {}))
     record = [
-        Section("What was run", tables=[tables.pairs("The run as a whole.", whole), fields]),
+        Section("What was run", tables=[tables.pairs("The run as a whole.", of_run), fields]),
         Section("Where it ran", tables=[tables.pairs("Versions and machine.", run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]

@@ -11,6 +11,7 @@ import base64
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def dial(content: Dial) -> dict[str, Any]:
     """Return the content of a dial, the sigma slider of a report, as values for JSON; dial.js reads them.
 
     There is one "stop" per sigma. The rows and columns of its matrices are the channels in "order", averaged over
-    blocks of "each" channels.
+    blocks of "block_size" channels.
     """
     order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
     size = max(1, math.ceil(len(order) / MAX_ROWS))
@@ -48,15 +49,15 @@ def dial(content: Dial) -> dict[str, Any]:
         "groups": None if content.groups is None else content.groups.tolist(),
         "group_names": list(content.group_names),
         "order": order.tolist(),
-        "each": size,
+        "block_size": size,
         "first": content.first,
-        "measures": dict(content.measure_names),
+        "curves": {name: asdict(curve) for name, curve in content.curves.items()},
         "scales": {"similarity": similarity_scale, "attention": attention_scale, "places": places_scale},
         "stops": [
             {
                 "label": stop.label,
                 "sigma": stop.sigma,
-                "measures": {name: list(stop.measures[name]) for name in content.measure_names},
+                "measures": {name: list(stop.measures[name]) for name in content.curves},
                 "similarity": packed(similarity, similarity_scale),
                 "attention": packed(attention, attention_scale),
                 "places": packed(stop.places, places_scale, FINE),

@@ -231,21 +231,21 @@ def common_notes(findings: Sequence[Row]) -> dict[str, int]:
 def channels(content: Channels) -> Table:
     """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
     modules = [] if content.modules is None else [packing.grouping(content)]
-    near = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
+    nearest = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
     body = []
     for channel, name in enumerate(content.names):
         row = [Cell(name)]
         if content.modules is not None:
             code = int(content.modules[channel])
-            named = Cell(content.module_names[code]) if content.module_names else Cell(str(code + 1), code + 1)
-            row.append(named if code >= 0 else Cell(MISSING))
+            module = Cell(content.module_names[code]) if content.module_names else Cell(str(code + 1), code + 1)
+            row.append(module if code >= 0 else Cell(MISSING))
         row += [rounded(values[channel], ".3f") for values in content.columns.values()]
-        if near:
+        if nearest:
             other, confidence = next(iter(content.neighbors[channel]), (-1, math.nan))
             share = Cell(MISSING) if math.isnan(confidence) else Cell(f"{100 * confidence:.0f}%", confidence)
             row += [Cell(content.names[other] if other >= 0 else MISSING), share]
         body.append(row)
-    return Table("Every channel.", ["channel", *modules, *content.columns, *near], body)
+    return Table("Every channel.", ["channel", *modules, *content.columns, *nearest], body)
 
 
 def files(path: Path) -> Table:
@@ -336,8 +336,8 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
     """Yield (setting, rows) for each setting (values of `keys`), in the order in which settings first appear."""
     groups: dict[str, tuple[tuple[Hashable, ...], list[Row]]] = {}
     for row in rows:
-        shown = {**row, "encoding": ENCODING_NAMES.get(row["encoding"], row["encoding"])}
-        setting = tuple(shown.get(name) for name in keys)
+        row_with_name = {**row, "encoding": ENCODING_NAMES.get(row["encoding"], row["encoding"])}
+        setting = tuple(row_with_name.get(name) for name in keys)
         groups.setdefault(repr([value(part).text for part in setting]), (setting, []))[1].append(row)
     return iter(groups.values())
 

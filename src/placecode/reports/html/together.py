@@ -20,8 +20,8 @@ from placecode.reports.html.tables import MISSING, Cell, Table
 from placecode.reports.pages.dials import Dial, Verdict
 from placecode.runs.read import Run
 
-_EXCLUDED_PREFIXES = ("split", "memory")
-"""Entries of environment.json that start with these are not compared."""
+_NOT_COMPARED = ("split", "memory")
+"""Entries of environment.json that are not compared."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,13 @@ def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
 
 def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
     """Make a table of versions, device and git state, with one column per run."""
+    by_run = [
+        {name: value for name, value in part.run.environment.items() if name not in _NOT_COMPARED} for part in parts
+    ]
     rows = [
         [Cell(name), *cells]
-        for name, cells in _side_by_side([dict(tables.flat(part.run.environment)) for part in parts])
-        if not name.startswith(_EXCLUDED_PREFIXES) and any(cell.text != MISSING for cell in cells)
+        for name, cells in _side_by_side([dict(tables.flat(environment)) for environment in by_run])
+        if any(cell.text != MISSING for cell in cells)
     ]
     return Table("Versions and machine of every run.", ["name", *names], rows)
 

@@ -31,7 +31,7 @@ class Shown:
     figure: Figure
 
 
-def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
+def captioned(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
     """Return a figure with the title and caption of the entry `key` of captions.toml, such as "latin.accuracy".
 
     `values` fill in the placeholders of the entry. The file name is `name`, or the part of `key` after the dot.
@@ -41,11 +41,11 @@ def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
 
 
 def run_name(run: Run) -> str:
-    """Return the name of a run for the bottom of a figure: experiment and scale, after the folder's name if that
-    differs."""
+    """Return the name of a run for the bottom of a figure: experiment and scale, in parentheses after the name of the
+    run's folder if that is not the name of the experiment."""
     folder = run.path.resolve().name
-    kind = f"{run.experiment}, {run.config['scale']} scale"
-    return kind if folder == run.experiment else f"{folder} ({kind})"
+    experiment_and_scale = f"{run.experiment}, {run.config['scale']} scale"
+    return experiment_and_scale if folder == run.experiment else f"{folder} ({experiment_and_scale})"
 
 
 def counts(run: Run) -> dict[str, int]:

@@ -32,27 +32,26 @@ from placecode.experiments.channels.brain_networks import (
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import done, measured
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.base import Shown, captioned, run_name
 from placecode.reports.pages.masked_figures import tables
 from placecode.runs.read import Run
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
-"""The null hypotheses of the p-values, as sentences name them, by the ending of the analysis that holds the p-value."""
+"""Null hypotheses, as sentences name them, by the suffix that the name of an analysis gets for its p-values."""
 BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same, centred"}
 """The baselines that sentences compare PEs with, and how sentences name them."""
 
 
 def over_sigma(run: Run) -> list[Shown]:
     """Draw modularity and segregation of known networks against sigma. Return no figure if the run measured none."""
-    known = partitions_in(run)
-    if not known or not set(run.analysis["target"]) & set(known):
+    titles = {name: f"{TITLES[name]} networks" for name in partitions_in(run)}
+    if not set(run.analysis["target"]) & set(titles):
         return []
-    seen = tables(run)
-    titles = {name: f"{TITLES[name]} networks" for name in known}
+    data = tables(run)
     figure = figures.networks_by_sigma(
-        seen.members, seen.analysis, run.baselines, seen.name, titles, note=labelled(run)
+        data.members, data.analysis, run.baselines, data.name, titles, note=labelled(run)
     )
-    return [shown("masked.networks", figure)]
+    return [captioned("masked.networks", figure)]
 
 
 def over_variants(run: Run) -> list[Shown]:
@@ -77,7 +76,7 @@ def over_variants(run: Run) -> list[Shown]:
         {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
         note="functional connectivity: centred over regions as PEs are, except for mirror regions",
     )
-    return [shown("masked.preprocessing", figure)]
+    return [captioned("masked.preprocessing", figure)]
 
 
 def _has(run: Run, measure: Measure) -> bool:
@@ -90,21 +89,21 @@ def _has(run: Run, measure: Measure) -> bool:
 
 def sentences_on_networks(run: Run) -> list[str]:
     """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
-    known = partitions_in(run)
+    partitions = partitions_in(run)
     sigmas = sorted(done(run)["sigma"].dropna().unique())
-    if not known or not sigmas:
+    if not partitions or not sigmas:
         return []
-    ends = dict.fromkeys((sigmas[0], sigmas[-1]))
+    smallest_and_largest = dict.fromkeys((sigmas[0], sigmas[-1]))
     measures = []
-    for target, (analysis, name) in product(known, WORDS.items()):
+    for target, (analysis, name) in product(partitions, WORDS.items()):
         if _has(run, (analysis, target)):
-            at_ends = [_at(run, analysis, target, sigma) for sigma in ends]
+            at_sigmas = [_at(run, analysis, target, sigma) for sigma in smallest_and_largest]
             levels = {
-                words: sum(values) / len(values)
-                for baseline, words in BASELINES.items()
+                baseline_name: sum(values) / len(values)
+                for baseline, baseline_name in BASELINES.items()
                 if (values := connectivity(run, variants(run)[0], (analysis, target), baseline))
             }
-            measures.append({"title": TITLES[target], "name": name, "ends": at_ends, "connectivity": levels})
+            measures.append({"title": TITLES[target], "name": name, "sigmas": at_sigmas, "connectivity": levels})
     return wording.sentences("brain-networks", labelled=labelled(run), measures=measures)
 
 
@@ -114,12 +113,12 @@ def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
     rows = done(run)
     members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
     above = []
-    for ending, null in NULLS.items():
-        if _has(run, (f"{analysis}{ending}", target)):
-            p_values = members.map(measured(run, f"{analysis}{ending}", target)).dropna()
+    for suffix, null in NULLS.items():
+        if _has(run, (f"{analysis}{suffix}", target)):
+            p_values = members.map(measured(run, f"{analysis}{suffix}", target)).dropna()
             above.append((null, int((p_values <= ALPHA).sum()), len(p_values)))
-    found = interval(by_split(run, variant, measured(run, analysis, target), sigma).to_numpy())
-    return {"sigma": sigma, "found": found, "above": above}
+    value = interval(by_split(run, variant, measured(run, analysis, target), sigma).to_numpy())
+    return {"sigma": sigma, "value": value, "above": above}
 
 
 def sentences_on_variants(run: Run) -> list[str]:

@@ -15,7 +15,7 @@ from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, done, measured
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.base import Shown, captioned, counts, run_name
 from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
@@ -68,7 +68,7 @@ EXCHANGES = (
     *CONTROLS,
 )
 """Exchanges of the PE after training, in the order of the figure."""
-SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
+SIZE = [id for id, (group, _) in ROWS.items() if group == "size"]
 """Claims on the size of the PE that the sentences report."""
 ARRANGEMENT = (
     "transplant-helps",
@@ -107,7 +107,7 @@ class CausalPage(KnobPage):
         causes = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
         panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
         in_panels = final.assign(panel=final["line"].map(panel_of).fillna("a donor's"))
-        return [shown("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
+        return [captioned("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
 
     def words(self) -> list[str]:
         """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on

@@ -29,14 +29,14 @@ from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
 SHARES = (CHANNELS, REGIONS, CELLS, "accuracy")
-"""Axes of measures that are shares, from 0 to 1."""
+"""Labels of the axes of measures that are shares, from 0 to 1, whose intervals are clipped to these bounds."""
 MEASURED = {
     ("neighbor_agreement", "labels"): ("nearest channel in the PE is of the same group", CHANNELS),
     ("neighbor_agreement", "positions"): ("nearest channel in the PE is next to it in space", CHANNELS),
     ("mirror_agreement", "partner"): ("nearest region in the PE is the mirror region", REGIONS),
     ("neighbor_agreement", "relation"): ("nearest cell in the PE shares a row or column", CELLS),
 }
-"""Analyses (analysis, target) that the slider shows besides the metric: their name and their axis."""
+"""Measures (analysis, target) of PEs that the slider shows besides the metric: their name and their axis."""
 NEIGHBORS = 5
 """Number of nearest channels listed for each channel."""
 
@@ -57,14 +57,14 @@ def dial_of(run: Run, metric: str) -> Dial | None:
     for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
         rows = members[members["sigma"] == sigma]
         values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
-        values |= {name: clipped(values[name]) for name, (axis, _) in measures.items() if axis in SHARES}
+        values |= {name: clipped(values[name]) for name, (curve, _) in measures.items() if curve.axis in SHARES}
         stops.append(Stop(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
     names, groups, group_names = named_channels(run, members)
     if groups is None and means[0] is not None:
         groups = partitions.best_partition(means[0])
         group_names = [f"found group {code + 1}" for code in range(int(groups.max(initial=-1)) + 1)]
-    axes = {name: axis for name, (axis, _) in measures.items()}
-    return Dial(names, groups, group_names, stops, axes, note=_note(run, members))
+    curves = {name: curve for name, (curve, _) in measures.items()}
+    return Dial(names, groups, group_names, stops, curves, note=_note(run, members))
 
 
 def channels_of(run: Run) -> Channels | None:
@@ -74,19 +74,20 @@ def channels_of(run: Run) -> Channels | None:
     if stored.empty or not _task(run, members).get("names"):
         return None
     names, groups, group_names = named_channels(run, members)
-    similar = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
-    mean = np.mean(similar, axis=0)
+    by_seed = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
+    mean = np.mean(by_seed, axis=0)
     if groups is None:
         groups = partitions.best_partition(mean)
     _, note = wording.caption(
         "dial.channels",
         sigma=float(stored["sigma"].iloc[0]),
         data=_data(run, stored),
-        seeds=len(similar),
+        seeds=len(by_seed),
         neighbors=NEIGHBORS,
     )
-    flat, solid = arrange(mean, 2), arrange(mean, 3)
-    return Channels(names, flat, solid, groups, group_names, neighbors=_nearest(similar, mean), note=note)
+    return Channels(
+        names, arrange(mean, 2), arrange(mean, 3), groups, group_names, neighbors=_nearest(by_seed, mean), note=note
+    )
 
 
 def turned_members(run: Run) -> pd.DataFrame:
@@ -99,10 +100,10 @@ def turned_members(run: Run) -> pd.DataFrame:
     if "start" in rows:
         fresh = rows[~rows["start"].isin(COPIED)]
         rows = fresh[fresh["learn"]] if fresh["learn"].any() else fresh
-    kinds = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
-    groups = [group for _, group in rows.groupby(kinds, dropna=False, sort=False)]
-    most: pd.DataFrame = max(groups, key=lambda group: group["sigma"].nunique(), default=rows)
-    return most
+    fields = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
+    settings = [members for _, members in rows.groupby(fields, dropna=False, sort=False)]
+    longest: pd.DataFrame = max(settings, key=lambda members: members["sigma"].nunique(), default=rows)
+    return longest
 
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
@@ -184,8 +185,8 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
         yield None if mean is None else previous
 
 
-def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
-    """Return the measures of the slider by name, each with its axis and its values by member.
+def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[Curve, pd.Series]]:
+    """Return the measures of the slider by name, each with its curve and its values by member.
 
     The experiment's metric comes first, then measures of the PEs. The metric is shown on all splits. If its conditions
     must not be pooled, it is shown for each condition, on the splits that were not trained on.
@@ -194,18 +195,18 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
     rows = rows[rows["member"].isin(members["member"])].set_index("member")
     pooled = (rows["condition"] == "all").any()
     rows = rows[rows["condition"] == "all"] if pooled else rows[rows["split"] != "train"]
-    found: dict[str, tuple[str, pd.Series]] = {}
+    measures: dict[str, tuple[Curve, pd.Series]] = {}
     axis = "error (mse)" if metric == "mse" else metric
     for (split, condition), values in rows.groupby(["split", "condition"], sort=False):
-        name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
-        found[name] = (axis, values["value"])
+        legend = split if pooled else f"{split}, {condition}"
+        measures[f"{metric}, {legend}"] = (Curve(axis, legend, split), values["value"])
     for measure, (words, axis) in MEASURED.items():
         with contextlib.suppress(NotInRun):
             values = measured(run, *measure)
             if values.reindex(members["member"]).notna().any():
                 chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
-                found[f"{words}{chance}"] = (axis, values)
-    return found
+                measures[words + chance] = (Curve(axis, words + chance), values)
+    return measures
 
 
 def _by_chance(shape: Mapping[str, Any]) -> float:
@@ -238,22 +239,23 @@ def _note(run: Run, members: pd.DataFrame) -> str:
     return note
 
 
-def _nearest(similar: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
-    """Return, for each channel, its nearest channels by mean similarity, each with the share of seeds that agree.
+def _nearest(similarities: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
+    """Return, for each channel, its nearest channels by the `mean` of the similarity matrices (n, n) of the seeds.
 
-    A seed agrees if it has that channel among its nearest ones too. The share is NaN if there is only one seed.
+    Each has the share of the seeds in which it is among the nearest ones too, or NaN if there is only one seed.
     """
     count = min(NEIGHBORS, len(mean) - 1)
-    nearest, by_seed = _top(mean, count), np.stack([_top(one, count) for one in similar])  # (n, k), (seeds, n, k)
+    nearest = _top(mean, count)  # (n, k)
+    by_seed = np.stack([_top(similarity, count) for similarity in similarities])  # (seeds, n, k)
     shares = (nearest[None, :, :, None] == by_seed[:, :, None, :]).any(-1).mean(0)
-    if len(similar) == 1:
+    if len(similarities) == 1:
         shares = np.full(shares.shape, np.nan)
     return [list(zip(*row, strict=True)) for row in zip(nearest.tolist(), shares.tolist(), strict=True)]
 
 
-def _top(similar: Array, count: int) -> np.ndarray:
+def _top(similarity: Array, count: int) -> np.ndarray:
     """Return the `count` most similar other channels of each channel, the most similar first, (n, count)."""
-    others = np.where(np.eye(len(similar), dtype=bool), -np.inf, similar)
+    others = np.where(np.eye(len(similarity), dtype=bool), -np.inf, similarity)
     return np.argsort(-others, axis=1, kind="stable")[:, :count]
 
 
@@ -276,6 +278,16 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """How a measure is drawn by sigma: the label of its axis, which it may share with other measures, its name in the
+    legend, and the split of the data, which decides the style of the line ("" for a measure of the PEs)."""
+
+    axis: str
+    legend: str
+    split: str = ""
+
+
+@dataclass(frozen=True)
 class Dial:
     """The contents of the sigma slider: its stops in order of sigma, and what all stops share."""
 
@@ -284,8 +296,8 @@ class Dial:
     """The group of each channel (n,), as an index into `group_names`; -1 for no group. None if no groups are known."""
     group_names: Sequence[str]
     stops: Sequence[Stop]
-    measure_names: Mapping[str, str]
-    """The axis of every measure of the stops, in the order in which the measures are shown."""
+    curves: Mapping[str, Curve]
+    """The curve of every measure of the stops, by name, in the order in which the measures are shown."""
     first: int = 0
     """Index of the stop that the report shows when it is opened."""
     note: str = ""

@@ -17,13 +17,14 @@ from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.experiments.latin.squares import LatinExperiment
 from placecode.experiments.reading import STILL, accuracy, by_seed, done, late_change, once
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Page, Shown, counts, run_name, shown
+from placecode.reports.pages.base import Page, Shown, captioned, counts, run_name
 from placecode.reports.pages.dials import Dial
+from placecode.reports.pages.latin_figures import ood_curves
 from placecode.runs.read import Run, shape_of
 
 Levels = Mapping[str, Mapping[str, Interval]]
 """Intervals of accuracy by panel and by line."""
-MOST = 6
+MAX_UNSETTLED = 6
 """Largest number of unsettled settings that a report names."""
 
 
@@ -66,8 +67,8 @@ class KnobPage(Page):
         for (panel, line), rows in once(self.final).groupby(["panel", "line"], sort=False):
             means = rows.groupby("sigma")["value"].mean()
             sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
-            ends = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
-            entries.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
+            accuracies = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
+            entries.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **accuracies})
         return wording.sentences("knob", lines=entries, **settling(self.run, self.lines), **counts(self.run))
 
 
@@ -81,24 +82,22 @@ class SweptPage(KnobPage):
         return figures_of_knob(self.run, self.final, names)
 
 
-def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
+def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | None = None) -> list[Shown]:
     """Draw accuracy against sigma, and learning curves, with a line for each setting.
 
-    `final` is `KnobPage.final`. `knob` names the varied setting. `beside` are the accuracies of references, drawn next
-    to the lines.
+    `final` is `KnobPage.final`. `knob` names the varied setting. `levels` are the accuracies of reference members,
+    which are drawn as horizontal lines.
     """
-    gained, chance = worth(once(final)), chance_by_panel(run, final)
-    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gained, beside)
-    return [shown("knob.accuracy", figure, knob=knob, gain=len(gained) > 0), curves_figure(run, final)]
+    gains, chance = worth(once(final)), chance_by_panel(run, final)
+    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gains, levels)
+    return [captioned("knob.accuracy", figure, knob=knob, gain=len(gains) > 0), curves_figure(run, final)]
 
 
 def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
     """Draw OOD accuracy during training, with a line for each setting."""
-    single = once(lines)
-    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    rows = rows[rows["split"] == "ood"][["member", "step", "value"]]
-    curves = rows.merge(single, on="member", suffixes=("", "_at_end"))
-    return shown("knob.curves", figures.curves_by_setting(curves, run_name(run), chance_by_panel(run, single)))
+    members = once(lines)
+    figure = figures.curves_by_setting(ood_curves(run, members), run_name(run), chance_by_panel(run, members))
+    return captioned("knob.curves", figure)
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
@@ -108,19 +107,18 @@ def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
 
 
 def worth(final: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much accuracy is higher at the small sigma than at the large one: panel, line, seed, value, large.
+    """Return a table (panel, line, seed, value, large) of how much higher accuracy is at sigma SMALL than at `large`.
 
-    `large` is the large sigma: the usual one, or the largest of the line if that was not run. Lines without both sigmas
-    have no rows.
+    `large` is LARGE, or the largest sigma of the line if LARGE was not run. Lines without both sigmas have no rows.
     """
-    found = []
+    differences = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
         table = by_seed(rows)
         large = LARGE if LARGE in table.columns else float(rows["sigma"].max())
         if SMALL in table.columns and large > SMALL:
             for seed, value in (table[SMALL] - table[large]).dropna().items():
-                found.append({"panel": panel, "line": line, "seed": seed, "value": value, "large": large})
-    return pd.DataFrame(found, columns=["panel", "line", "seed", "value", "large"])
+                differences.append({"panel": panel, "line": line, "seed": seed, "value": value, "large": large})
+    return pd.DataFrame(differences, columns=["panel", "line", "seed", "value", "large"])
 
 
 def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
@@ -138,15 +136,15 @@ def _name(panel: str, line: str) -> str:
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return the change of mean accuracy in the last quarter of training, by line and sigma, and of 2d-fixed."""
-    drawn, finished = once(lines), done(run)
+    """Return how mean accuracy changed in the last quarter of training, by line and sigma, and for 2d-fixed."""
+    members, finished = once(lines), done(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
-    table = pd.concat([drawn, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else drawn
+    table = pd.concat([members, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else members
     table = table.assign(value=table["member"].map(late_change(run)))
     return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
 
 
-def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
+def settling(run: Run, lines: pd.DataFrame, most: int = MAX_UNSETTLED) -> dict[str, Any]:
     """Return the settings that have not settled, the largest change first, and the other values of
     templates/settled.j2.
 
@@ -154,8 +152,8 @@ def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
     Sentences name at most `most` of them.
     """
     changes = late_changes(run, lines)
-    found = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)
-    ordered = found.reindex(found["value"].abs().sort_values(ascending=False).index)
+    large = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)
+    ordered = large.reindex(large["value"].abs().sort_values(ascending=False).index)
     names = [_name(panel, line) for panel, line in zip(ordered["panel"], ordered["line"], strict=True)]
     unsettled = ordered.assign(name=names)[["name", "sigma", "value"]].to_dict("records")
     return {"settings": len(changes), "unsettled": unsettled, "threshold": STILL, "most": most}

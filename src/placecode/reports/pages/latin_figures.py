@@ -19,7 +19,7 @@ from placecode.experiments.measures import reference_members
 from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, members_of, swept
 from placecode.experiments.specs import named
 from placecode.reports import figures
-from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.base import Shown, captioned, run_name
 from placecode.runs.read import Run
 
 PUBLISHED = {
@@ -43,6 +43,13 @@ def chance_of(run: Run) -> float:
     return 1 / float(run.config["shape"]["outputs"])
 
 
+def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+    """Add the OOD accuracy at every step to a table of members: a row for each member and `step`, with its `value`."""
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    values: pd.DataFrame = rows.loc[rows["split"] == "ood", ["member", "step", "value"]]
+    return values.merge(members.drop(columns="value", errors="ignore"), on="member")
+
+
 # ------------------------------------------------------------------------------------------------------- lst-sigma
 
 
@@ -52,8 +59,8 @@ def of_sigmas(run: Run) -> list[Shown]:
     labels = members["label"].where(~in_sweep(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
     drawn = [
-        shown("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
-        shown("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
+        captioned("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
+        captioned("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
     if not in_sweep(run).any():  # a part of the experiment with references only
         return drawn
@@ -66,11 +73,11 @@ def of_sigmas(run: Run) -> list[Shown]:
 def _published(run: Run) -> list[Shown]:
     """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
     fields, rows = run.config["fields"], swept(run)
-    theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
-    if not theirs or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
+    their_protocol = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
+    if not their_protocol or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
         return []
     table = rows.assign(value=rows["member"].map(accuracy(run)))
-    return [shown("latin.published", figures.beside_published(table, AUTHORS_MEANS, run_name(run), chance_of(run)))]
+    return [captioned("latin.published", figures.beside_published(table, AUTHORS_MEANS, run_name(run), chance_of(run)))]
 
 
 def _relations(run: Run) -> list[Shown]:
@@ -78,9 +85,9 @@ def _relations(run: Run) -> list[Shown]:
     table = predictors.relations(run)
     if table is None:
         return []
-    drawn = [shown("latin.relations", figures.relation_panels(table, run_name(run), predictors.notes(run)))]
-    if (answers := predictors.correlations(run)) is not None:
-        drawn.append(shown("latin.fixed-sigma", figures.forest(answers, run_name(run))))
+    drawn = [captioned("latin.relations", figures.relation_panels(table, run_name(run), predictors.notes(run)))]
+    if (correlations := predictors.correlations(run)) is not None:
+        drawn.append(captioned("latin.fixed-sigma", figures.forest(correlations, run_name(run))))
     return drawn
 
 
@@ -107,7 +114,7 @@ def _pictures(run: Run) -> list[Shown]:
         small, large = ((alignment.similarity(start), alignment.similarity(end)) for start, end in pes)
         labels = (titles[0], titles[1], "true arrangement")
         figure = figures.similarity_maps(truth, small, large, names, run_name(run), labels, rule=rule)
-        drawn.append(shown("latin.similarity", figure))
+        drawn.append(captioned("latin.similarity", figure))
         drawn.append(_token_maps(run, pes, titles, positions, names))
         drawn += _geometry(run)
     if run.has_array(f"attention_end/{first}"):
@@ -124,14 +131,14 @@ def _token_maps(
     for title, start_and_end in zip(titles, pes, strict=True):
         places = grid
         for when, pe in zip(("before", "after"), start_and_end, strict=True):
-            found = geometry.mds(pe)
-            places = geometry.turned(found.places, places)
-            panels.append((f"{title}, {when}", places, float(found.stress)))
+            plane = geometry.mds(pe)
+            places = geometry.turned(plane.places, places)
+            panels.append((f"{title}, {when}", places, float(plane.stress)))
     true = geometry.mds(sinusoid(positions, pes[0][1].shape[-1]))
     panels.append(("true arrangement", geometry.turned(true.places, grid), float(true.stress)))
     gaps = np.abs(positions[:, None] - positions[None]).sum(-1)
     edges = [(int(a), int(b)) for a, b in np.argwhere(gaps == 1) if a < b]
-    return shown("latin.token-maps", figures.token_maps(panels, edges, names, run_name(run)))
+    return captioned("latin.token-maps", figures.token_maps(panels, edges, names, run_name(run)))
 
 
 def _geometry(run: Run) -> list[Shown]:
@@ -145,20 +152,21 @@ def _geometry(run: Run) -> list[Shown]:
     if not parts:
         return []
     figure = figures.before_and_after(pd.concat(parts, ignore_index=True), run_name(run), GEOMETRY)
-    return [shown("latin.geometry", figure)]
+    return [captioned("latin.geometry", figure)]
 
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> Shown:
     """Draw attention maps of the examples and of the reference members beside the ideal map (same row or column)."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
-        kept = [number for number in numbers if run.has_array(f"attention_end/{number}")]
-        if kept:
-            title = name if len(kept) > 1 else f"{name}, one seed"
-            columns.append((title, np.mean([run.array(f"attention_end/{number}").mean(1) for number in kept], axis=0)))
+        maps = [
+            run.array(key).mean(1) for key in (f"attention_end/{number}" for number in numbers) if run.has_array(key)
+        ]
+        if maps:
+            columns.append((name if len(maps) > 1 else f"{name}, one seed", np.mean(maps, axis=0)))
     ideal = attention.ideal_map(positions)
     columns.append(("same row or column", np.broadcast_to(ideal, (len(columns[0][1]), *ideal.shape))))
-    return shown("latin.attention", figures.attention_maps(columns, run_name(run), rule))
+    return captioned("latin.attention", figures.attention_maps(columns, run_name(run), rule))
 
 
 def _behaviour(run: Run) -> list[Shown]:
@@ -168,27 +176,27 @@ def _behaviour(run: Run) -> list[Shown]:
     rows = swept(run)[["member", "sigma", "seed"]]
     if len(levels) > 1:
         usual = rows[rows["sigma"].isin(USUAL_SIGMAS)]
-        few = usual if usual["sigma"].nunique() > 2 else rows
+        members = usual if usual["sigma"].nunique() > 2 else rows
         parts = []
         for split, level in product(("train", "ood"), levels):
-            values = few["member"].map(measured(run, "noise_accuracy", f"{split} {level:g}"))
-            parts.append(few.assign(split=split, level=level, value=values))
+            values = members["member"].map(measured(run, "noise_accuracy", f"{split} {level:g}"))
+            parts.append(members.assign(split=split, level=level, value=values))
         table = pd.concat(parts, ignore_index=True)
-        drawn.append(shown("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
+        drawn.append(captioned("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
     try:
         table = pd.concat([_condition(run, rows, name) for name in CLASSES], ignore_index=True)
     except (NotInRun, KeyError):
         return drawn
     by_class = figures.conditions_by_sigma(table, run_name(run), chance_of(run))
-    return [*drawn, shown("latin.classes", by_class), _errors(run)]
+    return [*drawn, captioned("latin.classes", by_class), _errors(run)]
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return final OOD accuracy and confidence of each member on one class of puzzles."""
     final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
-    sure = measured(run, "confidence", name)
-    return rows.assign(condition=name, accuracy=rows["member"].map(final), confidence=rows["member"].map(sure))
+    confidence = rows["member"].map(measured(run, "confidence", name))
+    return rows.assign(condition=name, accuracy=rows["member"].map(final), confidence=confidence)
 
 
 def _errors(run: Run) -> Shown:
@@ -203,7 +211,7 @@ def _errors(run: Run) -> Shown:
             values = measured(run, "error_rate", f"r{row + 1}c{column + 1}")
             grid[row, column] = values.reindex(numbers).mean()
         panels.append((f"{figures.SIGMA} = {sigma:g}", grid))
-    return shown("latin.errors", figures.error_maps(panels, run_name(run)))
+    return captioned("latin.errors", figures.error_maps(panels, run_name(run)))
 
 
 # --------------------------------------------------------------------------------------------------- lst-encodings
@@ -213,13 +221,11 @@ def of_encodings(run: Run) -> list[Shown]:
     """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
     name, chance, members = run_name(run), chance_of(run), named(done(run))
     final = final_accuracy(run, members)
-    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves = rows[rows["split"] == "ood"].merge(members, on="member")
     published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
     least = float(final["dropout"].min())
-    plain = final[final["dropout"] == least]
+    with_least = final[final["dropout"] == least]
     return [
-        shown("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
-        shown("encodings.encodings", figures.accuracy_by_name(plain, name, chance), dropout=least),
-        shown("encodings.curves", figures.curves_by_name(curves, name, chance)),
+        captioned("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
+        captioned("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
+        captioned("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
     ]

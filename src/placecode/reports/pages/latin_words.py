@@ -36,9 +36,9 @@ def of_sigmas(run: Run) -> list[str]:
             seeds = int(((table["sigma"] == sigma) & (table["split"] == "train")).sum())
             kind = kind_of(means["train"], means["ood"]) if seeds else "diverged"
             settings.append({"sigma": sigma, "kind": kind, "seeds": seeds, **means})
-        pair = table[table["split"] == "ood"].pivot(index="seed", columns="sigma", values="value")
-        if small != large and {small, large} <= set(pair.columns):
-            paired = interval((pair[small] - pair[large]).to_numpy())
+        by_seed = table[table["split"] == "ood"].pivot(index="seed", columns="sigma", values="value")
+        if small != large and {small, large} <= set(by_seed.columns):
+            paired = interval((by_seed[small] - by_seed[large]).to_numpy())
             difference = paired if np.isfinite(paired.mean) else None  # NaN if no seed finished at both
     return wording.sentences(
         "lst-sigma", settings=settings, small=small, large=large, difference=difference, **counts(run)
@@ -67,9 +67,9 @@ def of_encodings(run: Run) -> list[str]:
                 by_kind[kind_of(means[rate, name, "train"], ood)].append((name, ood))
             else:
                 by_kind["diverged"].append((name, None))
-        for kind, found in by_kind.items():
-            if found:
-                ordered = sorted(found, key=lambda pair: (-(pair[1] or 0.0), pair[0]))
+        for kind, encodings in by_kind.items():
+            if encodings:
+                ordered = sorted(encodings, key=lambda pair: (-(pair[1] or 0.0), pair[0]))
                 groups.append({"dropout": rate, "kind": kind, "encodings": ordered})
     fewest, most = (int(seeds.min()), int(seeds.max())) if len(seeds) else (0, 0)
     return wording.sentences("lst-encodings", groups=groups, fewest_seeds=fewest, most_seeds=most, **counts(run))

@@ -15,13 +15,13 @@ from placecode.experiments.specs import worded
 from placecode.models.member import AUXILIARY
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
-from placecode.reports.pages.base import Shown, run_name, shown
+from placecode.reports.pages.base import Shown, captioned, run_name
 from placecode.reports.pages.dials import stored_members
 from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
 
 Measure = tuple[str, str]
-SHOWN: dict[Measure, str] = {
+MEASURES: dict[Measure, str] = {
     ("neighbor_agreement", "labels"): "nearest channel in same group",
     ("mirror_agreement", "partner"): "nearest region is the mirror",
     ("neighbor_agreement", "positions"): "nearest channel is next to it in space",
@@ -35,19 +35,19 @@ SHOWN: dict[Measure, str] = {
 
 Figures use the first ones that a run has.
 """
-MOST = 3
+MAX_MEASURES = 3
 """Largest number of measures drawn side by side."""
 
 
 def of_run(run: Run) -> list[Shown]:
     """Return the figures of a run, chosen by what it varies: sigma alone, the encoding, or several settings."""
-    seen = tables(run)
-    if seen.members["setting"].any():
-        return _settings(run, seen)
-    kinds = seen.members[["encoding", "options"]].drop_duplicates()
-    if len(kinds) > 1 or seen.members["sigma"].isna().all():
-        return _encodings(run, seen)
-    return [*_sigmas(run, seen), *_similarities(run)]
+    data = tables(run)
+    if data.members["setting"].any():
+        return _settings(run, data)
+    kinds = data.members[["encoding", "options"]].drop_duplicates()
+    if len(kinds) > 1 or data.members["sigma"].isna().all():
+        return _encodings(run, data)
+    return [*_sigmas(run, data), *_similarities(run)]
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,19 @@ def tables(run: Run) -> Tables:
     members, worlds = with_settings(run), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
         return Tables(members, run.metrics, run.analysis, run_name(run))
-    kinds = [name for name in members.columns if name not in AUXILIARY]
+    fields = [name for name in members.columns if name not in AUXILIARY]
     done = members["state"] == "done"
-    groups = members.assign(world=members["seed"] % worlds, done=done).groupby([*kinds, "world"], dropna=False)
+    groups = members.assign(world=members["seed"] % worlds, done=done).groupby([*fields, "world"], dropna=False)
     first, any_done = groups["member"].transform("min"), groups["done"].transform("any")
-    place = dict(zip(members["member"], first, strict=True))
-    gone = set(members.loc[~done & any_done, "member"])
+    first_of_world = dict(zip(members["member"], first, strict=True))
+    left_out = set(members.loc[~done & any_done, "member"])
 
     def averaged(table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with one member for each world, whose values are means over the seeds of the world."""
-        kept = table[~table["member"].isin(gone)]
-        by = [name for name in table.columns if name != "value"]
-        means = kept.assign(member=kept["member"].map(place)).groupby(by, sort=False)["value"].mean()
-        return means.reset_index()
+        rows = table[~table["member"].isin(left_out)]
+        rows = rows.assign(member=rows["member"].map(first_of_world))
+        keys = [name for name in table.columns if name != "value"]
+        return rows.groupby(keys, sort=False)["value"].mean().reset_index()
 
     by_world = members.assign(seed=members["seed"] % worlds, state=np.where(any_done, "done", "diverged"))
     name = f"{run_name(run)}; a seed here is a world, its seeds averaged"
@@ -90,29 +90,24 @@ def tables(run: Run) -> Tables:
 
 
 def measures_in(run: Run) -> list[Measure]:
-    """Return at most MOST measures of structure that the run has, in the order of SHOWN."""
-    known = set(zip(run.analysis["analysis"], run.analysis["target"], strict=True))
-    return [measure for measure in SHOWN if measure in known][:MOST]
+    """Return at most MAX_MEASURES measures of structure that the run has, in the order of MEASURES."""
+    measured = set(zip(run.analysis["analysis"], run.analysis["target"], strict=True))
+    return [measure for measure in MEASURES if measure in measured][:MAX_MEASURES]
 
 
-def chance_of(run: Run) -> dict[Measure, float]:
-    """Return the chance level of each measure for which it is known."""
-    return chance_in(run.config["task"])
-
-
-def _sigmas(run: Run, seen: Tables) -> list[Shown]:
+def _sigmas(run: Run, data: Tables) -> list[Shown]:
     """Draw structure and held-out error against sigma, and learning curves."""
-    members, name, measures = seen.members, seen.name, measures_in(run)
+    members, name, measures = data.members, data.name, measures_in(run)
     drawn: list[Shown] = []
     if measures:
         figure = figures.structure_by_sigma(
-            members, seen.analysis, run.baselines, name, measures, chance=chance_of(run), labels=SHOWN
+            members, data.analysis, run.baselines, name, measures, chance=chance_in(run.config["task"]), labels=MEASURES
         )
-        drawn.append(shown("masked.structure", figure))
+        drawn.append(captioned("masked.structure", figure))
     best = run.config["task"].get("best_mse")
-    error = figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best)
-    curves = figures.error_curves(members, seen.metrics, name)
-    return [*drawn, shown("masked.error", error), shown("masked.curves", curves)]
+    error = figures.error_by_sigma(members, data.metrics, run.baselines, name, best=best)
+    curves = figures.error_curves(members, data.metrics, name)
+    return [*drawn, captioned("masked.error", error), captioned("masked.curves", curves)]
 
 
 def _similarities(run: Run) -> list[Shown]:
@@ -128,22 +123,22 @@ def _similarities(run: Run) -> list[Shown]:
         return []
     seed = int(rows["seed"].iloc[0])
     fc = f"fc/{seed % run.config['shape']['worlds']}"
-    beside = run.array(fc).astype(np.float64) if run.has_array(fc) else None
-    kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 8 if beside is None else 7).round().astype(int))]
+    correlations = run.array(fc).astype(np.float64) if run.has_array(fc) else None
+    examples = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 8 if correlations is None else 7).round().astype(int))]
     maps = {
         f"{figures.SIGMA} = {sigma:g}": modules.similarities(run.array(f"pe_end/{number}").astype(np.float64))[-1]
-        for number, sigma in zip(kept["member"], kept["sigma"], strict=True)
+        for number, sigma in zip(examples["member"], examples["sigma"], strict=True)
     }
     labels = run.config["task"].get("labels")
     groups = partitions.best_partition(next(iter(maps.values()))) if labels is None else np.array(labels)
     figure = figures.similarity_by_sigma(
-        maps, groups, run_name(run), beside, reference_title="correlation of channels", note=f"seed {seed}"
+        maps, groups, run_name(run), correlations, "correlation of channels", note=f"seed {seed}"
     )
-    known_groups, correlation = labels is not None, beside is not None
-    ends = dict.fromkeys((next(iter(maps)), next(reversed(maps))))
+    known_groups, correlation = labels is not None, correlations is not None
+    first_and_last = dict.fromkeys((next(iter(maps)), next(reversed(maps))))
     return [
-        shown("masked.similarity", figure, known_groups=known_groups, correlation=correlation),
-        *_on_brain(run, {name: maps[name] for name in ends}, seed),
+        captioned("masked.similarity", figure, known_groups=known_groups, correlation=correlation),
+        *_on_brain(run, {name: maps[name] for name in first_and_last}, seed),
     ]
 
 
@@ -165,31 +160,34 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
         np.array(partner),
         note=f"groups: the best partition of the PE of seed {seed} by modularity",
     )
-    return [shown("masked.brain", figure)]
+    return [captioned("masked.brain", figure)]
 
 
-def _encodings(run: Run, seen: Tables) -> list[Shown]:
+def _encodings(run: Run, data: Tables) -> list[Shown]:
     """Draw structure and held-out error of each encoding."""
-    tables, others = (seen.members, seen.analysis, seen.metrics), (run.baselines, chance_of(run), SHOWN)
-    return [shown("masked.encodings", figures.measure_by_name(*tables, seen.name, measures_in(run)[:1], *others))]
+    tables, others = (
+        (data.members, data.analysis, data.metrics),
+        (run.baselines, chance_in(run.config["task"]), MEASURES),
+    )
+    return [captioned("masked.encodings", figures.measure_by_name(*tables, data.name, measures_in(run)[:1], *others))]
 
 
-def _settings(run: Run, seen: Tables) -> list[Shown]:
+def _settings(run: Run, data: Tables) -> list[Shown]:
     """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
-    members, across = _laid_out(seen.members)
+    members, across = _laid_out(data.members)
     labels = {"across": across, "down": "", "condition": ""}
-    last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
+    last = data.metrics[(data.metrics["step"] == data.metrics["step"].max()) & (data.metrics["split"] == "test")]
     errors = _finished(last[["member", "condition", "value"]].merge(members, on="member"))
     titles = {name: f"{share_title(name, members)[0]} in test" for name in errors["condition"].unique()}
     errors = errors.assign(condition=errors["condition"].map(titles))
-    figure = figures.heatmap_by_settings(errors, seen.name, "down", "across", "held-out error", labels, "condition")
-    drawn = [shown("masked.errors", figure)]
-    last = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
+    figure = figures.heatmap_by_settings(errors, data.name, "down", "across", "held-out error", labels, "condition")
+    drawn = [captioned("masked.errors", figure)]
+    last = data.analysis[(data.analysis["step"] == data.analysis["step"].max()) & (data.analysis["block"] == -1)]
     for measure in measures_in(run)[:1]:
         rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
         table = _finished(rows[["member", "value"]].merge(members, on="member"))
-        figure = figures.heatmap_by_settings(table, seen.name, "down", "across", SHOWN[measure], labels)
-        drawn.append(shown("masked.structure-by-setting", figure, name="structure", measure=SHOWN[measure]))
+        figure = figures.heatmap_by_settings(table, data.name, "down", "across", MEASURES[measure], labels)
+        drawn.append(captioned("masked.structure-by-setting", figure, name="structure", measure=MEASURES[measure]))
     return drawn
 
 

@@ -18,6 +18,7 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import measured
 from placecode.experiments.specs import named, worded
 from placecode.reports import wording
+from placecode.reports.figures.channels import final_errors
 from placecode.reports.pages.base import counts
 from placecode.reports.pages.dials import Verdict, clipped
 from placecode.runs.read import Run
@@ -29,7 +30,7 @@ MEASURES: tuple[Measure, ...] = (
     ("neighbor_agreement", "positions"),
 )
 """Measures (analysis, target) that are shares of channels whose nearest channel in the PE is related to them."""
-FEW = 5
+MAX_SENTENCES = 5
 """Largest number of sentences at the top of a report."""
 PAIRWISE = {
     "fc": "correlation",
@@ -40,19 +41,20 @@ PAIRWISE = {
 
 
 def of_settings(run: Run) -> list[str]:
-    """Return the sentences of a report on masked prediction. They describe the structure of the PE and the held-out
-    errors of each setting, and then compare them with other methods."""
-    words = _words(run)
-    return [*words["in_settings"], *words["linear"], *words["pairwise"], *words["shared_worlds"], *words["lost"]]
+    """Return all sentences of a report on masked prediction: structure of the PE and held-out error of each setting,
+    then the same of other methods."""
+    sections = _sections(run)
+    order = ("in_settings", "linear", "pairwise", "shared_worlds", "lost")
+    return [sentence for name in order for sentence in sections[name]]
 
 
 def in_short(run: Run) -> list[str]:
-    """Return at most FEW sentences: all if there are no more, else those on the lowest and highest of each number."""
-    words, every = _words(run), of_settings(run)
-    if len(every) <= FEW:
-        return every
-    pairwise = words["pairwise"] if len(words["pairwise"]) == 1 else []
-    return [*words["short"], *pairwise, *words["lost"]][:FEW]
+    """Return at most MAX_SENTENCES sentences: all if there are no more, else those on the lowest and highest values."""
+    sections, all_sentences = _sections(run), of_settings(run)
+    if len(all_sentences) <= MAX_SENTENCES:
+        return all_sentences
+    pairwise = sections["pairwise"] if len(sections["pairwise"]) == 1 else []
+    return [*sections["short"], *pairwise, *sections["lost"]][:MAX_SENTENCES]
 
 
 def verdicts(run: Run) -> list[Verdict]:
@@ -63,26 +65,25 @@ def verdicts(run: Run) -> list[Verdict]:
     no setting has an interval.
     """
     gains, kinds = [], []
-    for measure, before, after, members in _measured(run, _settings(run)):
+    for measure, before, after, members in _measured(run, _labelled(run)):
         gained = members.assign(value=after - before).dropna(subset=["value"])
-        lows = [over(run, rows.set_index("seed")["value"]).low for _, rows in gained.groupby("setting", sort=False)]
+        lows = [over(run, rows.set_index("seed")["value"]).low for _, rows in gained.groupby("label", sort=False)]
         if not lows:
             continue
-        sure, known = sum(low > 0 for low in lows), sum(low == low for low in lows)
-        kinds.append(
-            "unsure" if not known else "found" if sure == len(lows) else "found in part" if sure else "not found"
-        )
-        gains.append({"measure": measure, "sure": sure, "settings": len(lows)})
+        above_zero, finite = sum(low > 0 for low in lows), sum(low == low for low in lows)
+        in_all_or_some = "found" if above_zero == len(lows) else "found in part" if above_zero else "not found"
+        kinds.append(in_all_or_some if finite else "unsure")
+        gains.append({"measure": measure, "sure": above_zero, "settings": len(lows)})
     sentences = wording.sentences("masked-verdicts", gains=gains)
     return [Verdict(kind, sentence) for kind, sentence in zip(kinds, sentences, strict=True)]
 
 
-def _words(run: Run) -> dict[str, list[str]]:
+def _sections(run: Run) -> dict[str, list[str]]:
     """Return the sentences of templates/masked.j2 by the name of their section."""
-    members = _settings(run)
+    members = _labelled(run)
     return wording.sections(
         "masked",
-        settings=[_setting(run, str(name), rows) for name, rows in members.groupby("setting", sort=False)],
+        settings=[_setting(run, str(name), rows) for name, rows in members.groupby("label", sort=False)],
         others=[_others(run, data) for data in dict.fromkeys(run.baselines["data"])],
         worlds=run.config["shape"]["worlds"],
         seeds=run.members["seed"].nunique(),
@@ -102,11 +103,11 @@ def with_settings(run: Run) -> pd.DataFrame:
     return named(run.members).assign(setting=settings, parts=pd.Series(parts, index=run.members.index, dtype=object))
 
 
-def _settings(run: Run) -> pd.DataFrame:
-    """Return the members with a column `setting` that names what distinguishes them, apart from seeds."""
+def _labelled(run: Run) -> pd.DataFrame:
+    """Return the table of `with_settings` with a column `label`: the name of the encoding and the setting in words."""
     members = with_settings(run)
     rows = zip(members["name"], members["setting"], strict=True)
-    return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
+    return members.assign(label=[", ".join(filter(None, words)) for words in rows])
 
 
 def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Series, pd.Series, pd.DataFrame]]:
@@ -125,19 +126,12 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
-            later = clipped(interval(after.to_numpy()))
-            structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": later})
+            final = clipped(interval(after.to_numpy()))
+            structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": final})
     done = members.loc[members["state"] == "done", "member"]
-    rows = _final_errors(run)
+    rows = final_errors(run.metrics)
     errors = rows[rows["member"].isin(done)].groupby("condition", sort=False)["value"].mean()
     return {"name": name, "finished": len(done) > 0, "structure": structure, "errors": errors}
-
-
-def _final_errors(run: Run) -> pd.DataFrame:
-    """Return the rows of the metrics with the test errors of the last step."""
-    last = (run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")
-    rows: pd.DataFrame = run.metrics[last & (run.metrics["split"] == "test")]
-    return rows
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
@@ -145,7 +139,7 @@ def _others(run: Run, data: str) -> dict[str, Any]:
     rows = run.baselines[run.baselines["data"] == data]
     means = rows.groupby(["metric", "condition", "baseline"], sort=False)["value"].mean().dropna()
     pairwise = {
-        measure: {words: means[*measure, name] for name, words in PAIRWISE.items() if (*measure, name) in means}
+        measure: {text: means[*measure, name] for name, text in PAIRWISE.items() if (*measure, name) in means}
         for measure in MEASURES
     }
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
@@ -158,13 +152,12 @@ def _others(run: Run, data: str) -> dict[str, Any]:
 
 def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
     """Return, for every measure and error, the lowest and the highest mean of a setting over its seeds."""
-    shared = f"{members['name'].iloc[0]}, "
-    if members["setting"].str.startswith(shared).all():  # do not repeat what all settings have in common
-        members = members.assign(setting=members["setting"].str.removeprefix(shared))
+    one_encoding = members["name"].nunique() == 1 and (members["setting"] != "").all()
+    label = "setting" if one_encoding else "label"  # do not repeat an encoding that all settings have in common
 
     def means(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
         """Return the mean of the values of each setting that has any."""
-        return pd.Series(values.groupby(rows["setting"], sort=False).mean().dropna())
+        return pd.Series(values.groupby(rows[label], sort=False).mean().dropna())
 
     def ends(values: pd.Series) -> dict[str, Any]:
         """Return the lowest and the highest value, and the settings that have them."""
@@ -178,11 +171,11 @@ def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
             structure.append({"measure": measure, "settings": len(later), "before": span, **ends(later)})
     done = members[members["state"] == "done"]
     errors = []
-    for condition, rows in _final_errors(run).groupby("condition", sort=False):
-        found = means(done, done["member"].map(rows.set_index("member")["value"]))
+    for condition, rows in final_errors(run.metrics).groupby("condition", sort=False):
+        by_setting = means(done, done["member"].map(rows.set_index("member")["value"]))
         linear = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == condition)]
         best = linear[linear["metric"] == "mse"].groupby("data", sort=False)["value"].mean()
-        if len(found):
+        if len(by_setting):
             by_linear = (best.min(), best.max()) if len(best) else None
-            errors.append({"condition": condition, "linear": by_linear, **ends(found)})
+            errors.append({"condition": condition, "linear": by_linear, **ends(by_setting)})
     return {"structure": structure, "errors": errors}

@@ -26,7 +26,7 @@ BLIND = 0.9
 """Linear predictors miss the structure if they explain less than 1 - BLIND of the variance that our models explain."""
 MISSED = 0.1
 """A sentence names another method if it explains more of the variance than our models by at least this share."""
-SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
+METHOD_NAMES = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
 """Names of the other methods in reports."""
 RANKED = {
     "heldout_mse": (min, ".3f"),
@@ -39,28 +39,29 @@ SCORES = [*RANKED, "neighbor_agreement_p", "ari_p"]
 """All scores that the sentences use."""
 
 
-def sentences(found: Found) -> list[str]:
+def sentences(fit: Found) -> list[str]:
     """Return all sentences: the verdict, how certain it is, which method did best, and what to look at."""
-    words = _words(found)
+    sections = _sections(fit)
     order = ("headline", "unlearned", "certainty", "unplaced_channels", "best", "left_out", "sigma", "care", "data")
-    return [sentence for name in order for sentence in words[name]]
+    return [sentence for name in order for sentence in sections[name]]
 
 
-def in_short(found: Found) -> list[str]:
+def in_short(fit: Found) -> list[str]:
     """Return the sentences that stand below the verdict at the top of a report."""
-    words = _words(found)
-    compared = [*words["best"], *words["left_out"]][:2]
-    return [*words["unlearned"], *words["certainty"], *words["unplaced_channels"], *compared, *words["care"]]
+    sections = _sections(fit)
+    comparison = [*sections["best"], *sections["left_out"]][:2]
+    about_map = [*sections["certainty"], *sections["unplaced_channels"]]
+    return [*sections["unlearned"], *about_map, *comparison, *sections["care"]]
 
 
-def verdict(found: Found) -> Verdict:
+def verdict(fit: Found) -> Verdict:
     """Return the headline under a badge: "found", "unsure" or "not found"."""
-    unsure = np.isfinite(found.confidence).any() and found.mean_confidence < UNSURE
-    kind = "not found" if not found.found else "unsure" if unsure else "found"
-    return Verdict(kind, headline(found))
+    unsure = np.isfinite(fit.confidence).any() and fit.mean_confidence < UNSURE
+    kind = "not found" if not fit.found else "unsure" if unsure else "found"
+    return Verdict(kind, headline(fit))
 
 
-def headline(found: Found) -> str:
+def headline(fit: Found) -> str:
     """Return the first sentence: whether there is structure, how strong it is, and whether other methods see it.
 
     It says that no pairwise method sees the structure only if all of this holds:
@@ -72,50 +73,50 @@ def headline(found: Found) -> str:
 
     If any other method has p <= LEVEL on either measure, the sentence says which method sees what instead.
     """
-    return _words(found)["headline"][0]
+    return _sections(fit)["headline"][0]
 
 
-def _words(found: Found) -> dict[str, list[str]]:
+def _sections(fit: Found) -> dict[str, list[str]]:
     """Return the sentences of templates/fit.j2 by the name of their section."""
-    scores = _scores(found)
+    scores = _scores(fit)
     ours, others, errors = scores.iloc[0], scores.iloc[1:], scores["heldout_mse"].iloc[1:].dropna()
     tests = _tests_of_others(others)
-    stability = found.stability.get(found.count, float("nan"))
-    by_confidence = np.argsort(found.confidence, kind="stable")
-    uncertain = [found.names[i] for i in by_confidence if found.placed[i] and found.confidence[i] < STABLE]
-    block = found.facts.get("piece", found.facts["samples"] // BLOCKS)
+    stability = fit.stability.get(fit.count, float("nan"))
+    by_confidence = np.argsort(fit.confidence, kind="stable")
+    uncertain = [fit.names[i] for i in by_confidence if fit.placed[i] and fit.confidence[i] < STABLE]
+    block = fit.facts.get("piece", fit.facts["samples"] // BLOCKS)
     return wording.sections(
         "fit",
-        found=found,
+        fit=fit,
         level=LEVEL,
-        missed=_missed(found, errors),
-        linear_predictors_miss=_linear_predictors_miss(found, errors),
-        seen=[test for test in tests if test["p"] <= LEVEL],
+        missed=_missed(fit, errors),
+        linear_predictors_miss=_linear_predictors_miss(fit, errors),
+        significant=[test for test in tests if test["p"] <= LEVEL],
         tests=len(tests),
-        alone=_groups_of_ours_alone(ours, others),
-        several_fits=np.isfinite(found.confidence).any(),
+        only_ours=_groups_of_ours_alone(ours, others),
+        several_fits=np.isfinite(fit.confidence).any(),
         sure=SURE,
-        sure_pairs=int((np.triu(found.pairs, k=1) >= SURE).sum()),
+        sure_pairs=int((np.triu(fit.pairs, k=1) >= SURE).sum()),
         unsure=UNSURE,
-        agreement=stability if found.count > 1 and np.isfinite(stability) else None,
-        unplaced=[name for name, placed in zip(found.names, found.placed, strict=True) if not placed],
+        agreement=stability if fit.count > 1 and np.isfinite(stability) else None,
+        unplaced=[name for name, placed in zip(fit.names, fit.placed, strict=True) if not placed],
         ranking=_ranking(scores),
-        not_tried={SAID[name]: why for name, why in found.left_out.items()},
-        memory_is_long=found.facts["memory"] > block / 4,
+        not_tried={METHOD_NAMES[name]: why for name, why in fit.left_out.items()},
+        memory_is_long=fit.facts["memory"] > block / 4,
         block=block,
         uncertain=uncertain[:5],
-        constant=found.facts["left out"],
+        constant=fit.facts["left out"],
     )
 
 
-def by_name(found: Found) -> dict[str, Method]:
+def by_name(fit: Found) -> dict[str, Method]:
     """Return all methods by the names that reports show, ours first."""
-    return {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
+    return {"placecode": fit.ours, **{METHOD_NAMES[name]: method for name, method in fit.others.items()}}
 
 
-def _scores(found: Found) -> pd.DataFrame:
+def _scores(fit: Found) -> pd.DataFrame:
     """Return the scores of all methods, ours in the first row; NaN where a method lacks a score."""
-    records = {name: method.scores for name, method in by_name(found).items()}
+    records = {name: method.scores for name, method in by_name(fit).items()}
     return pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
 
 
@@ -134,36 +135,37 @@ def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, An
 
     It is used only if no other method has p <= LEVEL on any measure.
     """
-    aris, near = others["ari"].dropna(), others["neighbor_agreement_p"].dropna()
+    aris, tested_neighbors = others["ari"].dropna(), others["neighbor_agreement_p"].dropna()
     if not (ours["ari"] >= STABLE and ours["ari_p"] <= LEVEL and aris.max() <= STABLE / 2):  # NaN: no such score
         return None
     scores = {"ari": ours["ari"], "p": ours["ari_p"], "low": aris.min(), "high": aris.max()}
-    return {**scores, "methods": list(aris.index), "neighbors": list(near.index)}
+    return {**scores, "methods": list(aris.index), "neighbors": list(tested_neighbors.index)}
 
 
-def _missed(found: Found, errors: pd.Series) -> dict[str, Any] | None:
+def _missed(fit: Found, errors: pd.Series) -> dict[str, Any] | None:
     """Return the method that explains at least MISSED more of the variance than our models; None if there is none."""
-    share = 1 - errors.min() / found.mean_mse
-    return {"method": errors.idxmin(), "share": share} if share >= max(found.explained, 0.0) + MISSED else None
+    share = 1 - errors.min() / fit.mean_mse
+    return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MISSED else None
 
 
-def _linear_predictors_miss(found: Found, errors: pd.Series) -> bool:
+def _linear_predictors_miss(fit: Found, errors: pd.Series) -> bool:
     """Return whether no linear predictor explains more than 1 - BLIND of the variance that our models explain.
 
     It is False if our models explain 10% of the variance or less.
     """
-    others = 1 - min([found.linear_mse, *errors]) / found.mean_mse
-    return found.explained > 0.1 and others < (1 - BLIND) * found.explained
+    explained_by_others = 1 - min([fit.linear_mse, *errors]) / fit.mean_mse
+    return fit.explained > 0.1 and explained_by_others < (1 - BLIND) * fit.explained
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return, for each score that ours and another method have, the best methods (as shown) and the others."""
+    """Return, for each score that ours and another method have, the best methods (after rounding) and the others."""
     ranking = []
-    for score, (best_of, shape) in RANKED.items():
-        known = scores[score].dropna()
-        if "placecode" in known and len(known) > 1:
-            best, shown = format(best_of(known), shape), {name: format(value, shape) for name, value in known.items()}
-            first = [name for name, value in shown.items() if value == best]
-            rest = {name: value for name, value in shown.items() if name not in first}
+    for score, (best_of, number_format) in RANKED.items():
+        values = scores[score].dropna()
+        if "placecode" in values and len(values) > 1:
+            best = format(best_of(values), number_format)
+            texts = {name: format(value, number_format) for name, value in values.items()}
+            first = [name for name, text in texts.items() if text == best]
+            rest = {name: text for name, text in texts.items() if text != best}
             ranking.append({"score": score, "first": first, "value": best, "rest": rest})
     return ranking

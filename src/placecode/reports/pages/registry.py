@@ -181,34 +181,34 @@ class FitPage(Page):
     map_first = True
 
     @cached_property
-    def found(self) -> own_results.Found:
+    def fit(self) -> own_results.Found:
         """The result of the fit, read from the folder of the run."""
         return own_results.read(self.run.path)
 
     def figures(self) -> list[Shown]:
-        return own_figures.of_fit(self.found, run_name(self.run))
+        return own_figures.of_fit(self.fit, run_name(self.run))
 
     def words(self) -> list[str]:
-        return own_words.sentences(self.found)
+        return own_words.sentences(self.fit)
 
     def summary(self) -> list[str]:
-        return own_words.in_short(self.found)
+        return own_words.in_short(self.fit)
 
     def verdicts(self) -> list[Verdict]:
-        return [own_words.verdict(self.found)]
+        return [own_words.verdict(self.fit)]
 
     def dial(self) -> Dial | None:
         dial = super().dial()
         if dial is None:
             return None
-        first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == self.found.sigma), 0)
-        return replace(dial, **own_figures.sorting(self.found), first=first)
+        first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == self.fit.sigma), 0)
+        return replace(dial, **own_figures.sorting(self.fit), first=first)
 
     def channels(self) -> Channels | None:
-        return own_figures.channels(self.found)
+        return own_figures.channels(self.fit)
 
     def listings(self) -> list[Listing]:
-        return own_figures.listings(self.found)
+        return own_figures.listings(self.fit)
 
 
 PAGES: dict[type[Experiment], type[Page]] = {

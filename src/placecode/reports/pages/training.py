@@ -11,7 +11,7 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.training_claims import EARLY, late_gain
 from placecode.experiments.reading import accuracy
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.base import Shown, captioned, counts, run_name
 from placecode.reports.pages.knobs import KnobPage, curves_figure
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
@@ -21,7 +21,7 @@ PANELS = {
     "mean logit": ("train", "mean_logit"),
     "OOD accuracy": ("ood", "accuracy"),
 }
-"""Panels of the figure of slingshots, each with its split and its metric."""
+"""The split and the metric of each panel of the figure of slingshots, by title."""
 SPIKE = 1e-4
 """The training loss has a spike when it rises above this after it was below a tenth of this."""
 
@@ -31,7 +31,7 @@ class FrozenPage(KnobPage):
 
     def figures(self) -> list[Shown]:
         figure = figures.accuracy_by_setting(self.final, run_name(self.run), "the PE", chance_of(self.run))
-        return [shown("frozen.accuracy", figure), curves_figure(self.run, self.lines)]
+        return [captioned("frozen.accuracy", figure), curves_figure(self.run, self.lines)]
 
 
 class SlingshotPage(KnobPage):
@@ -46,12 +46,12 @@ class SlingshotPage(KnobPage):
         table = table.assign(epoch=table["step"] * epochs)
         drawn = []
         for sigma, rows in table.groupby("sigma"):
-            panels = {
-                name: rows[(rows["split"] == split) & (rows["metric"] == metric)]
-                for name, (split, metric) in PANELS.items()
-            }
-            figure, title = figures.slingshots(panels, run_name(run), chance_of(run)), f"{figures.SIGMA} = {sigma:g}"
-            drawn.append(shown("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=title))
+            panels = [
+                (title, metric, rows[(rows["split"] == split) & (rows["metric"] == metric)])
+                for title, (split, metric) in PANELS.items()
+            ]
+            figure, text = figures.slingshots(panels, run_name(run), chance_of(run)), f"{figures.SIGMA} = {sigma:g}"
+            drawn.append(captioned("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=text))
         return drawn
 
     def words(self) -> list[str]:
@@ -82,12 +82,12 @@ def spikes(run: Run) -> pd.Series:
     """
     rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["metric"] == "loss")]
     table = rows[rows["condition"] == "all"].pivot(index="step", columns="member", values="value").sort_index()
-    counted = {}
+    counts_by_member = {}
     for member, losses in table.items():
         low, count = False, 0
         for loss in losses:
             if low and loss > SPIKE:
                 low, count = False, count + 1
             low = low or loss < SPIKE / 10
-        counted[member] = count
-    return pd.Series(counted, name="spikes")
+        counts_by_member[member] = count
+    return pd.Series(counts_by_member, name="spikes")

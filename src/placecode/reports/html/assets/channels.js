@@ -43,9 +43,9 @@ class AtlasView {
       const far = Math.max(...this.deep.map((place) => Math.hypot(...place))) * 1.08 || 1;
       return [[-far, far], [-far, far]];
     }
-    const both = [this.ends(this.flat, 0), this.ends(this.flat, 1)];
-    const room = Math.max(...both.map(([low, high]) => high - low)) * 0.07 || 1;
-    return both.map(([low, high]) => [low - room, high + room]);
+    const ranges = [this.ends(this.flat, 0), this.ends(this.flat, 1)];
+    const room = Math.max(...ranges.map(([low, high]) => high - low)) * 0.07 || 1;
+    return ranges.map(([low, high]) => [low - room, high + room]);
   }
 
   // Return the channels whose name contains the typed text: an exact match first, then names that start with it.
@@ -53,21 +53,20 @@ class AtlasView {
     const typed = this.input.value.trim().toLowerCase();
     if (!typed) return [];
     const rank = (name) => (name === typed ? 0 : name.startsWith(typed) ? 1 : 2);
-    const found = this.content.names.map((name, i) => [name.toLowerCase(), i]).filter(([name]) => name.includes(typed));
-    return found.sort((a, b) => rank(a[0]) - rank(b[0]) || a[1] - b[1]).map(([, i]) => i);
+    const names = this.content.names.map((name, i) => [name.toLowerCase(), i]).filter(([name]) => name.includes(typed));
+    return names.sort((a, b) => rank(a[0]) - rank(b[0]) || a[1] - b[1]).map(([, i]) => i);
   }
 
   // List the channels that match the typed text.
   suggest() {
-    const found = this.matching();
-    this.list.replaceChildren(...found.slice(0, MATCHES).map((i, at) => this.option(i, at)));
-    this.input.setAttribute("aria-expanded", String(found.length > 0));
+    const channels = this.matching();
+    this.list.replaceChildren(...channels.slice(0, MATCHES).map((i, at) => this.option(i, at)));
+    this.input.setAttribute("aria-expanded", String(channels.length > 0));
     this.point(-1);
-    const left = found.length - MATCHES;
-    const nobody = !found.length && this.input.value.trim();
-    if (nobody) this.forget();
-    const hint = nobody ? "no channel has that name" : `and ${left} more`;
-    this.more.textContent = nobody || left > 0 ? hint : "";
+    const left = channels.length - MATCHES;
+    const noMatch = !channels.length && this.input.value.trim();
+    if (noMatch) this.forget();
+    this.more.textContent = noMatch ? "no channel has that name" : left > 0 ? `and ${left} more` : "";
   }
 
   // Make suggestion number `at`.
@@ -81,7 +80,7 @@ class AtlasView {
   // Select a suggestion, or none (-1); the focus stays in the input.
   point(at) {
     this.active = at;
-    [...this.list.children].forEach((each, i) => each.setAttribute("aria-selected", String(i === at)));
+    [...this.list.children].forEach((option, i) => option.setAttribute("aria-selected", String(i === at)));
     if (at < 0) this.input.removeAttribute("aria-activedescendant");
     else this.input.setAttribute("aria-activedescendant", `match-${at}`);
   }
@@ -95,8 +94,8 @@ class AtlasView {
       const from = this.active < 0 && step < 0 ? 0 : this.active; // "up" without a selection selects the last
       this.point((from + step + count) % count);
     }
-    const found = this.matching()[Math.max(this.active, 0)];
-    if (event.key === "Enter" && found !== undefined) this.choose(found);
+    const channel = this.matching()[Math.max(this.active, 0)];
+    if (event.key === "Enter" && channel !== undefined) this.choose(channel);
   }
 
   // Make a button that chooses a channel.
@@ -115,7 +114,7 @@ class AtlasView {
     this.more.textContent = "";
     this.input.setAttribute("aria-expanded", "false");
     this.point(-1);
-    this.tell();
+    this.describe();
     if (canDraw) this.draw();
   }
 
@@ -123,9 +122,9 @@ class AtlasView {
   forget() {
     if (this.chosen === null) return;
     this.chosen = null;
-    const found = this.holder.querySelector(".found");
-    delete found.dataset.channel;
-    found.replaceChildren();
+    const card = this.holder.querySelector(".found");
+    delete card.dataset.channel;
+    card.replaceChildren();
     if (canDraw) this.draw();
   }
 
@@ -135,8 +134,9 @@ class AtlasView {
   }
 
   // Write the values of the chosen channel and its nearest channels.
-  tell() {
-    const { names, modules, columns, neighbors } = this.content;
+  describe() {
+    const { names, modules, columns } = this.content;
+    const neighbors = this.content.neighbors[this.chosen] ?? [];
     const facts = element("dl", { className: "facts-of" });
     const fact = (name, text) => facts.append(element("div", {}, element("dt", {}, name), element("dd", {}, text)));
     if (modules) fact(this.content.grouping, this.moduleOf(modules[this.chosen]));
@@ -146,48 +146,45 @@ class AtlasView {
       fact(name, measured ? digits(value) : String(value ?? "") || "\u2013");
     }
     const near = element("ol", { className: "near" });
-    for (const [other, sure] of neighbors[this.chosen] ?? []) {
+    for (const [other, confidence] of neighbors) {
       const row = element("li", {}, this.button(other));
       row.dataset.neighbor = other;
-      row.dataset.confidence = sure ?? "";
-      if (sure !== null) {
-        const bar = element("span", { className: "sure" });
-        bar.style.setProperty("--share", `${Math.round(100 * sure)}%`);
-        row.append(bar, element("span", { className: "percent" }, `${Math.round(100 * sure)}%`));
-      } else {
-        row.append(element("span"), element("span", { className: "percent" }, "\u2013"));
-      }
+      row.dataset.confidence = confidence ?? "";
+      const percent = confidence === null ? "\u2013" : `${Math.round(100 * confidence)}%`;
+      const bar = element("span", confidence === null ? {} : { className: "sure" });
+      if (confidence !== null) bar.style.setProperty("--share", percent);
+      row.append(bar, element("span", { className: "percent" }, percent));
       near.append(row);
     }
-    const found = this.holder.querySelector(".found");
-    found.dataset.channel = this.chosen;
-    found.replaceChildren(element("h3", {}, names[this.chosen]), facts);
-    const sure = (neighbors[this.chosen] ?? []).some(([, share]) => share !== null);
+    const card = this.holder.querySelector(".found");
+    card.dataset.channel = this.chosen;
+    card.replaceChildren(element("h3", {}, names[this.chosen]), facts);
+    const sure = neighbors.some(([, confidence]) => confidence !== null);
     const head = sure ? "Nearest channels, and how sure that is" : "Nearest channels";
-    if (near.children.length) found.append(element("p", { className: "hint" }, head), near);
+    if (neighbors.length) card.append(element("p", { className: "hint" }, head), near);
   }
 
   // Set up the controls that show the map in three dimensions and rotate it.
   makeTurns() {
     this.space = this.holder.querySelector("#in-space");
     this.turns = ["turn", "tilt"].map((name) => this.holder.querySelector(`#${name}`));
-    const again = () => {
+    const redraw = () => {
       for (const label of this.holder.querySelectorAll(".turn")) label.hidden = !this.space.checked;
       if (canDraw) this.draw();
     };
-    for (const input of [this.space, ...this.turns]) input.addEventListener("input", again);
+    for (const input of [this.space, ...this.turns]) input.addEventListener("input", redraw);
     this.plot.addEventListener("pointermove", (event) => {
       if (!this.space.checked || event.buttons !== 1) return;
       const wrapped = Number(this.turns[0].value) + event.movementX / 2;
       this.turns[0].value = ((wrapped + 540) % 360) - 180;
       this.turns[1].value = Number(this.turns[1].value) + event.movementY / 2;
-      again();
+      redraw();
     });
   }
 
   // Return [x, y, nearness to the viewer from 0 to 1] of every channel. Positions in three dimensions are rotated and
   // projected onto a flat plot, which needs no graphics card.
-  seen() {
+  projected() {
     if (!this.space?.checked) return this.flat.map(([x, y]) => [x, y, 0.5]);
     const [turn, tilt] = this.turns.map((input) => (Number(input.value) * Math.PI) / 180);
     const reach = Math.max(...this.deep.map((place) => Math.hypot(...place))) || 1;
@@ -207,33 +204,33 @@ class AtlasView {
   // Return the trace with the channels of one module.
   points(at, code, colors) {
     const { names } = this.content;
-    const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
+    const members = names.map((_, i) => i).filter((i) => this.codes[i] === code);
     const size = names.length > 300 ? 6 : 9;
     // if there are many channels, the others are pale, so that the chosen one stands out
     const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1;
     return {
-      ...this.those(at, own),
+      ...this.positions(at, members),
       mode: "markers",
       meta: names.length <= NAMED ? 10 : null,
       name: plain(shorter(this.moduleOf(code), LETTERS_OF_CHOSEN)),
-      hovertext: own.map((i) => inLines(names[i])),
-      marker: { ...markOf(code, colors), opacity, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
+      hovertext: members.map((i) => inLines(names[i])),
+      marker: { ...markOf(code, colors), opacity, size: members.map((i) => size * (0.7 + 0.6 * at[i][2])) },
       hovertemplate: "%{hovertext}<extra></extra>",
       cliponaxis: false,
     };
   }
 
   // Return the positions of some channels, as parts of a trace.
-  those(at, channels) {
+  positions(at, channels) {
     const [x, y] = [0, 1].map((axis) => channels.map((i) => at[i][axis]));
     return { type: "scatter", customdata: channels, x, y };
   }
 
   // Return the trace with rings around the chosen channel, the first of `channels`, and its nearest ones.
   rings(at, channels, colors) {
-    const [size, letters] = [[18, 13], [14, 10]].map(([own, near]) => channels.map((_, i) => (i ? near : own)));
+    const [size, letters] = [[18, 13], [14, 10]].map(([first, others]) => channels.map((_, i) => (i ? others : first)));
     return {
-      ...this.those(at, channels),
+      ...this.positions(at, channels),
       mode: "markers",
       meta: letters,
       hovertext: channels.map((i) => inLines(this.content.names[i])),
@@ -247,7 +244,7 @@ class AtlasView {
   draw() {
     const colors = theme();
     const { edges, neighbors, modules } = this.content;
-    const at = this.seen();
+    const at = this.projected();
     const codes = [...new Set(this.codes)].sort((a, b) => a - b);
     const traces = [namesTrace()];
     if (edges) traces.push(this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) }));
@@ -258,13 +255,13 @@ class AtlasView {
       traces.push(this.lines(at, pairs, { width: 1.5, color: colors.ink }));
       traces.push(this.rings(at, [this.chosen, ...near], colors));
     }
-    const held = this.space?.checked || matchMedia("(pointer: coarse)").matches; // a finger scrolls the page
+    const fixed = this.space?.checked || matchMedia("(pointer: coarse)").matches; // a finger scrolls the page
     const [across, up] = this.window();
-    const axis = { visible: false, fixedrange: held };
+    const axis = { visible: false, fixedrange: fixed };
     const layout = {
       xaxis: { ...axis, range: across, scaleanchor: "y" },
       yaxis: { ...axis, range: up },
-      dragmode: held ? false : "zoom",
+      dragmode: fixed ? false : "zoom",
       uirevision: String(this.space?.checked), // choosing a channel keeps the zoom
       margin: { l: 36, r: 36, t: 14, b: 14 }, // room for names at the edge
       showlegend: modules !== null && codes.length <= 16,

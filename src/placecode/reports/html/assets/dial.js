@@ -10,7 +10,7 @@ class DialView {
     this.content = content;
     this.stops = content.stops;
     this.at = content.first;
-    this.read = new Map(); // matrices and positions that are decoded already
+    this.decoded = new Map(); // rows of matrices and positions by sigma and kind
     this.codes = content.groups ?? content.names.map(() => null);
     this.slider = holder.querySelector("input[type=range]");
     this.slider.addEventListener("input", () => this.turn(Number(this.slider.value), true));
@@ -21,30 +21,30 @@ class DialView {
 
   // Return the rows of a matrix ("similarity" or "attention") at the current sigma; empty if it was not stored.
   matrix(kind) {
-    const width = Math.ceil(this.content.names.length / this.content.each);
-    return this.unpack(kind, kind, STEPS, width);
+    const width = Math.ceil(this.content.names.length / this.content.block_size);
+    return this.unpack(kind, STEPS, width);
   }
 
   // Return the positions of some channels on the map of the current sigma; null if it was not stored.
-  at2(channels) {
-    const places = this.unpack("places", "places", FINE, 2);
+  positionsOf(channels) {
+    const places = this.unpack("places", FINE, 2);
     const [x, y] = [0, 1].map((axis) => channels.map((i) => (places.length ? places[i][axis] : null)));
     return { x, y };
   }
 
-  // Decode a matrix or positions of the current sigma once, and return the rows.
-  unpack(kind, scale, steps, width) {
+  // Decode a matrix or the positions (`kind`) of the current sigma once, and return the rows of `width` numbers.
+  unpack(kind, steps, width) {
     const key = `${this.at} ${kind}`;
-    if (!this.read.has(key)) {
+    if (!this.decoded.has(key)) {
       const text = this.stops[this.at][kind];
-      this.read.set(key, text ? rowsOf(unpacked(text, this.content.scales[scale], steps), width) : []);
+      this.decoded.set(key, text ? rowsOf(unpacked(text, this.content.scales[kind], steps), width) : []);
     }
-    return this.read.get(key);
+    return this.decoded.get(key);
   }
 
   // Return the measures that are drawn on an axis.
   namesOn(axis) {
-    return Object.keys(this.content.measures).filter((name) => this.content.measures[name] === axis);
+    return Object.keys(this.content.curves).filter((name) => this.content.curves[name].axis === axis);
   }
 
   // Return the positions of the rings on the curves of an axis, at the current sigma.
@@ -64,15 +64,10 @@ class DialView {
     if (canDraw) this.move();
   }
 
-  // Move to this sigma if the run has it.
+  // Move to this sigma, or say that this run does not have it.
   follow(sigma) {
     const at = this.stops.findIndex((stop) => Math.abs(stop.sigma - sigma) <= 1e-9 * Math.abs(sigma));
-    if (at >= 0) this.turn(at, false);
-    else this.lag(sigma);
-  }
-
-  // Say that this run has no such sigma.
-  lag(sigma) {
+    if (at >= 0) return this.turn(at, false);
     this.holder.classList.add("behind");
     this.holder.querySelector(".lag").textContent = `no \u03c3 = ${sigma} in this run`;
   }
@@ -96,14 +91,14 @@ class DialView {
   // Make the plots for which the run has data.
   makePanels() {
     const has = (kind) => this.stops.some((stop) => stop[kind]);
-    const axes = [...new Set(Object.values(this.content.measures))];
-    const wanted = axes.map((axis) => ["measure", axis, `${axis[0].toUpperCase()}${axis.slice(1)} against \u03c3`]);
-    if (has("similarity")) wanted.push(["similarity", "", "Similarity of the PEs"]);
-    if (has("places")) wanted.push(["places", "", "Map of the PEs"]);
-    if (has("attention")) wanted.push(["attention", "", "Attention (row looks at column)"]);
+    const axes = new Set(Object.values(this.content.curves).map((curve) => curve.axis));
+    const panels = [...axes].map((axis) => ["measure", axis, `${axis[0].toUpperCase()}${axis.slice(1)} against \u03c3`]);
+    if (has("similarity")) panels.push(["similarity", "", "Similarity of the PEs"]);
+    if (has("places")) panels.push(["places", "", "Map of the PEs"]);
+    if (has("attention")) panels.push(["attention", "", "Attention (row looks at column)"]);
     const holder = this.holder.querySelector(".panels");
-    holder.dataset.count = wanted.length;
-    this.panels = wanted.map(([kind, axis, title]) => {
+    holder.dataset.count = panels.length;
+    this.panels = panels.map(([kind, axis, title]) => {
       const plot = element("div", { className: "plot" });
       Object.assign(plot.dataset, { panel: kind, axis });
       plot.setAttribute("role", "img");
@@ -144,7 +139,7 @@ class DialView {
         Plotly.relayout(plot, { "shapes[0].x0": sigma, "shapes[0].x1": sigma });
       } else if (kind === "places") {
         const groups = plot.data.map((_, i) => i).slice(1); // behind the names
-        const places = groups.map((i) => this.at2(plot.data[i].customdata));
+        const places = groups.map((i) => this.positionsOf(plot.data[i].customdata));
         const moved = Plotly.restyle(plot, { x: places.map(({ x }) => x), y: places.map(({ y }) => y) }, groups);
         moved.then(() => writeNames(plot, this.content.names));
       } else {

@@ -37,14 +37,14 @@ const namesTrace = () => {
 // name, which is in `meta` of its trace (0: no name).
 const marksOf = (plot) => {
   const { xaxis, yaxis } = plot._fullLayout;
-  const each = (of, i) => (Array.isArray(of) ? of[i] : of);
+  const ofPoint = (values, i) => (Array.isArray(values) ? values[i] : values); // plotly has one value for all points, too
   const marks = plot.data.flatMap((trace) =>
     (trace.customdata ?? []).map((channel, i) => ({
       channel,
-      size: each(trace.meta, i) ?? 0,
+      size: ofPoint(trace.meta, i) ?? 0,
       x: trace.x[i] === null ? NaN : xaxis.d2p(trace.x[i]),
       y: trace.y[i] === null ? NaN : yaxis.d2p(trace.y[i]),
-      radius: each(trace.marker.size, i) / 2,
+      radius: ofPoint(trace.marker.size, i) / 2,
     })),
   );
   return marks.filter(({ x, y }) => Number.isFinite(x) && Number.isFinite(y));
@@ -65,28 +65,28 @@ const writeNames = (plot, names, first = []) => {
   const inside = ([left, top, right, bottom]) =>
     left >= -margin.l && right <= xaxis._length + margin.r && top >= -margin.t && bottom <= yaxis._length;
   const rank = ({ channel }) => (first.includes(channel) ? first.indexOf(channel) : first.length);
-  const wanted = marks.filter(({ size }) => size).sort((a, b) => rank(a) - rank(b) || b.size - a.size);
-  const [told, taken, done] = [[], [], new Set()];
-  for (const mark of wanted) {
+  const named = marks.filter(({ size }) => size).sort((a, b) => rank(a) - rank(b) || b.size - a.size);
+  const [labels, taken, done] = [[], [], new Set()]; // labels that are written, the boxes they take, and their channels
+  for (const mark of named) {
     if (done.has(mark.channel)) continue; // its name was written at its ring
     done.add(mark.channel);
     const chosen = mark.channel === first[0];
     const text = shorter(names[mark.channel], chosen ? LETTERS_OF_CHOSEN : LETTERS);
     const boxes = SIDES.map((side) => boxBeside(mark, extent(text, mark.size, chosen), side));
-    const others = [...taken, ...marks.filter(({ channel }) => channel !== mark.channel).map(heart)];
-    const free = boxes.find((box) => inside(box) && !others.some((other) => touch(box, other)));
-    const found = free ?? (chosen && (boxes.find(inside) ?? boxes[0]));
-    if (!found) continue;
-    taken.push(found);
-    told.push({ text: chosen ? `<b>${plain(text)}</b>` : plain(text), size: mark.size, chosen });
+    const obstacles = [...taken, ...marks.filter(({ channel }) => channel !== mark.channel).map(heart)];
+    const free = boxes.find((candidate) => inside(candidate) && !obstacles.some((other) => touch(candidate, other)));
+    const box = free ?? (chosen && (boxes.find(inside) ?? boxes[0]));
+    if (!box) continue;
+    taken.push(box);
+    labels.push({ text: chosen ? `<b>${plain(text)}</b>` : plain(text), size: mark.size, chosen });
   }
   const { ink, soft } = theme();
-  const written = {
+  const update = {
     x: taken.map(([left, , right]) => xaxis.p2d((left + right) / 2)),
     y: taken.map(([, top, , bottom]) => yaxis.p2d((top + bottom) / 2)),
-    text: told.map(({ text }) => text),
-    "textfont.size": told.map(({ size }) => size),
-    "textfont.color": told.map(({ chosen }) => (chosen ? ink : soft)),
+    text: labels.map(({ text }) => text),
+    "textfont.size": labels.map(({ size }) => size),
+    "textfont.color": labels.map(({ chosen }) => (chosen ? ink : soft)),
   };
-  Plotly.restyle(plot, Object.fromEntries(Object.entries(written).map(([name, values]) => [name, [values]])), [0]);
+  Plotly.restyle(plot, Object.fromEntries(Object.entries(update).map(([name, values]) => [name, [values]])), [0]);
 };

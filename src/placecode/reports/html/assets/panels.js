@@ -9,12 +9,11 @@ const KINDS = [
   ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],
 ];
 
-// Return colour and dash of every line on an axis: by split if all lines have different splits, otherwise in turn.
-const looksOf = (names) => {
-  if (names.length === 1) return [["blue", "solid"]];
-  const splits = names.map((name) => name.split(", ").find((part) => part in SPLITS));
-  const apart = splits.every(Boolean) && new Set(splits).size === names.length;
-  return names.map((_, i) => (apart ? SPLITS[splits[i]] : KINDS[i % KINDS.length]));
+// Return colour and dash of every curve on an axis: by split if all have different splits, otherwise in turn.
+const stylesOf = (curves) => {
+  if (curves.length === 1) return [["blue", "solid"]];
+  const splits = new Set(curves.map(({ split }) => split).filter((split) => split in SPLITS));
+  return curves.map(({ split }, i) => (splits.size === curves.length ? SPLITS[split] : KINDS[i % KINDS.length]));
 };
 
 // Return a colour (#rrggbb) with transparency, for example for the band of an interval.
@@ -38,8 +37,8 @@ const sigmaAxis = (sigmas) => {
 };
 
 // Return the traces of a measure by sigma: a band between the bounds of its intervals, and a line through its means,
-// which is in the legend if `told`.
-const curve = (dial, name, color, dash, told) => {
+// which has an entry in the legend if `showlegend`.
+const curveTraces = (dial, name, color, dash, showlegend) => {
   const x = dial.stops.map((stop) => stop.sigma);
   const [means, lows, highs] = [0, 1, 2].map((part) => dial.stops.map((stop) => stop.measures[name][part]));
   const line = { x, type: "scatter", showlegend: false };
@@ -52,11 +51,11 @@ const curve = (dial, name, color, dash, told) => {
       y: means,
       mode: "lines+markers",
       customdata: x.map((_, i) => i),
-      name: plain(name.replace(/^(accuracy|mse|loss), /, "")),
+      name: plain(dial.content.curves[name].legend),
       line: { width: 2, color, dash },
       marker: { size: 5, color },
       hovertemplate: `${plain(name)}<br>\u03c3 %{x}: %{y:.3f}<extra></extra>`,
-      showlegend: told,
+      showlegend,
     },
   ];
 };
@@ -65,8 +64,8 @@ const curve = (dial, name, color, dash, told) => {
 const measurePanel = (dial, colors, axis) => {
   const names = dial.namesOn(axis);
   const several = names.length > 1;
-  const looks = looksOf(names);
-  const traces = names.flatMap((name, i) => curve(dial, name, colors[looks[i][0]], looks[i][1], several));
+  const styles = stylesOf(names.map((name) => dial.content.curves[name]));
+  const traces = names.flatMap((name, i) => curveTraces(dial, name, colors[styles[i][0]], styles[i][1], several));
   traces.push({
     ...dial.marks(axis),
     type: "scatter",
@@ -91,8 +90,8 @@ const measurePanel = (dial, colors, axis) => {
 
 // Return where groups start among the rows of a matrix, the middle of each group, and its name.
 const groupEdges = (dial) => {
-  const { order, each, group_names: names } = dial.content;
-  const codes = rowsOf(order, each).map((own) => dial.codes[own[0]]);
+  const { order, block_size: size, group_names: names } = dial.content;
+  const codes = rowsOf(order, size).map((block) => dial.codes[block[0]]);
   const starts = codes.map((_, i) => i).filter((i) => i > 0 && codes[i] !== codes[i - 1]);
   const edges = [0, ...starts, codes.length];
   return {
@@ -105,17 +104,17 @@ const groupEdges = (dial) => {
 
 // A matrix of all pairs of channels as a heat map, with lines between groups. `kind` is "similarity" or "attention".
 const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
-  const { names, order, each, scales, groups } = dial.content;
+  const { names, order, scales, groups } = dial.content;
   const { starts, size, middles, texts } = groupEdges(dial);
-  const labels = rowsOf(order, each).map((own) => {
-    const [first, last] = [own[0], own[own.length - 1]].map((i) => inLines(names[i]));
-    return own.length > 1 ? `${first} to ${last}` : first;
+  const labels = rowsOf(order, dial.content.block_size).map((block) => {
+    const [first, last] = [block[0], block[block.length - 1]].map((i) => inLines(names[i]));
+    return block.length > 1 ? `${first} to ${last}` : first;
   });
-  const cut = { type: "line", layer: "above", line: { color: colors.ink, width: 0.7 } };
+  const edge = { type: "line", layer: "above", line: { color: colors.ink, width: 0.7 } };
   const [low, high] = [-0.5, size - 0.5];
   const shapes = starts.flatMap((i) => [
-    { ...cut, x0: i - 0.5, x1: i - 0.5, y0: low, y1: high },
-    { ...cut, y0: i - 0.5, y1: i - 0.5, x0: low, x1: high },
+    { ...edge, x0: i - 0.5, x1: i - 0.5, y0: low, y1: high },
+    { ...edge, y0: i - 0.5, y1: i - 0.5, x0: low, x1: high },
   ]);
   const trace = {
     type: "heatmap",
@@ -127,11 +126,11 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
     hovertemplate: "%{customdata[0]}<br>%{customdata[1]}: %{z:.2f}<extra></extra>",
     colorbar: { thickness: 9, outlinewidth: 0, len: 0.9, tickfont: { size: 11 } },
   };
-  const few = groups !== null && texts.length <= 30;
+  const showGroups = groups !== null && texts.length <= 30;
   const side = { showgrid: false, showline: false, ticks: "", constrain: "domain" };
-  const left = few ? { tickvals: middles, ticktext: texts } : { showticklabels: false };
+  const left = showGroups ? { tickvals: middles, ticktext: texts } : { showticklabels: false };
   const layout = {
-    shapes: few ? shapes : [],
+    shapes: showGroups ? shapes : [],
     xaxis: axisOf(colors, { ...side, showticklabels: false, scaleanchor: "y" }),
     yaxis: axisOf(colors, { ...side, ...left, autorange: "reversed" }),
     margin: { l: 20, r: 10, t: 8, b: 10 },
@@ -140,30 +139,30 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
 };
 
 const similarityPanel = (dial, colors) => {
-  const both = [[0, colors.blue], [0.5, colors.paper], [1, colors.vermillion]];
-  return matrixPanel(dial, colors, "similarity", both, -dial.content.scales.similarity);
+  const diverging = [[0, colors.blue], [0.5, colors.paper], [1, colors.vermillion]];
+  return matrixPanel(dial, colors, "similarity", diverging, -dial.content.scales.similarity);
 };
 
 const attentionPanel = (dial, colors) => {
-  const rising = [[0, colors.paper], [1, colors.blue]];
-  return matrixPanel(dial, colors, "attention", rising, 0);
+  const sequential = [[0, colors.paper], [1, colors.blue]];
+  return matrixPanel(dial, colors, "attention", sequential, 0);
 };
 
 // The map of the PEs: a point per channel, coloured by group.
 const placesPanel = (dial, colors) => {
   const { names, group_names: groups, scales } = dial.content;
   const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
-    const own = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
-    const said = code === null || code < 0 ? "" : `<br>${inLines(groups[code] ?? "")}`;
+    const members = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
+    const groupName = code === null || code < 0 ? "" : `<br>${inLines(groups[code] ?? "")}`;
     return {
       type: "scatter",
       mode: "markers",
       meta: names.length <= NAMED ? 10 : null,
-      customdata: own,
-      ...dial.at2(own),
-      hovertext: own.map((i) => inLines(names[i])),
+      customdata: members,
+      ...dial.positionsOf(members),
+      hovertext: members.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
-      hovertemplate: `%{hovertext}${said}<extra></extra>`,
+      hovertemplate: `%{hovertext}${groupName}<extra></extra>`,
       cliponaxis: false,
     };
   });

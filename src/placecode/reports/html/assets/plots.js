@@ -47,8 +47,8 @@ const digits = (value) => {
 // Decode integers in base64 to numbers from -scale to scale; missing values become null. See `packed` in packing.py.
 const unpacked = (text, scale, steps) => {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const whole = steps > 255 ? new Uint16Array(bytes.buffer) : bytes;
-  return Array.from(whole, (number) => (number === 0 ? null : ((number - 1 - steps) / steps) * scale));
+  const integers = steps > 255 ? new Uint16Array(bytes.buffer) : bytes;
+  return Array.from(integers, (number) => (number === 0 ? null : ((number - 1 - steps) / steps) * scale));
 };
 // Split a list of values into rows of `width` values.
 const rowsOf = (values, width) => {

@@ -26,8 +26,8 @@ const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 4
 // Return the name of a table in downloads: the title of its section, with a number if the section has several tables.
 const titleOf = (table) => {
   const section = table.closest("section");
-  const [own, all] = [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("table")]];
-  return all.length > 1 ? `${own} ${all.indexOf(table) + 1}` : own;
+  const [title, tables] = [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("table")]];
+  return tables.length > 1 ? `${title} ${tables.indexOf(table) + 1}` : title;
 };
 
 // Return the columns and rows of a table for a download. Numbers have all digits. The half-width of an interval is a
@@ -38,28 +38,28 @@ const contentOf = (table) => {
   if (first !== last) for (const cell of first.cells) groups.push(...Array(cell.colSpan).fill(cell.textContent));
   const rows = [...table.tBodies[0].rows];
   const columns = [];
-  const take = [];
-  [...last.cells].forEach((cell, column) => {
-    const name = (groups[column] ? `${groups[column]}: ` : "") + cell.textContent;
+  const readers = []; // functions that return the value of each column in a row
+  [...last.cells].forEach((heading, column) => {
+    const name = (groups[column] ? `${groups[column]}: ` : "") + heading.textContent;
     const number = (key) => (row) => (row.cells[column].dataset[key] === undefined ? null : Number(row.cells[column].dataset[key]));
     const has = (key) => rows.some((row) => row.cells[column].dataset[key] !== undefined);
     if (has("low")) {
       columns.push(`${name}, low`, `${name}, high`);
-      take.push(number("low"), number("high"));
+      readers.push(number("low"), number("high"));
       return;
     }
     columns.push(name);
-    take.push((row) => {
-      const own = row.cells[column];
-      const text = own.textContent.trim();
-      return own.dataset.order !== undefined ? Number(own.dataset.order) : text === "\u2013" ? null : text;
+    readers.push((row) => {
+      const cell = row.cells[column];
+      const text = cell.textContent.trim();
+      return cell.dataset.order !== undefined ? Number(cell.dataset.order) : text === "\u2013" ? null : text;
     });
     if (has("half")) {
       columns.push(`${name}, half of the 95% interval`);
-      take.push(number("half"));
+      readers.push(number("half"));
     }
   });
-  const values = rows.map((row) => take.map((one) => one(row)));
+  const values = rows.map((row) => readers.map((read) => read(row)));
   return { title: titleOf(table), caption: table.caption.textContent, columns, rows: values };
 };
 
@@ -113,10 +113,10 @@ for (const table of document.querySelectorAll("table.sortable")) makeSortable(ta
 for (const holder of document.querySelectorAll(".table")) {
   const table = holder.querySelector("table");
   const bar = element("div", { className: "bar" });
-  const many = table.tBodies[0].rows.length > 15;
-  if (many) bar.append(...makeFilter(table));
-  const said = many ? "download CSV (all rows)" : "download CSV"; // also those that the filter hides
-  const button = element("button", { type: "button", className: "download", title: "with all digits" }, said);
+  const filtered = table.tBodies[0].rows.length > 15;
+  if (filtered) bar.append(...makeFilter(table));
+  const label = filtered ? "download CSV (all rows)" : "download CSV"; // also rows that the filter hides
+  const button = element("button", { type: "button", className: "download", title: "with all digits" }, label);
   button.addEventListener("click", () => {
     const content = contentOf(table);
     save(`${slug(content.title)}.csv`, asCsv(content), "text/csv");
@@ -128,11 +128,11 @@ for (const place of document.querySelectorAll(".take")) {
   const button = element("button", { type: "button", className: "download" }, "download all tables (JSON)");
   button.addEventListener("click", () => {
     const tables = [...document.querySelectorAll(".table table")].map(contentOf);
-    const told = ({ label, sigma, measures }) => ({ label, sigma, measures });
-    const dials = carried.dials.map((dial) => dial.stops.map(told));
-    const commands = [...document.querySelectorAll("pre code")].map((each) => each.textContent);
-    const whole = { title: carried.title, commands, tables, dials };
-    save(`${slug(carried.title)}.json`, JSON.stringify(whole, null, 1), "application/json");
+    const numbersOf = ({ label, sigma, measures }) => ({ label, sigma, measures });
+    const dials = carried.dials.map((dial) => dial.stops.map(numbersOf));
+    const commands = [...document.querySelectorAll("pre code")].map((code) => code.textContent);
+    const content = { title: carried.title, commands, tables, dials };
+    save(`${slug(carried.title)}.json`, JSON.stringify(content, null, 1), "application/json");
   });
   place.append(button);
 }
