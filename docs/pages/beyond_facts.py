@@ -17,7 +17,7 @@ from placecode.analysis.stats import interval
 from placecode.encodings import sinusoid
 from placecode.experiments.claims import FAILS, HOLDS
 from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
-from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, gained, of, worth
+from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, columns_of_gain, of, worth
 from placecode.experiments.latin.optimizer_claims import TINY, decaying, true_positions
 from placecode.experiments.reading import STILL, accuracy, late_change, measured, where
 from placecode.runs.read import Run
@@ -276,9 +276,11 @@ def gain(run: Run) -> Facts:
     """Compare gains of the outputs, at one step size and with the step size divided by the gain."""
     moved, train = measured(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]
-    kinds = [gained(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided]
-    usual = [gained(gain, False, run) for gain in (0.1, 1.0, 10.0)]
-    rich, plain, lazy = (gained(gain, True, run) for gain in (0.1, 1.0, 10.0))
+    kinds = [
+        columns_of_gain(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided
+    ]
+    usual = [columns_of_gain(gain, False, run) for gain in (0.1, 1.0, 10.0)]
+    rich, plain, lazy = (columns_of_gain(gain, True, run) for gain in (0.1, 1.0, 10.0))
     of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
     values = of_rich["member"].map(accuracy(run)).round(6)
     return small_models_by_gain() | {
@@ -311,9 +313,9 @@ def small_models_by_gain() -> Facts:
     """Compare small models whose step size is divided by the gain with models that have that step size and no gain."""
     run, rates = (Run(RESULTS / f"lst-gain-quick{name}") for name in ("", "-rates"))
     small, _, large = ({"learning_rate": rate} for rate in sorted(rates.config["fields"]["rates"]))
-    train, by_gain = accuracy(run, "train"), gained(3.0, True, run)
+    train, by_gain = accuracy(run, "train"), columns_of_gain(3.0, True, run)
     with_gain, with_rate = of(run, [0.2], **by_gain), of(rates, [0.2], **small)
-    usual = of(run, [0.2], **gained(1.0, False, run))
+    usual = of(run, [0.2], **columns_of_gain(1.0, False, run))
     return {
         "quick_with_gain": interval(with_gain),
         "quick_with_rate": interval(with_rate),
@@ -321,7 +323,7 @@ def small_models_by_gain() -> Facts:
         "quick_difference": interval(with_gain - with_rate),
         "quick_usual_ahead": interval(usual - with_gain),
         "quick_training": where(run, train, [0.2], **by_gain).mean(),
-        "quick_too_large": where(run, train, [0.2], **gained(0.3, True, run)).mean(),
+        "quick_too_large": where(run, train, [0.2], **columns_of_gain(0.3, True, run)).mean(),
         "quick_too_large_alone": where(rates, accuracy(rates, "train"), [0.2], **large).mean(),
         "quick_gains": knob_claims.between_gains(0.3, 3.0, False, [0.2], run),
         "same_step_size": math.isclose(by_gain["learning_rate"], small["learning_rate"]),

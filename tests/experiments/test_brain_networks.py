@@ -27,9 +27,9 @@ def zero(member: Member) -> float:
     return 0.0
 
 
-def preprocessed(end: Callable[[Member], float], **given: Any) -> Any:
+def preprocessed(end: Callable[[Member], float], **fields: Any) -> Any:
     """Return a run of brain-preprocessing with five splits of the people, or three without two of the people."""
-    experiment = BrainPreprocessing.at("paper", **given)
+    experiment = BrainPreprocessing.at("paper", **fields)
     measures = dict.fromkeys(brain_networks.BY_VARIANT, (zero, end))
     names = list(experiment.data_sets())
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
@@ -60,8 +60,8 @@ def test_the_experiment_crosses_variants_sigmas_and_seeds() -> None:
 
 def test_a_difference_is_over_splits_of_the_people() -> None:
     run = preprocessed(higher_when_small)
-    found = brain_networks.falls(run, "no preprocessing", ("modularity", "yeo7"))
-    assert tuple(found) == pytest.approx(student([0.4 + 0.02 * seed for seed in range(5)]))
+    difference = brain_networks.falls(run, "no preprocessing", ("modularity", "yeo7"))
+    assert tuple(difference) == pytest.approx(student([0.4 + 0.02 * seed for seed in range(5)]))
     few = brain_networks.falls(run, "NAP_001 and NAP_013 left out", ("modularity", "yeo7"))
     assert tuple(few) == pytest.approx(student([0.4 + 0.02 * seed for seed in (1.5, 2.5, 2)]))  # 0 and 3, 1 and 4, 2
 

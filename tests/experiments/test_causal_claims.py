@@ -54,10 +54,8 @@ def run_of(sign: int = 1, diverged: Callable[[Member], bool] = lambda m: False, 
 
         def value(m: Member) -> float:
             frozen = m.label == "random, frozen" and sign > 0
-            gained = -0.02 if m.sigma == 2.0 and sign > 0 else loss
-            return (
-                noisy(accuracy(m, sign), m, name) - (0.0 if frozen else gained) + (0.3 if sign < 0 and frozen else 0.0)
-            )
+            lost = -0.02 if m.sigma == 2.0 and sign > 0 else loss
+            return noisy(accuracy(m, sign), m, name) - (0.0 if frozen else lost) + (0.3 if sign < 0 and frozen else 0.0)
 
         return value
 
@@ -92,8 +90,8 @@ def test_every_claim_holds_where_it_is_planted_and_fails_where_its_opposite_is(p
 
 
 def test_effects_and_intervals_are_those_computed_by_hand(planted: Any) -> None:
-    some = run_of(diverged=lambda m: m.seed % 1000 == 1 and m.sigma == 0.2)
-    for run, seeds in ((planted, SEEDS), (some, SEEDS - 1)):
+    with_diverged = run_of(diverged=lambda m: m.seed % 1000 == 1 and m.sigma == 0.2)
+    for run, seeds in ((planted, SEEDS), (with_diverged, SEEDS - 1)):
         by_id = findings(run)
         for id, values in causal_effects(run, 2 * EPOCHS, 4).items():
             assert len(values) in (seeds, SEEDS), id  # kinds of a single size are not all at 0.2

@@ -81,6 +81,6 @@ def test_encodings_that_diverged_or_were_not_run_are_left_out() -> None:
     assert by_id["2d-fixed-beats-learned"].direction == FAILS
     assert by_id["beats-rotary"].direction == UNDECIDED and "no finished members rotary" in by_id["beats-rotary"].note
     assert by_id["beats-rotary-as-published"].direction == HOLDS
-    some = findings(encodings_run(values_around(GOOD, 0.6), encodings=(LEARNED, TRUE), dropouts=(0.0,)))
+    by_id = findings(encodings_run(values_around(GOOD, 0.6), encodings=(LEARNED, TRUE), dropouts=(0.0,)))
     for id, pair in PAIRS.items():
-        assert bool(some[id].note) == (some[id].direction == UNDECIDED) == (not set(pair) <= {OURS, FIXED})
+        assert bool(by_id[id].note) == (by_id[id].direction == UNDECIDED) == (not set(pair) <= {OURS, FIXED})

@@ -20,35 +20,35 @@ EXCEPTIONS = {"both placements"}
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scale", experiments.SCALES)
 def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
-    kind = experiments.lookup(name)
-    experiment = kind.at(scale)
-    assert kind.recorded() == [field.name for field in dataclasses.fields(kind)]
-    assert all(help_of(kind, name) for name in kind.recorded())
+    cls = experiments.lookup(name)
+    experiment = cls.at(scale)
+    assert cls.recorded() == [field.name for field in dataclasses.fields(cls)]
+    assert all(help_of(cls, name) for name in cls.recorded())
     record = json.loads(json.dumps(experiment.fields()))
-    assert kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == experiment
+    assert cls(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == experiment
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if experiments.lookup(name).swept_by])
 def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    kind = experiments.lookup(name)
-    for field, others in kind.swept_by.items():
-        assert set(others.split(" and ")) <= set(kind.recorded()) or others in EXCEPTIONS
-        with pytest.raises(BadInput) as refused:
-            kind.at("quick", **{field: 1})
-        assert refused.value.name == field and others in refused.value.rule
+    cls = experiments.lookup(name)
+    for field, listed in cls.swept_by.items():
+        assert set(listed.split(" and ")) <= set(cls.recorded()) or listed in EXCEPTIONS
+        with pytest.raises(BadInput) as error:
+            cls.at("quick", **{field: 1})
+        assert error.value.name == field and listed in error.value.rule
         assert cli.main(["run", name, f"--{field.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
         assert f"{field} must be left out of {name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_sweep_differ(name: str) -> None:
-    kind = experiments.lookup(name)
-    for field in dataclasses.fields(kind):
+    cls = experiments.lookup(name)
+    for field in dataclasses.fields(cls):
         if "least" in field.metadata:
             value = field.default[0]  # type: ignore[index]
-            with pytest.raises(BadInput) as refused:
-                kind.at("quick", **{field.name: (value, value)})
-            assert (refused.value.name, refused.value.rule) == (field.name, "all different")
+            with pytest.raises(BadInput) as error:
+                cls.at("quick", **{field.name: (value, value)})
+            assert (error.value.name, error.value.rule) == (field.name, "all different")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, turned, worth
+from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, with_optimizer, worth
 from helpers.made_up import made_up, student
 
 from placecode import experiments
@@ -114,8 +114,8 @@ EVERYWHERE |= {"lst-data": "data"}
 
 def experiment_of(name: str) -> Any:
     sigmas = (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0)
-    usual = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": sigmas}
-    return experiments.EXPERIMENTS[name].at("paper", **{**usual, **FIELDS[name]})
+    defaults = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": sigmas}
+    return experiments.EXPERIMENTS[name].at("paper", **{**defaults, **FIELDS[name]})
 
 
 def noisy(value: float, member: Member, salt: str = "") -> float:
@@ -194,7 +194,7 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "kept"),
+    ("train", "fitted"),
     [
         (lambda m: 0.9 if m.heads == 2 and m.sigma == 0.2 else 1.0, (1, 4)),
         (lambda m: 0.7 if m.heads == 2 and m.seed == 1 else 1.0, (1, 4)),  # 0.94 in the mean
@@ -203,11 +203,11 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
         (lambda m: 1.0 if m.heads == 4 else 0.0, (4,)),
     ],
 )
-def test_a_value_without_a_fit_is_left_out(train: Callable[[Member], float], kept: tuple[int, ...]) -> None:
+def test_a_value_without_a_fit_is_left_out(train: Callable[[Member], float], fitted: tuple[int, ...]) -> None:
     """Of training puzzles, on the mean over seeds."""
     run, finding = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
-    np.testing.assert_allclose(finding.found, least(run, "heads", kept), atol=1e-9)
-    assert finding.direction == (FAILS if 2 in kept else HOLDS)
+    np.testing.assert_allclose(finding.found, least(run, "heads", fitted), atol=1e-9)
+    assert finding.direction == (FAILS if 2 in fitted else HOLDS)
 
 
 def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
@@ -238,9 +238,9 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
     np.testing.assert_allclose(finding.found, student(values), atol=1e-9)
 
 
-@pytest.mark.parametrize(("more", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
-def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(more: float, verdict: str) -> None:
-    run = made_up(experiment_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
+@pytest.mark.parametrize(("change", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
+def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(change: float, verdict: str) -> None:
+    run = made_up(experiment_of("lst-width"), lambda m: noisy(0.5 + change * (m.width == 320 and m.sigma == 0.2), m))
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
@@ -266,7 +266,7 @@ def test_a_missing_setting_is_named(name: str, id: str, diverged: Callable[[Memb
     assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.found.mean)
 
 
-def test_a_part_of_a_experiment_decides_nothing() -> None:
+def test_a_part_of_an_experiment_decides_nothing() -> None:
     """One head has all sigmas and two heads only the first: their means are over different sigmas."""
     run = run_of("lst-heads")
     run.members = run.members.iloc[: 4 * SEEDS]
@@ -277,7 +277,7 @@ def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
     """The quick scale of lst-optimizer has one of the tiny sigmas."""
     experiment = experiments.EXPERIMENTS["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
     run = made_up(experiment, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
-    columns = turned(learning_rate=2.3e-3)
+    columns = with_optimizer(learning_rate=2.3e-3)
     values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
     np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].found, student(values), atol=1e-9)
 

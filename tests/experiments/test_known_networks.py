@@ -29,8 +29,8 @@ class Regions(Masked):
 
     def __init__(self, placed: bool = True) -> None:
         rng = np.random.default_rng(0)
-        shared, own = rng.normal(size=(400, 4)), rng.normal(size=(400, N))
-        values = np.where(PLANTED >= 0, shared[:, PLANTED], 0) + own
+        shared, noise = rng.normal(size=(400, 4)), rng.normal(size=(400, N))
+        values = np.where(PLANTED >= 0, shared[:, PLANTED], 0) + noise
         super().__init__({"train": recordings([values[:300]]), "test": recordings([values[300:]])})
         self.positions = rng.normal(size=(N, 3)) if placed else None
         self.partitions = {"yeo7": partition(PLANTED), "cole-anticevic": partition(SHUFFLED)}
@@ -89,8 +89,9 @@ def test_rows_of_a_stack_have_every_measure_and_nulls_of_all_blocks_together() -
 def test_threads_change_no_number() -> None:
     task = Regions()
     stack = stack_for([Member(width=8, layers=1, sigma=0.1, seed=seed) for seed in range(3)], task)
-    one, many = (pd.DataFrame(structure.of_pes(stack, task.bind(stack.members), threads=count)) for count in (1, 3))
-    pd.testing.assert_frame_equal(one, many, check_exact=True)
+    bound = task.bind(stack.members)
+    serial, parallel = (pd.DataFrame(structure.of_pes(stack, bound, threads=count)) for count in (1, 3))
+    pd.testing.assert_frame_equal(serial, parallel, check_exact=True)
 
 
 def test_connectivity_is_measured_like_pes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.beyond import OWN, smallest
+from helpers.beyond import SWEPT, smallest
 
 from placecode import experiments
 from placecode.execution import local
@@ -77,7 +77,7 @@ PLANNED: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
 """Columns besides sigma and seed, and their values, member by member; lst-causal has a file of its own."""
 
 
-@pytest.fixture(scope="module", params=OWN)
+@pytest.fixture(scope="module", params=SWEPT)
 def made(request: pytest.FixtureRequest, beyond: Runs) -> Made:
     """Return an experiment and its run."""
     return smallest(request.param), beyond(request.param)
@@ -86,10 +86,10 @@ def made(request: pytest.FixtureRequest, beyond: Runs) -> Made:
 def test_every_experiment_of_this_kind_is_here() -> None:
     others = {"lst-frozen", "lst-slingshot"}  # test_latin_training.py
     assert (
-        set(OWN)
-        == {name for name, kind in experiments.EXPERIMENTS.items() if issubclass(kind, KnobExperiment)} - others
+        set(SWEPT)
+        == {name for name, cls in experiments.EXPERIMENTS.items() if issubclass(cls, KnobExperiment)} - others
     )
-    assert set(PLANNED) == set(OWN) - {"lst-causal"}
+    assert set(PLANNED) == set(SWEPT) - {"lst-causal"}
 
 
 @pytest.mark.parametrize("name", PLANNED)
@@ -133,7 +133,7 @@ def test_every_claim_has_a_verdict(made: Made) -> None:
         json.dumps(finding.record(), allow_nan=False)
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", SWEPT)
 def test_the_quick_scale_can_be_built(name: str) -> None:
     experiment = experiments.EXPERIMENTS[name].at(
         "quick", per_class=2000 if name == "lst-data" else 20, heldout=6, distance=0.5
@@ -144,7 +144,7 @@ def test_the_quick_scale_can_be_built(name: str) -> None:
     assert {member.seed for member in members} >= {0, 1}
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", SWEPT)
 def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str) -> None:
     experiment = experiments.EXPERIMENTS[name].at("paper")
     members = experiment.members()

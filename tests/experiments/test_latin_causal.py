@@ -67,15 +67,15 @@ def size(pe: np.ndarray) -> float:
 
 
 def test_members_are_those_planned_in_their_order(table: pd.DataFrame) -> None:
-    every = list(itertools.product(SIGMAS, SEEDS))
+    pairs = list(itertools.product(SIGMAS, SEEDS))
     expected: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
-    expected += [(kind, *pair) for kind in KINDS for pair in every]
+    expected += [(kind, *pair) for kind in KINDS for pair in pairs]
     single = {"frozen by its step size": 0.2, "2d-fixed as a start": 0.5**0.5, "2d-fixed": None, "no PE": None}
     for kind, sigma in single.items():
         expected += [(kind, sigma, seed) for seed in SEEDS]
     expected += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
     expected += [("master", 0.05, seed) for seed in (3000, 3001)]
-    expected += [(kind, *pair) for kind in LATER_KINDS for pair in every]
+    expected += [(kind, *pair) for kind in LATER_KINDS for pair in pairs]
     sigma = table["sigma"].astype(object).where(table["sigma"].notna(), None)
     assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == expected
     assert (table["state"] == "done").all()
@@ -101,10 +101,10 @@ def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
     heirs = table[table["origin"].notna() & (table["seed"] < 1000)]
     masters = table[table["kind"] == "master"].set_index("seed")
     assert (masters["optimizer"] == "sgd").all()
-    taught = heirs[heirs["kind"].str.startswith("master's")]
-    assert taught["origin"].tolist() == masters.loc[taught["seed"] + 3000, "member"].tolist()
-    heirs = heirs.drop(taught.index)
-    assert len(heirs) == 6 * len(DONORS) and len(taught) == 2 * len(DONORS)
+    of_masters = heirs[heirs["kind"].str.startswith("master's")]
+    assert of_masters["origin"].tolist() == masters.loc[of_masters["seed"] + 3000, "member"].tolist()
+    heirs = heirs.drop(of_masters.index)
+    assert len(heirs) == 6 * len(DONORS) and len(of_masters) == 2 * len(DONORS)
     for row in heirs.to_dict("records"):
         sigma, seed = DONORS[row["origin"]]
         expected = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
@@ -169,14 +169,14 @@ def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: 
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("label", "same_label"),
     [("frozen by its step size", "random, frozen"), ("2d-fixed as a start", "2d-fixed"), (TWIN_AGAIN, "twin, frozen")],
 )
-def test_two_ways_to_the_same_pe_have_the_same_losses(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
+def test_two_ways_to_one_pe_have_the_same_losses(run: Run, table: pd.DataFrame, label: str, same_label: str) -> None:
     rows = run.metrics.query("metric == 'loss' and condition == 'all'")
     losses = rows.set_index(["member", "step", "split"])["value"]
-    for a in of_kind(table, one):
-        (b,) = (b for b in of_kind(table, other) if b["seed"] == a["seed"] and b["sigma"] != 2.0)
+    for a in of_kind(table, label):
+        (b,) = (b for b in of_kind(table, same_label) if b["seed"] == a["seed"] and b["sigma"] != 2.0)
         np.testing.assert_allclose(losses[a["member"]], losses[b["member"]], rtol=1e-4)
 
 
@@ -204,7 +204,8 @@ def test_all_exchanges_but_controls_change_a_model_that_uses_positions(experimen
     assert vectors is not None and task.positions is not None
     order, ends = interventions.order_of(16), vectors.detach().double().numpy()
     starts = ends + np.random.default_rng(0).normal(size=ends.shape)
-    exchanges = [interventions.within_member(*each, task.positions, order) for each in zip(starts, ends, strict=True)]
+    pairs = zip(starts, ends, strict=True)
+    exchanges = [interventions.within_member(start, end, task.positions, order) for start, end in pairs]
     rows = pd.DataFrame(interventions.accuracies(stack, task, exchanges, order))
     by_name = rows.pivot(index="target", columns="member", values="value")
     same = (by_name == by_name.loc["itself"]).all(axis="columns")
@@ -234,34 +235,34 @@ def test_accuracies_with_another_pe_are_those_computed_by_hand(run: Run, table: 
         return run.array(f"pe_{when}/{learned[sigma, seed]}").astype(np.float32)
 
     for (sigma, seed), number in learned.items():
-        model, own = run.load(number), pe(sigma, seed)
+        model, end = run.load(number), pe(sigma, seed)
         other = pe(2.2 - sigma if sigma == 0.2 else 0.2, seed)
         pes = {
-            "itself": own,
-            "nothing": 0 * own,
-            "its mean": np.stack([np.tile(block.mean(axis=0), (16, 1)) for block in own]),
+            "itself": end,
+            "nothing": 0 * end,
+            "its mean": np.stack([np.tile(block.mean(axis=0), (16, 1)) for block in end]),
             "its start": pe(sigma, seed, "start"),
-            "shuffled": np.stack([block[order] for block in own]),
-            "shuffled with its cells": np.stack([block[order] for block in own]),
-            "the true one, own size": (truth / size(truth) * size(own)).astype(np.float32),
-            **{f"times {factor:g}": np.float32(factor) * own for factor in (0.5, 0.8, 1, 1.25, 2)},
+            "shuffled": np.stack([block[order] for block in end]),
+            "shuffled with its cells": np.stack([block[order] for block in end]),
+            "the true one, own size": (truth / size(truth) * size(end)).astype(np.float32),
+            **{f"times {factor:g}": np.float32(factor) * end for factor in (0.5, 0.8, 1, 1.25, 2)},
             "that of the other sigma": other,
-            "that of the other sigma, own size": (other * (size(own) / size(other))).astype(np.float32),
+            "that of the other sigma, own size": (other * (size(end) / size(other))).astype(np.float32),
             "another seed's": pe(sigma, 1 - seed),
         }
         accuracies = with_exchange(run, number)
         assert list(accuracies) == list(pes)
-        for name, each in pes.items():
-            moved = order if name == "shuffled with its cells" else None
-            assert accuracies[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
+        for name, vectors in pes.items():
+            cell_order = order if name == "shuffled with its cells" else None
+            assert accuracies[name] == pytest.approx(by_hand(model, task, vectors, cell_order), abs=1e-6), name
 
 
 def test_exchanges_change_neither_the_stack_nor_the_puzzles(experiment: LstCausal, task: Task) -> None:
     stack = stack_for([experiment.spec(sigma=sigma, seed=3) for sigma in SIGMAS], task)
     weights, inputs = stack.flat.detach().clone(), task.splits["ood"].inputs.clone()
-    one, other = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
+    a, b = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
     order = interventions.order_of(16)
-    rows = interventions.accuracies(stack, task, [{"a": one, "shuffled with its cells": other}, {"b": other}], order)
+    rows = interventions.accuracies(stack, task, [{"a": a, "shuffled with its cells": b}, {"b": b}], order)
     assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "shuffled with its cells"), (1, "b")]
     assert torch.equal(stack.flat, weights) and torch.equal(task.splits["ood"].inputs, inputs)
 
@@ -275,10 +276,10 @@ def test_a_partner_that_is_missing_or_diverged_is_not_swapped(experiment: LstCau
         rows = experiment.exchange(run.load(number), task, [number], members, arrays)
         return [row["target"] for row in rows if row["target"].startswith(("that", "another"))]
 
-    sigma = ["that of the other sigma", "that of the other sigma, own size"]
+    of_other_sigma = ["that of the other sigma", "that of the other sigma, own size"]
     learned = (run.members["start"] == "normal") & run.members["learn"] & (run.members["seed"] < 1000)
-    large, other = learned & (run.members["sigma"] == 2.0), learned & (run.members["seed"] == 1)
-    lost = run.members.assign(state=run.members["state"].mask(large, "diverged"))
-    assert swapped(run.members) == [*sigma, "another seed's"]
-    assert swapped(run.members[~large]) == swapped(lost) == ["another seed's"]
-    assert swapped(run.members[~other]) == sigma
+    large, other_seed = learned & (run.members["sigma"] == 2.0), learned & (run.members["seed"] == 1)
+    diverged = run.members.assign(state=run.members["state"].mask(large, "diverged"))
+    assert swapped(run.members) == [*of_other_sigma, "another seed's"]
+    assert swapped(run.members[~large]) == swapped(diverged) == ["another seed's"]
+    assert swapped(run.members[~other_seed]) == of_other_sigma

@@ -46,7 +46,7 @@ class World:
 
     def run(self, **fields: Any) -> Any:
         """Return the run, of an experiment with these fields."""
-        usual = {"sigmas": SIGMAS, "seeds": tuple(range(SEEDS)), "noise": LEVELS, "epochs": self.epochs}
+        defaults = {"sigmas": SIGMAS, "seeds": tuple(range(SEEDS)), "noise": LEVELS, "epochs": self.epochs}
 
         def of(table: Table) -> Callable[[Member], float]:
             return lambda m: table[SIGMAS.index(m.sigma), m.seed] if m.encoding == "learned" else 0.777
@@ -58,7 +58,7 @@ class World:
             for i, level in enumerate(LEVELS):
                 analyses["noise_accuracy", f"{split} {level:g}"] = (lambda m: -99.0, of(table + 0.1 * (i - 1)))
         return made_up(
-            LstSigma.at("paper", **{**usual, **fields}),
+            LstSigma.at("paper", **{**defaults, **fields}),
             of(self.accuracy),
             train=of(self.train),
             early=of(self.early) if self.epochs > 200 else None,

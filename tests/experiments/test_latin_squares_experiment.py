@@ -57,18 +57,18 @@ def test_fields_win_over_the_scale() -> None:
 
 
 def test_every_field_that_experiment_and_member_share_reaches_the_members() -> None:
-    given: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
-    given |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
-    given |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
-    given |= {"pe_weight_decay": 0.02}
-    given |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
-    experiment = LstSigma.at("quick", **given, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
+    fields: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
+    fields |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
+    fields |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
+    fields |= {"pe_weight_decay": 0.02}
+    fields |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
+    experiment = LstSigma.at("quick", **fields, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
     members = experiment.members()
     assert [(member.sigma, member.seed) for member in members] == [(0.3, 4), (0.3, 9), (0.7, 4), (0.7, 9)]
     for member in members:
-        assert {name: getattr(member, name) for name in given} == given
+        assert {name: getattr(member, name) for name in fields} == fields
     shared = set(Member.__dataclass_fields__) & set(LstSigma.__dataclass_fields__)
-    assert shared - {"options"} == set(given)  # so that a new field is not forgotten here
+    assert shared - {"options"} == set(fields)  # so that a new field is not forgotten here
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
 
 
 def test_references_are_2d_fixed_models_with_the_other_settings_of_the_sweep() -> None:
-    given: dict[str, Any] = {"start": "uniform", "learn": False, "options": (), "clip": 1.0, "optimizer": "adamw"}
+    fields: dict[str, Any] = {"start": "uniform", "learn": False, "options": (), "clip": 1.0, "optimizer": "adamw"}
     experiment = LstSigma.at(
-        "quick", **TINY, **given, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1)
+        "quick", **TINY, **fields, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1)
     )
     *sweep, a, b, c, d = experiment.members()
     assert [(member.sigma, member.seed) for member in sweep] == [(0.2, 3), (0.2, 5), (2.0, 3), (2.0, 5)]
@@ -132,9 +132,9 @@ def test_references_are_2d_fixed_models_with_the_other_settings_of_the_sweep() -
 
 def test_an_empty_option_means_no_references() -> None:
     words = ["run", "lst-sigma", "--scale", "paper", "--references", ""]
-    given = cli.flags.settings(cli._parser(words).parse_args(words), LstSigma)
-    assert given == {"references": ()}
-    assert len(LstSigma.at("paper", **given).members()) == 300
+    fields = cli.flags.settings(cli._parser(words).parse_args(words), LstSigma)
+    assert fields == {"references": ()}
+    assert len(LstSigma.at("paper", **fields).members()) == 300
 
 
 def test_all_encodings_at_paper_scale() -> None:
@@ -144,13 +144,13 @@ def test_all_encodings_at_paper_scale() -> None:
     assert len(experiment.encodings) == 19
     assert len(members) == len(set(members)) == 570
     assert (experiment.epochs, experiment.rest, experiment.dropout_epochs) == (1000, 100, 200)
-    wanted = [(text, rate, seed) for text in experiment.encodings for rate in (0.0, 0.1) for seed in range(15)]
-    for member, (text, rate, seed) in zip(members, wanted, strict=True):
+    settings = [(text, rate, seed) for text in experiment.encodings for rate in (0.0, 0.1) for seed in range(15)]
+    for member, (text, rate, seed) in zip(members, settings, strict=True):
         spec = encoding_spec(text)
         assert (member.encoding, member.sigma, dict(member.options)) == tuple(spec.values())
         assert (member.dropout, member.dropout_at_evaluation, member.seed) == (rate, rate > 0, seed)
-        short = rate > 0 and text not in ("learned:sigma=0.2", "sinusoid:axes=2")
-        assert member.last_epoch == (200 if short else None)
+        has_fewer_epochs = rate > 0 and text not in ("learned:sigma=0.2", "sinusoid:axes=2")
+        assert member.last_epoch == (200 if has_fewer_epochs else None)
         assert (member.width, member.layers, member.heads, member.batch) == (160, 4, 1, 128)
         assert (member.start, member.learn, member.placement) == ("normal", True, "every")
     sweep = LstSigma.at("paper").members()
@@ -214,14 +214,14 @@ PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "class
 
 
 @pytest.mark.parametrize(
-    ("given", "names"),
+    ("fields", "names"),
     [
         ({"sigmas": (0.2, 1.0, 2.0), "noise": ()}, ["accuracy", "curves", "relations", *PICTURES]),
         ({"sigmas": (0.2,), "encoding": "rotary"}, ["accuracy", "curves", *PICTURES[3:]]),
     ],
 )
-def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, given: dict[str, Any], names: list[str]) -> None:
-    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **given)
+def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, fields: dict[str, Any], names: list[str]) -> None:
+    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **fields)
     run = local.execute(experiment, tmp_path / "run")
     drawn = [shown.name for shown in page_of(experiment, run).figures()]
     assert drawn == [name for name in names if name != "noise" or experiment.noise]
@@ -236,8 +236,8 @@ def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
 
 
 def test_options_of_the_encoding_reach_the_members() -> None:
-    given = {"encoding": "sinusoid", "sigmas": (0.2,), "options": ("axes=2", "base=100.5")}
-    experiment = LstSigma.at("quick", **given, references=())
+    fields = {"encoding": "sinusoid", "sigmas": (0.2,), "options": ("axes=2", "base=100.5")}
+    experiment = LstSigma.at("quick", **fields, references=())
     assert {(member.options["axes"], member.options["base"]) for member in experiment.members()} == {(2, 100.5)}
     experiment = LstSigma.at("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
     assert experiment.members()[0].options["distance"] == "manhattan"

@@ -40,10 +40,12 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
     members = experiment.members()
     assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
     assert (experiment.epochs, experiment.rest, experiment.log_softmax) == (1000, 100, 2)
-    for place, kind in enumerate(KINDS):
-        same = members[40 * place : 40 * (place + 1)]
-        assert {member.label for member in same} == {kind}
-        assert [(member.sigma, member.seed) for member in same] == [(s, k) for s in experiment.sigmas for k in range(5)]
+    for i, kind in enumerate(KINDS):
+        group = members[40 * i : 40 * (i + 1)]
+        assert {member.label for member in group} == {kind}
+        assert [(member.sigma, member.seed) for member in group] == [
+            (s, k) for s in experiment.sigmas for k in range(5)
+        ]
     sized = members[80:120]
     assert [member.origin for member in sized] == list(range(40))
     assert all((members[m.origin].sigma, members[m.origin].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
@@ -96,11 +98,11 @@ def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
     all_hold = {"learning-is-not-needed", "input-alone-shrinks-the-effect", "tiny-sigma-stalls"}
     all_hold |= {f"{id}-at-{sigma}" for id in ("learning-helps", "size-is-what-is-learned") for sigma in (0.01, 0.05)}
     assert {id: by_id[id] for id in by_id if not id.startswith("large")} == dict.fromkeys(all_hold, HOLDS)
-    other = verdicts(planted(learned=tiny, frozen=lambda s: falls(s) - 0.2 * (s > 0.05), sized=falls, input=falls))
-    assert other["learning-is-not-needed"] == FAILS
-    assert other["learning-helps-at-0.01"] == other["learning-helps-at-0.05"] == FAILS
-    assert other["size-is-what-is-learned-at-0.01"] == FAILS
-    assert other["input-alone-shrinks-the-effect"] == FAILS
+    opposite = verdicts(planted(learned=tiny, frozen=lambda s: falls(s) - 0.2 * (s > 0.05), sized=falls, input=falls))
+    assert opposite["learning-is-not-needed"] == FAILS
+    assert opposite["learning-helps-at-0.01"] == opposite["learning-helps-at-0.05"] == FAILS
+    assert opposite["size-is-what-is-learned-at-0.01"] == FAILS
+    assert opposite["input-alone-shrinks-the-effect"] == FAILS
 
 
 def test_both_losses_and_frozen_pes(slingshot: Run) -> None:

@@ -47,7 +47,7 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "rule"),
+    ("fields", "name", "rule"),
     [
         ({"steps": 0}, "steps", "a whole number of at least 1"),
         ({"against": ("tree",)}, "against", "one of linear, ridge"),
@@ -56,9 +56,9 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
         ({"hidden": 0.15}, "ratios", "at least two, with the fraction hidden in training (0.15) among them"),
     ],
 )
-def test_bad_settings_are_refused(given: dict[str, Any], name: str, rule: str) -> None:
+def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
-        NetworkSigma.at("quick", **given)
+        NetworkSigma.at("quick", **fields)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
@@ -84,10 +84,10 @@ def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
 
 def test_optimizers_have_their_learning_rate_and_weight_decay() -> None:
     members = SynergyOptimizer.at("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
-    found = {(each.optimizer, each.learning_rate, each.weight_decay) for each in members}
-    assert found == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
+    optimizers = {(member.optimizer, member.learning_rate, member.weight_decay) for member in members}
+    assert optimizers == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
     decayed = SynergyOptimizer.at("quick", optimizers=("adam", "adamw"), weight_decay=0.1).members()
-    assert {each.weight_decay for each in decayed} == {0.1}
+    assert {member.weight_decay for member in decayed} == {0.1}
 
 
 def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
@@ -97,7 +97,7 @@ def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
 
 
 def test_slow_baselines_are_fitted_in_the_first_worlds_alone(tmp_path: Path) -> None:
-    given = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
-    run = local.execute(NetworkSigma.at("quick", **given), tmp_path / "run")
-    found = run.baselines.groupby("baseline")["world"].unique()
-    assert sorted(found["linear"]) == [5, 6] and list(found["ridge"]) == [5]
+    fields = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
+    run = local.execute(NetworkSigma.at("quick", **fields), tmp_path / "run")
+    worlds = run.baselines.groupby("baseline")["world"].unique()
+    assert sorted(worlds["linear"]) == [5, 6] and list(worlds["ridge"]) == [5]

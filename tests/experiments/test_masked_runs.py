@@ -129,11 +129,11 @@ def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     (folder / "names.txt").write_text("\n".join(f"{side}_{i}" for side in "LR" for i in range(REGIONS // 2)))
     (folder / "networks.txt").write_text("\n".join(f"network {label}" for label in labels))
     np.savetxt(folder / "places.csv", np.random.default_rng(1).normal(size=(REGIONS, 3)), delimiter=",")
-    whose = ["--people", str(folder / "people"), "--orientation", "time-region"]
-    names = [*whose, "--names", str(folder / "names.txt")]
-    all_known = [*names, "--networks", str(folder / "networks.txt"), "--coordinates", str(folder / "places.csv")]
-    known = {"brain-sigma": all_known, "brain-encodings": whose}
-    return {**dict.fromkeys(("brain-mask", "brain-transfer", "brain-preprocessing"), names), **known}
+    people = ["--people", str(folder / "people"), "--orientation", "time-region"]
+    names = [*people, "--names", str(folder / "names.txt")]
+    everything = [*names, "--networks", str(folder / "networks.txt"), "--coordinates", str(folder / "places.csv")]
+    others = {"brain-sigma": everything, "brain-encodings": people}
+    return {**dict.fromkeys(("brain-mask", "brain-transfer", "brain-preprocessing"), names), **others}
 
 
 REPORTED = ("network-sigma", "network-encodings", "synergy-size", "pixels-sigma", "brain-sigma", "brain-preprocessing")

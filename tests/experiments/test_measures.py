@@ -31,8 +31,8 @@ def task() -> LatinSquares:
     return LstSigma.at("quick", per_class=20, heldout=9, distance=0.5).task()
 
 
-def members(count: int = 3, **given: Any) -> list[Member]:
-    return [Member(**{**SMALL, "sigma": 0.2 + i, "seed": i, **given}) for i in range(count)]
+def members(count: int = 3, **fields: Any) -> list[Member]:
+    return [Member(**{**SMALL, "sigma": 0.2 + i, "seed": i, **fields}) for i in range(count)]
 
 
 @pytest.fixture(scope="module", params=[{}, DROPPING], ids=["whole", "dropping"])
@@ -79,9 +79,9 @@ def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
     assert together[0.0] == evaluate(trained, task, "train")["all", "accuracy"]
     means = [np.mean(together[level]) for level in levels]
     assert means[0] > means[1] > means[2]
-    for place in range(3):
-        alone = measures.noisy_accuracy(trained.member(place), task, "train", levels)
-        assert alone == {level: [together[level][place]] for level in levels}
+    for i in range(3):
+        alone = measures.noisy_accuracy(trained.member(i), task, "train", levels)
+        assert alone == {level: [together[level][i]] for level in levels}
     for examples in (1, 53):
         in_portions(monkeypatch, trained, task, examples)
         assert measures.noisy_accuracy(trained, task, "train", levels) == together
@@ -90,10 +90,10 @@ def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
 def test_only_the_first_examples_get_noise(
     task: LatinSquares, trained: Stack, noises: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = measures.noisy_accuracy(trained, task, "train", (0.3,))
+    on_all = measures.noisy_accuracy(trained, task, "train", (0.3,))
     monkeypatch.setattr(measures, "NOISY_EXAMPLES", 7)
     accuracies = measures.noisy_accuracy(trained, task, "train", (0.3,))
-    assert accuracies == measures.noisy_accuracy(trained, task.first(7), "train", (0.3,)) != whole
+    assert accuracies == measures.noisy_accuracy(trained, task.first(7), "train", (0.3,)) != on_all
     assert [noise.shape[1] for noise in noises] == [54, 7, 7]
     assert torch.equal(noises[0][:, :7], noises[1])
 
@@ -124,23 +124,23 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
             accuracy = [values[member, "noise_accuracy", f"{split} {level:g}"] for level in (0, 0.5, 2)]
             assert accuracy == [direct[level][member] for level in (0.0, 0.5, 2.0)]
             expected = tolerance([accuracy], [0, 0.5, 2], chance=0.25)[0]
-            found = values[member, "noise_tolerance", split]
-            assert found == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
+            actual = values[member, "noise_tolerance", split]
+            assert actual == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
 
 
 def test_probabilities_sum_to_one_and_answer_as_evaluated(
     task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for split in ("train", "ood"):
-        shares = measures.probabilities(trained, task, split)
+        answers = measures.probabilities(trained, task, split)
         data = task.splits[split]
-        assert shares.shape == (3, len(data), 4) and (shares.sum(-1) - 1).abs().max() < 1e-6
-        right = (shares.argmax(-1) == data.targets).double().mean(1)
-        assert right.tolist() == evaluate(trained, task, split)["all", "accuracy"]
-        loss = -shares.gather(2, data.targets.expand(3, -1)[..., None]).log().mean((1, 2))
+        assert answers.shape == (3, len(data), 4) and (answers.sum(-1) - 1).abs().max() < 1e-6
+        correct = (answers.argmax(-1) == data.targets).double().mean(1)
+        assert correct.tolist() == evaluate(trained, task, split)["all", "accuracy"]
+        loss = -answers.gather(2, data.targets.expand(3, -1)[..., None]).log().mean((1, 2))
         assert np.allclose(loss, evaluate(trained, task, split)["all", "loss"], atol=1e-5)
     in_portions(monkeypatch, trained, task, 4)
-    assert (measures.probabilities(trained, task) - shares).abs().max() < 1e-6
+    assert (measures.probabilities(trained, task) - answers).abs().max() < 1e-6
 
 
 def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares, trained: Stack) -> None:
@@ -148,68 +148,69 @@ def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares
     cells = data.inputs[:, :, -1].argmax(1).tolist()
     table = pd.DataFrame(measures.behaviour(trained, task, cells))
     assert not table.duplicated(KEYS).any()
-    shares = measures.probabilities(trained, task).numpy()
+    answers = measures.probabilities(trained, task).numpy()
     values = table.set_index(["member", "analysis", "target"])["value"]
     for member in range(3):
-        sure, wrong = shares[member].max(-1), shares[member].argmax(-1) != data.targets.numpy()
-        assert values[member, "confidence", "all"] == pytest.approx(sure.mean())
+        confidence, wrong = answers[member].max(-1), answers[member].argmax(-1) != data.targets.numpy()
+        assert values[member, "confidence", "all"] == pytest.approx(confidence.mean())
         for name in set(data.conditions):
-            chosen = np.array(data.conditions) == name
-            assert values[member, "confidence", name] == pytest.approx(sure[chosen].mean())
+            of_class = np.array(data.conditions) == name
+            assert values[member, "confidence", name] == pytest.approx(confidence[of_class].mean())
         for token, name in enumerate(task.token_names):
-            there = np.array(cells) == token
+            at_cell = np.array(cells) == token
             rate = values[member, "error_rate", name]
-            assert rate == pytest.approx(wrong[there].mean()) if there.any() else np.isnan(rate)
+            assert rate == pytest.approx(wrong[at_cell].mean()) if at_cell.any() else np.isnan(rate)
 
 
 def test_attention_maps_are_means_of_captured_ones(task: LatinSquares, trained: Stack) -> None:
-    mean, each = measures.attention_maps(trained, task)
+    mean, by_example = measures.attention_maps(trained, task)
     assert mean.shape == (3, 2, 2, 16, 16)  # (e, l, h, n, n)
-    assert each.shape == (3, 9, 2, 16, 16)  # (e, b, l, n, n)
-    assert each.dtype == torch.float16
+    assert by_example.shape == (3, 9, 2, 16, 16)  # (e, b, l, n, n)
+    assert by_example.dtype == torch.float16
     assert (mean.sum(-1) - 1).abs().max() < 1e-5
-    assert (each.double().sum(-1) - 1).abs().max() < 2e-3
-    assert (each.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
+    assert (by_example.double().sum(-1) - 1).abs().max() < 2e-3
+    assert (by_example.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
     inputs = task.splits["ood"].inputs.expand(3, -1, -1, -1)
     captured = trained.capture(inputs, "attention.*")
     for block in range(2):
         assert (mean[:, block] - captured[f"attention.{block}"].mean(1)).abs().max() < 1e-6
-        assert (each[:, :, block].float() - captured[f"attention.{block}"].mean(2)).abs().max() < 1e-3
+        assert (by_example[:, :, block].float() - captured[f"attention.{block}"].mean(2)).abs().max() < 1e-3
 
 
 def test_attention_maps_do_not_depend_on_portions(
     task: LatinSquares, trained: Stack, one_at_a_time: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where features are dropped at evaluation, a mask belongs to an example."""
-    alone, alone_each = measures.attention_maps(trained, task)
+    alone, alone_by_example = measures.attention_maps(trained, task)
     in_portions(monkeypatch, trained, task, 9)
-    mean, each = measures.attention_maps(trained, task)
+    mean, by_example = measures.attention_maps(trained, task)
     assert (mean - alone).abs().max() < 1e-6
-    assert (each.double() - alone_each.double()).abs().max() < 1e-3
+    assert (by_example.double() - alone_by_example.double()).abs().max() < 1e-3
     few, _ = measures.attention_maps(trained, task, most=5)
-    assert (few.mean(2) - each[:, :5].float().mean(1)).abs().max() < 1e-3 and (few - mean).abs().max() > 1e-4
+    assert (few.mean(2) - by_example[:, :5].float().mean(1)).abs().max() < 1e-3 and (few - mean).abs().max() > 1e-4
 
 
 def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
     task: LatinSquares, one_at_a_time: None
 ) -> None:
     stack = stack_for(members(), task)
-    (mean, each), shares = measures.attention_maps(stack, task), measures.probabilities(stack, task)
+    (mean, by_example), answers = measures.attention_maps(stack, task), measures.probabilities(stack, task)
     with torch.autocast("cpu", torch.bfloat16):
-        (rough, rough_each), rough_shares = measures.attention_maps(stack, task), measures.probabilities(stack, task)
-    assert (rough.dtype, rough_each.dtype, rough_shares.dtype) == (torch.float32, torch.float16, torch.float32)
-    for found, exact in ((rough, mean), (rough_each, each), (rough_shares, shares)):
-        assert (found.double() - exact.double()).abs().max() < 0.05
-    assert (rough_shares.sum(-1) - 1).abs().max() < 1e-6
+        rough, rough_by_example = measures.attention_maps(stack, task)
+        rough_answers = measures.probabilities(stack, task)
+    assert (rough.dtype, rough_by_example.dtype, rough_answers.dtype) == (torch.float32, torch.float16, torch.float32)
+    for actual, exact in ((rough, mean), (rough_by_example, by_example), (rough_answers, answers)):
+        assert (actual.double() - exact.double()).abs().max() < 0.05
+    assert (rough_answers.sum(-1) - 1).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
 def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
     accuracies = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
-    whole = stack_for(members(), task)
-    whole.flat.copy_(trained.flat)
+    stack = stack_for(members(), task)
+    stack.flat.copy_(trained.flat)
     for split in ("train", "test", "ood"):
-        expected = evaluate(whole, task, split)["all", "accuracy"]
+        expected = evaluate(stack, task, split)["all", "accuracy"]
         assert [accuracies[member, split] for member in range(3)] == expected
     assert len(accuracies) == 9
     assert [accuracies[member, "train"] for member in range(3)] != evaluate(trained, task, "train")["all", "accuracy"]
@@ -246,8 +247,8 @@ def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) 
                 }
                 for analysis, value in expected.items():
                     assert values[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
-            near = alignment.neighbor_agreement(view, related(task.positions))
-            assert values[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(near))
+            agreement = alignment.neighbor_agreement(view, related(task.positions))
+            assert values[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(agreement))
             assert values[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
             assert values[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))
         for name, target in targets(task.positions, 8).items():
@@ -268,11 +269,11 @@ def test_without_vectors_or_positions_there_is_no_alignment(task: LatinSquares, 
 
 def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
-    whole = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
+    arrangement = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
     outline = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
     named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
     assert set(outline) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
-    assert outline == {key: whole[key] for key in outline}
+    assert outline == {key: arrangement[key] for key in outline}
 
 
 def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
@@ -317,8 +318,8 @@ def across(table: pd.DataFrame, arrays: dict[str, Tensor]) -> pd.DataFrame:
 
 def value(rows: pd.DataFrame, member: int, step: int, block: int, analysis: str, target: str) -> float:
     keys = rows[["member", "step", "block", "analysis", "target"]].apply(tuple, axis=1)
-    (found,) = rows.loc[keys == (member, step, block, analysis, target), "value"]
-    return float(found)
+    (result,) = rows.loc[keys == (member, step, block, analysis, target), "value"]
+    return float(result)
 
 
 def heads_averaged(arrays: dict[str, Tensor], name: str) -> np.ndarray:
@@ -336,13 +337,13 @@ def test_references_leave_out_the_member_itself(moment: str, step: int) -> None:
         mean = np.mean([heads_averaged(arrays, f"attention_end/{other}") for other in others], axis=0)
         for name, measure in (("cosine", attention.cosine), ("correlation", attention.correlation)):
             for block in range(2):
-                found = value(rows, number, step, block, f"attention_{name}", "2d-fixed")
-                assert found == pytest.approx(float(measure(maps[block], mean[block])))
-            whole = measure(np.concatenate(list(maps)), np.concatenate(list(mean)))  # (l * n, n)
-            assert value(rows, number, step, -1, f"attention_{name}", "2d-fixed") == pytest.approx(float(whole))
-        each = arrays[f"attention_each_{moment}/{number}"].double().numpy()
-        mean_each = np.mean([arrays[f"attention_each_end/{other}"].double().numpy() for other in others], axis=0)
-        cosines = attention.cosine(each, mean_each)  # (b, l)
+                actual = value(rows, number, step, block, f"attention_{name}", "2d-fixed")
+                assert actual == pytest.approx(float(measure(maps[block], mean[block])))
+            expected = measure(np.concatenate(list(maps)), np.concatenate(list(mean)))  # (l * n, n)
+            assert value(rows, number, step, -1, f"attention_{name}", "2d-fixed") == pytest.approx(float(expected))
+        by_example = arrays[f"attention_each_{moment}/{number}"].double().numpy()
+        mean_by_example = np.mean([arrays[f"attention_each_end/{other}"].double().numpy() for other in others], axis=0)
+        cosines = attention.cosine(by_example, mean_by_example)  # (b, l)
         assert value(rows, number, step, 1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines[:, 1].mean())
         assert value(rows, number, step, -1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines.mean())
 
@@ -387,9 +388,9 @@ def test_members_on_different_data_are_not_compared() -> None:
     rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
     assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == set(range(8))
     for data, places in (("a", PLACES), ("b", PLACES[::-1])):
-        own = table[table["data"] == data]
-        alone = pd.DataFrame(measures.across(own, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
-        among = rows[rows["member"].isin(own["member"])].set_index(["step", *KEYS])["value"]
+        on_data = table[table["data"] == data]
+        alone = pd.DataFrame(measures.across(on_data, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
+        among = rows[rows["member"].isin(on_data["member"])].set_index(["step", *KEYS])["value"]
         pd.testing.assert_series_equal(among[alone.index], alone, check_exact=True)
         assert len(among) == len(alone)
 

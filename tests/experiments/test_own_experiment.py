@@ -33,16 +33,16 @@ def values(samples: int = 200, channels: int = 6) -> np.ndarray:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(others, "find_spec", lambda name: None)
-        made = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+        data = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
         folder = tmp_path_factory.mktemp("own") / "run"
-        fit(OwnData(tables=made, **LEARNED, sigmas=(0.05, 0.2)), folder)
+        fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
     return Run(folder)
 
 
 def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_seeds() -> None:
     experiment = OwnData(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
-    one = [("all", 4), ("all", 7), ("first half", 8), ("first half", 9), ("second half", 10), ("second half", 11)]
-    expected = [(sigma, data, seed) for sigma in (0.1, 0.3) for data, seed in one]
+    pairs = [("all", 4), ("all", 7), ("first half", 8), ("first half", 9), ("second half", 10), ("second half", 11)]
+    expected = [(sigma, data, seed) for sigma in (0.1, 0.3) for data, seed in pairs]
     assert [(member.sigma, member.data, member.seed) for member in experiment.members()] == expected
     assert len(OwnData(halves=0, sigmas=(0.1,)).members()) == 2
 
@@ -55,19 +55,19 @@ def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_see
     ],
 )
 def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: int, steps: int) -> None:
-    found = OwnData(**OwnData.sized(effort, channels))
-    assert (found.batch, found.steps) == (batch, steps)
-    given = OwnData(**OwnData.sized(effort, channels, batch=3, steps=7))
-    assert (given.batch, given.steps) == (3, 7)
+    experiment = OwnData(**OwnData.sized(effort, channels))
+    assert (experiment.batch, experiment.steps) == (batch, steps)
+    overridden = OwnData(**OwnData.sized(effort, channels, batch=3, steps=7))
+    assert (overridden.batch, overridden.steps) == (3, 7)
 
 
 @pytest.mark.parametrize(
-    "given", [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"hidden": 1.0}, {"sigmas": (0.1, 0.1)}]
+    "fields", [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"hidden": 1.0}, {"sigmas": (0.1, 0.1)}]
 )
-def test_bad_settings_are_refused(given: dict[str, Any]) -> None:
+def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:
-        OwnData(**given)
-    assert [error.value.name] == list(given)
+        OwnData(**fields)
+    assert [error.value.name] == list(fields)
 
 
 def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None:
@@ -84,30 +84,30 @@ def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None
 
 
 def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(run: Run) -> None:
-    found = own_results.read(run.path)
-    assert found.positions is not None and found.labels is not None
+    result = own_results.read(run.path)
+    assert result.positions is not None and result.labels is not None
     near = places.neighbors_in_space(np.random.default_rng(1).random((6, 3)))
-    for method in (found.ours, *found.others.values()):
-        r2 = places.procrustes_r2(method.maps[3], found.positions)
+    for method in (result.ours, *result.others.values()):
+        r2 = places.procrustes_r2(method.maps[3], result.positions)
         assert method.scores["procrustes_r2"] == pytest.approx(r2, abs=1e-4)
-        agreed = float(places.place_agreement(method.similarity, near))
-        assert method.scores["neighbor_agreement"] == pytest.approx(agreed)
+        agreement = float(places.place_agreement(method.similarity, near))
+        assert method.scores["neighbor_agreement"] == pytest.approx(agreement)
         assert method.scores["ari"] == pytest.approx(
-            float(ari(np.where(method.labels < 0, 99, method.labels), found.labels))
+            float(ari(np.where(method.labels < 0, 99, method.labels), result.labels))
         )
         assert 1 / 200 <= method.scores["ari_p"] <= 1 and 1 / 200 <= method.scores["neighbor_agreement_p"] <= 1
 
 
 def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samples(run: Run) -> None:
-    found = own_results.read(run.path)
+    result = own_results.read(run.path)
     members = run.members
-    own = members.loc[(members["sigma"] == found.sigma) & (members["data"] == "all"), "member"]
+    numbers = members.loc[(members["sigma"] == result.sigma) & (members["data"] == "all"), "member"]
     final = run.metrics[(run.metrics["step"] == 200) & (run.metrics["split"] == "test")]
-    assert found.heldout_mse == pytest.approx(final[final["member"].isin(own)]["value"].mean(), rel=1e-5)
+    assert result.heldout_mse == pytest.approx(final[final["member"].isin(numbers)]["value"].mean(), rel=1e-5)
     validation = run.metrics[(run.metrics["step"] == 200) & (run.metrics["split"] == "validation")]
-    for row in found.sigmas:
-        own = members.loc[(members["sigma"] == row["sigma"]) & (members["data"] == "all"), "member"]
-        assert row["error"] == pytest.approx(validation[validation["member"].isin(own)]["value"].mean(), rel=1e-5)
+    for row in result.sigmas:
+        numbers = members.loc[(members["sigma"] == row["sigma"]) & (members["data"] == "all"), "member"]
+        assert row["error"] == pytest.approx(validation[validation["member"].isin(numbers)]["value"].mean(), rel=1e-5)
 
 
 def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
-    made = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
-    fit(OwnData(tables=made, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
+    data = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+    fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
     for name in ("fit.json", "fit.safetensors", "map.csv", "summary.json"):
         assert (tmp_path / "run" / name).read_bytes() == (run.path / name).read_bytes(), name
 

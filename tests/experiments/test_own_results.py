@@ -17,12 +17,12 @@ from placecode.reports.pages import own_words
 
 
 def rich() -> Found:
-    found = scored(
+    result = scored(
         made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]), label_names=("left", "right")),
         {"ari": 0.5, "ari_p": 0.01, "neighbor_agreement": 0.75, "neighbor_agreement_p": 0.02, "procrustes_r2": 0.9},
         {"ari": 0.25, "ari_p": 0.3, "neighbor_agreement": 0.5, "neighbor_agreement_p": 0.2, "procrustes_r2": 0.5},
     )
-    return replace(found, positions=np.arange(16.0).reshape(8, 2))
+    return replace(result, positions=np.arange(16.0).reshape(8, 2))
 
 
 def same(a: Any, b: Any, rough: float = 1e-6) -> None:
@@ -41,12 +41,12 @@ def same(a: Any, b: Any, rough: float = 1e-6) -> None:
 
 
 def test_all_of_it_is_read_back(tmp_path: Path) -> None:
-    found = replace(rich(), sigmas=[{"sigma": 0.05, "error": 0.4, "standard_error": 0.02, "stability": 0.9}])
-    own_results.write(found, tmp_path)
+    result = replace(rich(), sigmas=[{"sigma": 0.05, "error": 0.4, "standard_error": 0.02, "stability": 0.9}])
+    own_results.write(result, tmp_path)
     again = own_results.read(tmp_path)
-    for field in fields(found):
-        same(getattr(found, field.name), getattr(again, field.name))
-    assert own_words.sentences(again) == own_words.sentences(found)  # a confidence of 0.9 is less than 0.9 in float32
+    for field in fields(result):
+        same(getattr(result, field.name), getattr(again, field.name))
+    assert own_words.sentences(again) == own_words.sentences(result)  # a confidence of 0.9 is less than 0.9 in float32
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.json", "fit.safetensors", "map.csv"]
 
 
@@ -66,19 +66,19 @@ def test_missing_values_are_null(tmp_path: Path) -> None:
 
 
 def test_map_csv_has_positions_modules_and_neighbours(tmp_path: Path) -> None:
-    found = rich()
-    own_results.write(found, tmp_path)
+    result = rich()
+    own_results.write(result, tmp_path)
     table = pd.read_csv(tmp_path / "map.csv", keep_default_na=False)
     assert list(table.columns) == [
         *("name", "x", "y", "x_3d", "y_3d", "z_3d", "module", "confidence"),
         *("neighbor_1", "neighbor_1_confidence", "neighbor_2", "neighbor_2_confidence", "label"),
     ]
-    assert table["name"].tolist() == list(found.names)
+    assert table["name"].tolist() == list(result.names)
     assert table["module"].tolist() == [1, 2] * 4  # from 1 on
     assert table["neighbor_1"].tolist() == ["c2", "c3", "c4", "c5", "c6", "c7", "c8", "c1"]
     assert table["label"].tolist() == ["left"] * 3 + ["right"] * 3 + ["", "left"]
-    np.testing.assert_allclose(table[["x", "y"]], found.ours.maps[2], rtol=1e-5)
-    pairs = [found.pairs[i, (i + 1) % 8] for i in range(8)]
+    np.testing.assert_allclose(table[["x", "y"]], result.ours.maps[2], rtol=1e-5)
+    pairs = [result.pairs[i, (i + 1) % 8] for i in range(8)]
     np.testing.assert_allclose(table["neighbor_1_confidence"], pairs, rtol=1e-5)
 
 
@@ -100,8 +100,8 @@ def test_names_with_commas_quotes_and_lines_survive_the_table(tmp_path: Path) ->
 def test_two_channels_have_no_third_axis() -> None:
     few = method(2)
     few = replace(few, maps={2: few.maps[2]})
-    found = made_up(2, ours=few, neighbors=np.array([[1], [0]]))
-    assert "x_3d" not in found.table() and list(found.table()["neighbor_1"]) == ["c2", "c1"]
+    result = made_up(2, ours=few, neighbors=np.array([[1], [0]]))
+    assert "x_3d" not in result.table() and list(result.table()["neighbor_1"]) == ["c2", "c1"]
 
 
 @pytest.mark.parametrize("name", ["fit.json", "fit.safetensors"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.made_up_masked import made_up
-from helpers.small_runs import made
+from helpers.small_runs import execute
 
 from placecode import experiments
 from placecode.analysis import modules, places
@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc: float, **given: Any) -> Any:
+def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc: float, **arguments: Any) -> Any:
     """Return a made-up run with the agreement of neighbours and the error by member, and the agreement of fc."""
     worlds = range(len(SEEDS))
     run = made_up(
@@ -46,7 +46,7 @@ def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc
         labels=None,
         tokens=SIZE**2,
         positions=POSITIONS.tolist(),
-        **given,
+        **arguments,
     )
     run.config["shape"]["positions"] = POSITIONS.tolist()
     bumps = np.exp(-np.square(POSITIONS[:, None] - POSITIONS).sum(-1) / 6)
@@ -127,7 +127,7 @@ def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlatio
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return made(PixelsSigma.at("quick", **TINY), tmp_path_factory.mktemp("pixels") / "run")
+    return execute(PixelsSigma.at("quick", **TINY), tmp_path_factory.mktemp("pixels") / "run")
 
 
 def test_a_run_has_all_that_claims_and_figures_need(tiny: Run) -> None:

@@ -58,48 +58,48 @@ def tables() -> dict[str, tuple[Table, Table]]:
 
 
 @pytest.fixture(scope="module")
-def found(tables: dict[str, tuple[Table, Table]]) -> pd.DataFrame:
-    table = correlations(run_of(tables, ACCURACY))
-    assert table is not None
-    return table.set_index(["measure", "question"])
+def table(tables: dict[str, tuple[Table, Table]]) -> pd.DataFrame:
+    result = correlations(run_of(tables, ACCURACY))
+    assert result is not None
+    return result.set_index(["measure", "question"])
 
 
-def test_values_are_those_computed_by_hand(found: pd.DataFrame, tables: dict[str, tuple[Table, Table]]) -> None:
-    assert list(found.index) == [(label, question) for label in tables for question in QUESTIONS]
+def test_values_are_those_computed_by_hand(table: pd.DataFrame, tables: dict[str, tuple[Table, Table]]) -> None:
+    assert list(table.index) == [(label, question) for label in tables for question in QUESTIONS]
     for label, (start, end) in tables.items():
         by_hand = {OVER: over_sigmas(end, ACCURACY), BEFORE: within_sigma(start, ACCURACY)}
         by_hand |= {AFTER: within_sigma(end, ACCURACY)}
         if label != ATTENTION:  # nothing is left of it
             by_hand |= {BEYOND: within_sigma(end, ACCURACY, start)}
         for question, value in by_hand.items():
-            row = found.loc[(label, question)]
+            row = table.loc[(label, question)]
             assert row["value"] == pytest.approx(value, abs=1e-9)
             assert row["low"] <= row["value"] <= row["high"] or abs(row["value"]) == pytest.approx(1)
         means = stats.spearmanr(end.mean(axis=1), ACCURACY.mean(axis=1))
-        assert found.loc[(label, OVER), "p"] == pytest.approx(means.pvalue, abs=1e-12)
+        assert table.loc[(label, OVER), "p"] == pytest.approx(means.pvalue, abs=1e-12)
 
 
-def test_questions_tell_sigma_training_and_the_start_apart(found: pd.DataFrame) -> None:
+def test_questions_tell_sigma_training_and_the_start_apart(table: pd.DataFrame) -> None:
     """RAW follows sigma alone, FREE comes by training within a sigma, and ATTENTION equals its start."""
-    significant = found["adjusted"] < 0.05
-    assert found.loc[(RAW, OVER), "value"] < -0.95 and significant[RAW, OVER]
+    significant = table["adjusted"] < 0.05
+    assert table.loc[(RAW, OVER), "value"] < -0.95 and significant[RAW, OVER]
     for question in (BEFORE, AFTER, BEYOND):
         assert not significant[RAW, question]
-        assert found.loc[(RAW, question), "low"] < 0 < found.loc[(RAW, question), "high"]
+        assert table.loc[(RAW, question), "low"] < 0 < table.loc[(RAW, question), "high"]
     assert not significant[FREE, BEFORE] and significant[FREE, AFTER] and significant[FREE, BEYOND]
-    assert found.loc[FREE].loc[[AFTER, BEYOND], "high"].max() < -0.3
+    assert table.loc[FREE].loc[[AFTER, BEYOND], "high"].max() < -0.3
     assert significant[ATTENTION, BEFORE] and significant[ATTENTION, AFTER]
-    assert found.loc[(ATTENTION, BEYOND), ["value", "low", "high", "p", "adjusted"]].isna().all()
+    assert table.loc[(ATTENTION, BEYOND), ["value", "low", "high", "p", "adjusted"]].isna().all()
 
 
-def test_p_is_adjusted_among_the_measures_of_one_question(found: pd.DataFrame) -> None:
+def test_p_is_adjusted_among_the_measures_of_one_question(table: pd.DataFrame) -> None:
     for question in QUESTIONS:
-        rows = found.xs(question, level="question").dropna()
+        rows = table.xs(question, level="question").dropna()
         by_hand = stats.false_discovery_control(rows["p"].to_numpy())
         assert rows["adjusted"].to_numpy() == pytest.approx(by_hand, abs=1e-12)
         assert (rows["adjusted"] >= rows["p"] - 1e-12).all()
-    together = stats.false_discovery_control(found["p"].dropna().to_numpy())
-    assert np.abs(together - found["adjusted"].dropna().to_numpy()).max() > 1e-3  # not over all questions at once
+    together = stats.false_discovery_control(table["p"].dropna().to_numpy())
+    assert np.abs(together - table["adjusted"].dropna().to_numpy()).max() > 1e-3  # not over all questions at once
 
 
 def test_members_that_diverged_are_left_out(tables: dict[str, tuple[Table, Table]]) -> None:
@@ -115,14 +115,14 @@ def test_members_that_diverged_are_left_out(tables: dict[str, tuple[Table, Table
         warnings.simplefilter("error")
         table = correlations(run_of(spoiled, wild, lost))
     assert table is not None
-    kept = np.ones_like(wild, dtype=bool)
+    finished = np.ones_like(wild, dtype=bool)
     for sigma, seed in lost:
-        kept[SIGMAS.index(sigma), seed] = False
+        finished[SIGMAS.index(sigma), seed] = False
     for label, (_, end) in spoiled.items():
         rows = table[table["measure"] == label].set_index("question")
-        means = stats.spearmanr(*(np.ma.masked_where(~kept, values).mean(axis=1) for values in (end, wild)))
+        means = stats.spearmanr(*(np.ma.masked_where(~finished, values).mean(axis=1) for values in (end, wild)))
         assert rows.loc[OVER, ["value", "p"]].tolist() == pytest.approx([means.statistic, means.pvalue], abs=1e-9)
-        ranks = [[stats.rankdata(values[i][kept[i]]) for i in range(len(SIGMAS))] for values in (end, wild)]
+        ranks = [[stats.rankdata(values[i][finished[i]]) for i in range(len(SIGMAS))] for values in (end, wild)]
         pooled = [np.concatenate([part - part.mean() for part in parts]) for parts in ranks]
         assert rows.loc[AFTER, "value"] == pytest.approx(np.corrcoef(*pooled)[0, 1], abs=1e-9)
 

@@ -92,8 +92,8 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
 def test_labels_name_encoding_axes_and_options(text: str, name: str) -> None:
     member = Member(**encoding_spec(text))
     assert label_of(member) == encoding_label(**encoding_spec(text)) == name
-    (found,) = named(member_table([7], [member]))["name"]
-    assert found == name
+    (actual,) = named(member_table([7], [member]))["name"]
+    assert actual == name
 
 
 def test_labels_of_lst_encodings_differ_and_select_their_members() -> None:
@@ -106,7 +106,7 @@ def test_labels_of_lst_encodings_differ_and_select_their_members() -> None:
     for text in experiment.encodings:
         for rate in experiment.dropouts:
             same = (table["label"] == encoding_label(**encoding_spec(text))) & (table["dropout"] == rate)
-            found = table.loc[same, "member"].tolist()
-            assert len(found) == 2
-            numbers += found
+            of_setting = table.loc[same, "member"].tolist()
+            assert len(of_setting) == 2
+            numbers += of_setting
     assert numbers == list(range(len(members)))  # in the order of the experiment

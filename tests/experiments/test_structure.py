@@ -89,9 +89,9 @@ class Mirrored(Masked):
 
     def __init__(self, order: np.ndarray) -> None:
         rng = np.random.default_rng(4)
-        group, pair, own = (rng.normal(size=(400, size)) for size in (3, N // 2, N))
+        group, pair, noise = (rng.normal(size=(400, size)) for size in (3, N // 2, N))
         self.labels, self.partner = np.arange(N) // 4, np.arange(N) ^ 1
-        values = group[:, self.labels] + pair[:, np.arange(N) // 2] + 0.3 * own
+        values = group[:, self.labels] + pair[:, np.arange(N) // 2] + 0.3 * noise
         super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
         self.positions = 9 * np.eye(3)[self.labels] + np.repeat(rng.normal(size=(N // 2, 3)), 2, axis=0)
         self.positions += 0.1 * rng.normal(size=(N, 3))
@@ -172,9 +172,9 @@ def test_pes_are_compared_with_positions() -> None:
     with torch.no_grad():
         stack.encoding.vectors()[0, ..., :6] += 9 * torch.from_numpy(bumps).float()  # type: ignore[index]
     rows = table(structure.of_pes(stack, task.bind(stack.members)))
-    one, other = (rows.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
-    assert one["neighbor_agreement"] > 0.7 and one["neighbor_agreement_p"] < 0.01 and one["procrustes_r2"] > 0.8
-    assert other["neighbor_agreement_p"] > 0.02 and other["procrustes_r2"] < 0.6
+    near, far = (rows.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
+    assert near["neighbor_agreement"] > 0.7 and near["neighbor_agreement_p"] < 0.01 and near["procrustes_r2"] > 0.8
+    assert far["neighbor_agreement_p"] > 0.02 and far["procrustes_r2"] < 0.6
     assert ("neighbor_agreement", "positions", 0, 0) in rows.index
     assert ("neighbor_agreement_p", "positions", 0, 0) not in rows.index
     assert ("procrustes_r2", "positions", 0, 0) not in rows.index
@@ -207,8 +207,8 @@ def test_attention_is_compared_with_the_connectivity_of_its_world_and_with_shuff
         return table(structure.of_attention(stack, task, **options))
 
     maps = torch.from_numpy(np.stack([fc, -fc], 1)[:, :, None])  # like fc in one block, unlike it in the other
-    found = measured(maps)["attention_correlation", "fc"]
-    assert found[0].tolist() == pytest.approx([1, 1]) and found[1].tolist() == pytest.approx([-1, -1])
+    by_block = measured(maps)["attention_correlation", "fc"]
+    assert by_block[0].tolist() == pytest.approx([1, 1]) and by_block[1].tolist() == pytest.approx([-1, -1])
     assert measured(maps.flip(0))["attention_correlation", "fc", 0, 0] < 0.99  # of the other world
     noise = np.random.default_rng(0).normal(size=(N, N))
     maps = torch.from_numpy(np.stack([fc[0], noise]))[:, None, None].expand(2, 2, 1, N, N)
@@ -226,10 +226,10 @@ def test_members_of_different_settings_are_not_compared() -> None:
     start = [torch.from_numpy(rng.normal(size=(2, N, 8))) for _ in specs]
     end = [start[0], start[0].clone(), start[2] * 3]
     arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", start), ("end", end)) for i, pe in enumerate(pes)}
-    found = pd.DataFrame(structure.across(frame, arrays, 1, 7)).set_index(["analysis", "step", "member"])["value"]
-    assert found["stability", 7, 0] == pytest.approx(1) and abs(found["stability", 0, 0]) < 0.5
-    assert np.isnan(found["stability", 7, 2])  # alone
-    assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
+    values = pd.DataFrame(structure.across(frame, arrays, 1, 7)).set_index(["analysis", "step", "member"])["value"]
+    assert values["stability", 7, 0] == pytest.approx(1) and abs(values["stability", 0, 0]) < 0.5
+    assert np.isnan(values["stability", 7, 2])  # alone
+    assert values["moved", 7, 0] == 0 and values["moved_relative", 7, 2] == pytest.approx(2)
 
 
 def stability(settings: list[tuple[str, int]], starts: list[torch.Tensor], ends: list[torch.Tensor]) -> pd.Series:
@@ -272,10 +272,10 @@ def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.Monkey
 
 def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     stack = stack_for(members(0, 1), task)
-    whole = structure.attention_maps(stack, task.bind(stack.members))
+    expected = structure.attention_maps(stack, task.bind(stack.members))
     monkeypatch.setattr(structure, "MOST_MAPS", 1)
     assert len(structure._portions(stack, task, 7)) == 7
-    torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), whole)
+    torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), expected)
 
 
 def test_data_sets_are_never_compared_between_worlds() -> None:

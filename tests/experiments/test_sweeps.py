@@ -28,7 +28,7 @@ def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
     assert len(members) == 4 * len(plain) == 4 * 6
     pairs = list(itertools.product((1, 2), (1e-3, 1e-2)))
     assert [(member.heads, member.learning_rate) for member in members] == [pair for pair in pairs for _ in plain]
-    assert [(member.sigma, member.seed) for member in members] == 4 * [(each.sigma, each.seed) for each in plain]
+    assert [(member.sigma, member.seed) for member in members] == 4 * [(member.sigma, member.seed) for member in plain]
     assert [member.role for member in members[:6]] == 4 * ["swept"] + 2 * ["reference"]
     assert members[0].label.endswith("0.2, heads 1, learning rate 0.001")
     assert members[-1].label == "2d-fixed, heads 2, learning rate 0.01"
@@ -37,9 +37,9 @@ def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
 def test_origins_stay_within_their_combination() -> None:
     experiment = experiments.lookup("lst-frozen").at("quick", seeds=(0,), sweep=("heads=1,2",))
     members, half = experiment.members(), len(experiment.members()) // 2
-    taken = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
-    assert taken and all(origin // half == number // half for number, origin in taken)
-    assert all(members[origin].heads == members[number].heads for number, origin in taken)
+    copies = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
+    assert copies and all(origin // half == number // half for number, origin in copies)
+    assert all(members[origin].heads == members[number].heads for number, origin in copies)
 
 
 def test_fields_of_the_data_give_data_sets() -> None:

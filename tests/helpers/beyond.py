@@ -9,7 +9,7 @@ SMALLEST: dict[str, Any] = {"per_class": 20, "heldout": 6, "distance": 0.5, "bat
 SMALLEST |= {"epochs": 2, "evaluations": 2, "seeds": (0, 1), "sigmas": (0.2, 2.0)}
 SMALLEST |= {"width": 8, "layers": 1, "heads": 2, "expansion": 1}
 """Settings with which an experiment trains in less than a second."""
-OWN: dict[str, dict[str, Any]] = {
+SWEPT: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},
     "lst-optimizer": {"sigmas": (0.01, 0.2), "rates": (1e-3, 1e-2), "sgd_rates": (0.1,), "pe_rates": (0.1, 10.0)},
     "lst-heads": {"many": (1, 2, 4)},
@@ -26,7 +26,7 @@ OWN: dict[str, dict[str, Any]] = {
 
 def smallest(name: str, **changes: Any) -> KnobExperiment:
     """Return the experiment of this name at the smallest size."""
-    kind = experiments.EXPERIMENTS[name]
-    assert issubclass(kind, KnobExperiment)
-    settings = {**SMALLEST, **OWN[name], **changes}
-    return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.swept_by})
+    cls = experiments.EXPERIMENTS[name]
+    assert issubclass(cls, KnobExperiment)
+    settings = {**SMALLEST, **SWEPT[name], **changes}
+    return cls.at("quick", **{field: value for field, value in settings.items() if field not in cls.swept_by})

@@ -17,9 +17,9 @@ Term = tuple[float, Sequence[float] | None, dict[str, Any]]
 TINY, ALL, SMALLS = (0.01, 0.05, 0.1), None, (0.1, 0.2, 0.5)
 
 
-def less(sigmas: Sequence[float] | None, one: dict[str, Any], other: dict[str, Any]) -> list[Term]:
+def contrast(sigmas: Sequence[float] | None, a: dict[str, Any], b: dict[str, Any]) -> list[Term]:
     """Return the terms of the accuracy of `one` minus that of `other`."""
-    return [(1, sigmas, one), (-1, sigmas, other)]
+    return [(1, sigmas, a), (-1, sigmas, b)]
 
 
 def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
@@ -27,33 +27,33 @@ def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
     return [(1, (0.2,), columns), (-1, (large,), columns)]
 
 
-def minus(terms: list[Term]) -> list[Term]:
+def negated(terms: list[Term]) -> list[Term]:
     """Return the terms with opposite signs."""
     return [(-weight, *rest) for weight, *rest in terms]  # type: ignore[misc]
 
 
-def decayed(rest: float, pe: float) -> dict[str, Any]:
+def with_decay(rest: float, pe: float) -> dict[str, Any]:
     """Return the columns of learned PEs with these weight decays of the other weights and of the PE."""
     return {"encoding": "learned", "weight_decay": rest, "pe_weight_decay": pe}
 
 
-def true(amount: float) -> Term:
+def fixed_term(amount: float) -> Term:
     """Return the term of 2d-fixed with this weight decay."""
     return 1, (), {"encoding": "sinusoid", "weight_decay": amount}
 
 
-def turned(**columns: Any) -> dict[str, Any]:
+def with_optimizer(**columns: Any) -> dict[str, Any]:
     """Return the columns of the usual optimizer settings, with changes."""
     usual = {"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}
     return {**usual, **columns}
 
 
-def started(start: str) -> dict[str, Any]:
+def with_start(start: str) -> dict[str, Any]:
     """Return the columns of learned PEs on grids of order 5 with this start."""
     return {"encoding": "learned", "data": "order=5", "start": start}
 
 
-SGD = turned(optimizer="sgd", learning_rate=0.01)
+SGD = with_optimizer(optimizer="sgd", learning_rate=0.01)
 
 
 def dip(columns: dict[str, Any]) -> list[Term]:
@@ -63,28 +63,28 @@ def dip(columns: dict[str, Any]) -> list[Term]:
 
 def gap(amount: float) -> list[Term]:
     """Return the terms of the accuracy of 2d-fixed minus that of the learned PE, with this weight decay."""
-    return [true(amount), (-1, (0.2,), decayed(amount, amount))]
+    return [fixed_term(amount), (-1, (0.2,), with_decay(amount, amount))]
 
 
 def decay_terms(amount: float) -> dict[str, list[Term]]:
     """Return the terms of each claim on weight decay, for this amount of decay."""
-    every, rest, pe, none = (decayed(*pair) for pair in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
+    every, rest, pe, none = (with_decay(*pair) for pair in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
     return {
         "decay-matches-2d-fixed": gap(amount),
         "there-is-a-gap-to-close": gap(0.0),
         "decay-reaches-0.97": [(1, (0.2,), every)],
-        "decay-lifts-2d-fixed": [true(amount), (-1, *true(0.0)[1:])],
-        "decay-on-all-lifts": less([0.2], every, none),
-        "decay-on-rest-lifts": less([0.2], rest, none),
-        "decay-on-pe-lifts": less([0.2], pe, none),
-        "decay-on-pe-rescues-large-sigma": less([2.0], pe, none),
+        "decay-lifts-2d-fixed": [fixed_term(amount), (-1, *fixed_term(0.0)[1:])],
+        "decay-on-all-lifts": contrast([0.2], every, none),
+        "decay-on-rest-lifts": contrast([0.2], rest, none),
+        "decay-on-pe-lifts": contrast([0.2], pe, none),
+        "decay-on-pe-rescues-large-sigma": contrast([2.0], pe, none),
     }
 
 
 RATE = 1e-4  # the usual learning rate
 
 
-def gained(gain: float) -> dict[str, Any]:
+def with_gain(gain: float) -> dict[str, Any]:
     """Return the columns of members with this gain and the learning rate divided by it."""
     return {"gain": gain, "learning_rate": RATE / gain}
 
@@ -93,50 +93,50 @@ SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} f
 """Columns of members with a small and a large gain and the same learning rate."""
 KNOBS: dict[str, dict[str, list[Term]]] = {
     "lst-heads": {
-        "2-heads-hurt": less(ALL, {"heads": 1}, {"heads": 2}),
-        "4-heads-hurt": less(ALL, {"heads": 1}, {"heads": 4}),
-        "4-heads-hurt-at-0.2": less([0.2], {"heads": 1}, {"heads": 4}),
+        "2-heads-hurt": contrast(ALL, {"heads": 1}, {"heads": 2}),
+        "4-heads-hurt": contrast(ALL, {"heads": 1}, {"heads": 4}),
+        "4-heads-hurt-at-0.2": contrast([0.2], {"heads": 1}, {"heads": 4}),
     },
     "lst-depth": {
-        "depth-helps": less([0.2], {"layers": 6}, {"layers": 2}),
-        "depth-sharpens-sigma": [*worth({"layers": 6}), *minus(worth({"layers": 2}))],
+        "depth-helps": contrast([0.2], {"layers": 6}, {"layers": 2}),
+        "depth-sharpens-sigma": [*worth({"layers": 6}), *negated(worth({"layers": 2}))],
     },
     "lst-width": {
-        "width-leaves-sigma-alone": [*worth({"width": 320}, 1.0), *minus(worth({"width": 64}, 1.0))],
-        "width-helps": less(ALL, {"width": 320}, {"width": 64}),
+        "width-leaves-sigma-alone": [*worth({"width": 320}, 1.0), *negated(worth({"width": 64}, 1.0))],
+        "width-helps": contrast(ALL, {"width": 320}, {"width": 64}),
     },
     "lst-placement": {
-        "input-alone-is-enough": less([0.2], {"placement": "input"}, {"placement": "every"}),
-        "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *minus(worth({"placement": "input"}))],
+        "input-alone-is-enough": contrast([0.2], {"placement": "input"}, {"placement": "every"}),
+        "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *negated(worth({"placement": "input"}))],
     },
     "lst-gain": {
-        "small-gain-generalizes": less(None, gained(0.1), gained(10.0)),
-        "small-gain-rescues-large-sigma": less([2.0], gained(0.1), gained(1.0)),
-        "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
-        "small-gain-generalizes-at-one-step-size": less(None, *SAME),
+        "small-gain-generalizes": contrast(None, with_gain(0.1), with_gain(10.0)),
+        "small-gain-rescues-large-sigma": contrast([2.0], with_gain(0.1), with_gain(1.0)),
+        "large-gain-spoils-small-sigma": contrast([0.2], with_gain(1.0), with_gain(10.0)),
+        "small-gain-generalizes-at-one-step-size": contrast(None, *SAME),
     },
     "lst-decay": decay_terms(3.0),
     "lst-data": {
-        "more-puzzles-help": less([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
+        "more-puzzles-help": contrast([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
         "more-puzzles-do-not-replace-sigma": [
             (1, (0.2,), {"data": "puzzles=2000"}),
             (-1, (2.0,), {"data": "puzzles=8100"}),
         ],
     },
     "lst-size": {
-        "small-sigma-on-larger-grids": worth(started("normal")),
-        "resized-start-helps": less(SMALLS, started("resized"), started("normal")),
-        "resized-start-speeds-up": less(SMALLS, started("resized"), started("normal")),
-        "arrangement-of-resized-start-helps": less(SMALLS, started("resized"), started("resized-shuffled")),
+        "small-sigma-on-larger-grids": worth(with_start("normal")),
+        "resized-start-helps": contrast(SMALLS, with_start("resized"), with_start("normal")),
+        "resized-start-speeds-up": contrast(SMALLS, with_start("resized"), with_start("normal")),
+        "arrangement-of-resized-start-helps": contrast(SMALLS, with_start("resized"), with_start("resized-shuffled")),
     },
     "lst-optimizer": {
-        "adam-dips": dip(turned()),
+        "adam-dips": dip(with_optimizer()),
         "sgd-does-not-dip": dip(SGD),
-        "adam-dips-more-than-sgd": [*dip(turned()), *minus(dip(SGD))],
-        "sgd-beats-adam-at-tiny-sigma": less(TINY, SGD, turned()),
-        "slow-pe-mends-adam": less(TINY, turned(pe_learning_rate=0.1 * 1e-4), turned()),
-        "fast-pe-harms-adam": less(TINY, turned(pe_learning_rate=10.0 * 1e-4), turned()),
-        "epsilon-mends-adam": less(TINY, turned(epsilon=1e-4), turned()),
+        "adam-dips-more-than-sgd": [*dip(with_optimizer()), *negated(dip(SGD))],
+        "sgd-beats-adam-at-tiny-sigma": contrast(TINY, SGD, with_optimizer()),
+        "slow-pe-mends-adam": contrast(TINY, with_optimizer(pe_learning_rate=0.1 * 1e-4), with_optimizer()),
+        "fast-pe-harms-adam": contrast(TINY, with_optimizer(pe_learning_rate=10.0 * 1e-4), with_optimizer()),
+        "epsilon-mends-adam": contrast(TINY, with_optimizer(epsilon=1e-4), with_optimizer()),
     },
 }
 """The terms of each claim, by experiment."""
@@ -151,11 +151,11 @@ def accuracies(run: Any, step: int) -> dict[int, float]:
 
 def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
     """Return the effect of each seed for which all members of the terms have finished."""
-    right, records = accuracies(run, step), run.members[run.members["state"] == "done"].to_dict("records")
+    accuracy_of, records = accuracies(run, step), run.members[run.members["state"] == "done"].to_dict("records")
 
-    def of(seed: int, sigma: float | None, columns: dict[str, Any]) -> list[float]:
+    def accuracies_at(seed: int, sigma: float | None, columns: dict[str, Any]) -> list[float]:
         return [
-            right[row["member"]]
+            accuracy_of[row["member"]]
             for row in records
             if row["seed"] == seed
             and (row["sigma"] == sigma or (sigma is None and row["sigma"] != row["sigma"]))
@@ -166,8 +166,8 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
     for seed in run.config["fields"]["seeds"]:
         values = []
         for _, sigmas, columns in terms:
-            through = run.config["fields"]["sigmas"] if sigmas is None else sigmas or [None]
-            values.append([of(seed, sigma, columns) for sigma in through])
+            listed = run.config["fields"]["sigmas"] if sigmas is None else sigmas or [None]
+            values.append([accuracies_at(seed, sigma, columns) for sigma in listed])
         if all(len(cell) == 1 for cells in values for cell in cells):
             means = [np.mean(cells) for cells in values]
             result.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
@@ -176,11 +176,11 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
 
 def gaps(run: Any, amount: float, step: int) -> pd.Series:
     """Return the accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed, where both finished."""
-    right, rows = accuracies(run, step), run.members[run.members["state"] == "done"]
+    accuracy_of, rows = accuracies(run, step), run.members[run.members["state"] == "done"]
     rows = rows[rows["weight_decay"] == amount]
-    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
+    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(accuracy_of)
     learned = rows[(rows["encoding"] == "learned") & (rows["sigma"] == 0.2) & (rows["pe_weight_decay"] == amount)]
-    return pd.Series(fixed - learned.set_index("seed")["member"].map(right)).dropna()
+    return pd.Series(fixed - learned.set_index("seed")["member"].map(accuracy_of)).dropna()
 
 
 def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
@@ -205,11 +205,11 @@ def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.nda
     steps = {"resized-start-speeds-up": early}
     result = {id: knob_effect(run, terms, steps.get(id, step)) for id, terms in terms_of.items()}
     if name == "lst-gain":
-        further = (moved(run, gained(0.1), step) - moved(run, gained(10.0), step)).dropna()
+        further = (moved(run, with_gain(0.1), step) - moved(run, with_gain(10.0), step)).dropna()
         result["gain-makes-weights-move"] = further.to_numpy()
     if name == "lst-decay":
-        without, decayed_too = (gaps(run, amount, step).abs() for amount in (0.0, strongest))
-        result["decay-closes-the-gap"] = (without - decayed_too).dropna().to_numpy()
+        without, decayed = (gaps(run, amount, step).abs() for amount in (0.0, strongest))
+        result["decay-closes-the-gap"] = (without - decayed).dropna().to_numpy()
     return result
 
 
@@ -257,34 +257,34 @@ EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
 """A kind of member, its sizes, and what its PE is exchanged for after training."""
 
 
-def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
+def of_kind(run: Any, kind: str, sigmas: Sequence[float], values: Mapping[int, float]) -> dict[int, float]:
     """Return the mean over sizes by seed, for seeds that have all of them."""
     result: dict[int, list[float]] = {}
     for row in members_of(run).to_dict("records"):
         if row["label"] == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
-            result.setdefault(row["seed"], []).append(right[row["member"]])
+            result.setdefault(row["seed"], []).append(values[row["member"]])
     return {seed: float(np.mean(values)) for seed, values in result.items() if len(values) == max(1, len(sigmas))}
 
 
 def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
     """Return the effects of all claims of lst-causal, by seed; `early` is the step after a quarter of the training."""
-    last, soon = accuracies(run, step), accuracies(run, early)
+    last_values, early_values = accuracies(run, step), accuracies(run, early)
 
-    def less(one: dict[int, float], other: dict[int, float]) -> np.ndarray:
-        return np.array([one[seed] - other[seed] for seed in one if seed in other])
+    def differences(a: dict[int, float], b: dict[int, float]) -> np.ndarray:
+        return np.array([a[seed] - b[seed] for seed in a if seed in b])
 
     result = {}
-    for id, (one, other, sigmas) in BETWEEN.items():
-        right = soon if id.endswith(("speeds-up", "speed-up")) else last
-        sizes = () if one == "frozen by its step size" else sigmas
-        result[id] = less(of_kind(run, one, sizes, right), of_kind(run, other, sigmas, right))
+    for id, (a, b, sigmas) in BETWEEN.items():
+        values = early_values if id.endswith(("speeds-up", "speed-up")) else last_values
+        sizes = () if a == "frozen by its step size" else sigmas
+        result[id] = differences(of_kind(run, a, sizes, values), of_kind(run, b, sigmas, values))
     for id, kind in SIZES.items():
-        result[id] = less(of_kind(run, kind, [0.2], last), of_kind(run, kind, [2.0], last))
+        result[id] = differences(of_kind(run, kind, [0.2], last_values), of_kind(run, kind, [2.0], last_values))
     for id, (kind, sigmas, name) in EXCHANGED.items():
         rows = run.analysis[(run.analysis["target"] == name) & (run.analysis["block"] == -1)]
         rows = rows[(rows["analysis"] == "accuracy_with") & (rows["step"] == step)]
         swapped = dict(zip(rows["member"], rows["value"], strict=True))
-        result[id] = less(of_kind(run, kind, sigmas, last), of_kind(run, kind, sigmas, swapped))
+        result[id] = differences(of_kind(run, kind, sigmas, last_values), of_kind(run, kind, sigmas, swapped))
     rows = run.analysis[(run.analysis["analysis"] == "rsa") & (run.analysis["target"] == "relation")]
     rows = rows[(rows["block"] == -1) & (rows["step"] == step)]
     arranged = of_kind(run, "master", (), dict(zip(rows["member"], rows["value"], strict=True)))

@@ -50,9 +50,9 @@ def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-def where(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+def where(rows: pd.DataFrame, **columns: Any) -> pd.DataFrame:
     """Return the rows with these values in the columns of these names."""
-    for name, value in wanted.items():
+    for name, value in columns.items():
         rows = rows[rows[name] == value]
     return rows
 
@@ -106,10 +106,12 @@ def of_baseline(folder: Path, name: str, metric: str, condition: str, seeds: pd.
 
 def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
     """Return mean and Student's interval over worlds, with the seeds of a world averaged. One world: over seeds."""
-    kept, worlds = by_seed.dropna(), worlds_of(folder)
+    values, worlds = by_seed.dropna(), worlds_of(folder)
     if worlds == 1:
-        return student(kept.to_numpy())
-    return student([kept[kept.index % worlds == w].mean() for w in range(worlds) if (kept.index % worlds == w).any()])
+        return student(values.to_numpy())
+    return student(
+        [values[values.index % worlds == w].mean() for w in range(worlds) if (values.index % worlds == w).any()]
+    )
 
 
 def parts_of(run: str) -> dict[str, dict[str, Any]]:

@@ -61,9 +61,9 @@ def made_up(columns: dict[str, Sequence[Any]], seeds: int = 4, values: Sequence[
     return table.assign(**{value: rng.uniform(0.3, 0.7, len(table)) for value in values})
 
 
-def of(table: pd.DataFrame, value: str = "value", **wanted: Any) -> np.ndarray:
+def of(table: pd.DataFrame, value: str = "value", **columns: Any) -> np.ndarray:
     """Return the finite values of the rows with these columns, picked one by one."""
-    rows = [row for row in table.to_dict("records") if all(row[name] == what for name, what in wanted.items())]
+    rows = [row for row in table.to_dict("records") if all(row[name] == expected for name, expected in columns.items())]
     return np.array([row[value] for row in rows if np.isfinite(row[value])])
 
 
@@ -96,9 +96,9 @@ def points(axes: Axes) -> dict[str, Points]:
             assert isinstance(bar, LineCollection)
             ends[along] = np.array([segment[:, along] for segment in bar.get_segments()])
         hollow = to_hex(line.get_markerfacecolor()) == PAPER and line.get_markeredgewidth() > 0
-        look = (hollow, str(line.get_marker()), to_hex(line.get_color()))
+        style = (hollow, str(line.get_marker()), to_hex(line.get_color()))
         x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
-        result[str(container.get_label())] = Points(x, y, ends[0], ends[1], *look)
+        result[str(container.get_label())] = Points(x, y, ends[0], ends[1], *style)
     return result
 
 

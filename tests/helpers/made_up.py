@@ -103,14 +103,14 @@ def over_sigmas(x: np.ndarray, y: np.ndarray) -> float:
     return math.nan if min(map(np.ptp, means)) == 0 else float(stats.spearmanr(*means).statistic)
 
 
-def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) -> float:
+def within_sigma(x: np.ndarray, y: np.ndarray, covariate: np.ndarray | None = None) -> float:
     """Return the correlation of the ranks of members among the seeds of their sigma, from tables (sigmas, seeds).
 
     If `given` is set, a linear fit to its ranks is subtracted first.
     """
     a, b, *rest = (
         (ranks := stats.rankdata(values, axis=1)) - ranks.mean(axis=1, keepdims=True)
-        for values in ([x, y] if given is None else [x, y, given])
+        for values in ([x, y] if covariate is None else [x, y, covariate])
     )
     for line in rest:
         size = (line**2).sum(axis=1, keepdims=True)

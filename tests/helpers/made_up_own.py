@@ -19,14 +19,14 @@ def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Metho
     return Method(similarities(pe[None])[-1], maps, np.arange(n) % groups, scores)
 
 
-def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
+def made_up(n: int = 8, groups: int = 2, **fields: Any) -> Found:
     """Return a made-up fit that found structure with confidence, better than other methods; `given` replaces fields."""
     rng = np.random.default_rng(1)
-    half = rng.random((n, n)) * 0.8
-    pairs = np.triu(half, k=1)
+    noise = rng.random((n, n)) * 0.8
+    pairs = np.triu(noise, k=1)
     pairs[0, 1] = 0.9  # just enough to count as sure
     facts = {"samples": 12_000, "channels": n, "left out": 0, "train": 7_200, "test": 2_400, "diverged": 0, "memory": 0}
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "names": tuple(f"c{i + 1}" for i in range(n)),
         "sigma": 0.05,
         "why": "sigma 0.05 was chosen: it did.",
@@ -52,15 +52,15 @@ def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
         "left_out": {"graphical lasso": "left out: it did not converge"},
         "facts": facts,
     }
-    return Found(**{**usual, **given})
+    return Found(**{**defaults, **fields})
 
 
-def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Found:
+def scored(result: Found, ours: dict[str, float], others: dict[str, float]) -> Found:
     """Return the fit with these scores added to ours and to those of the others."""
     return replace(
-        found,
-        ours=replace(found.ours, scores={**found.ours.scores, **ours}),
-        others={name: replace(method, scores={**method.scores, **others}) for name, method in found.others.items()},
+        result,
+        ours=replace(result.ours, scores={**result.ours.scores, **ours}),
+        others={name: replace(method, scores={**method.scores, **others}) for name, method in result.others.items()},
     )
 
 
@@ -69,9 +69,9 @@ def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Fo
 TINY: dict[str, Any] = {"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19}
 
 
-def tiny(**given: Any) -> LearnedPositions:
+def tiny(**parameters: Any) -> LearnedPositions:
     """Return an estimator that fits in a moment."""
-    return LearnedPositions(**{**TINY, "device": "cpu", **given})
+    return LearnedPositions(**{**TINY, "device": "cpu", **parameters})
 
 
 def table(samples: int = 150, channels: int = 6, seed: int = 0) -> np.ndarray:
@@ -89,8 +89,8 @@ def frame(samples: int = 150) -> pd.DataFrame:
     return result
 
 
-def same(one: LearnedPositions, two: LearnedPositions) -> None:
+def same(a: LearnedPositions, b: LearnedPositions) -> None:
     """Assert that two fits have the same results."""
-    np.testing.assert_array_equal(one.embedding_, two.embedding_)
-    np.testing.assert_array_equal(one.map_, two.map_)
-    assert one.p_value_ == two.p_value_ and one.scores_ == two.scores_
+    np.testing.assert_array_equal(a.embedding_, b.embedding_)
+    np.testing.assert_array_equal(a.map_, b.map_)
+    assert a.p_value_ == b.p_value_ and a.scores_ == b.scores_

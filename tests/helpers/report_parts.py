@@ -34,8 +34,8 @@ def crowded() -> tuple[Dial, Channels]:
     One name is long, and one looks like a formula.
     """
     labels = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
-    heaps = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
-    places = heaps + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
+    centres = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
+    places = centres + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
     stops = [Stop(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)]
     turning = Dial(labels, None, [], stops, {"mse, test": Curve("error (mse)", "test", "test")})
     return turning, Channels(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
@@ -50,10 +50,10 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
         noise = rng.uniform(-0.2, 0.2, (count, count))
         similar = (codes[:, None] == codes) * (0.9 - 0.4 * place) + (noise + noise.T) / 2
         np.fill_diagonal(similar, 1.0)
-        looks = rng.dirichlet(np.ones(count), count) if attention else None
+        attended = rng.dirichlet(np.ones(count), count) if attention else None
         values = {"mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma)}
         values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
-        stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), looks))
+        stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), attended))
     curves = {"mse, test": Curve("error (mse)", "test", "test"), "same group": Curve("share of channels", "same group")}
     return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, curves, note="Made up.")
 
@@ -64,13 +64,14 @@ def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
     codes = rng.integers(-1, modules, count)
     centres = rng.normal(size=(modules + 1, 3)) * 2
     places = centres[codes] + rng.normal(size=(count, 3)) * 0.4
-    away = np.linalg.norm(places[:, None] - places, axis=-1)
-    near = np.argsort(away, axis=1, kind="stable")[:, 1:6]
-    sure = np.sort(rng.uniform(0, 1, (count, 5)), axis=1)[:, ::-1]
-    neighbors = [list(zip(map(int, row), map(float, bars), strict=True)) for row, bars in zip(near, sure, strict=True)]
+    distances = np.linalg.norm(places[:, None] - places, axis=-1)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, 1:6]
+    confidences = np.sort(rng.uniform(0, 1, (count, 5)), axis=1)[:, ::-1]
+    rows = zip(nearest.tolist(), confidences.tolist(), strict=True)
+    neighbors = [list(zip(numbers, values, strict=True)) for numbers, values in rows]
     columns: dict[str, list[Any]] = {"confidence of place": list(rng.uniform(0, 1, count))}
     columns["kind"] = ["unit" if i % 2 else "" for i in range(count)]
-    edges = [(i, int(near[i, 0]), 0.5) for i in range(count)]
+    edges = [(i, int(nearest[i, 0]), 0.5) for i in range(count)]
     deep = places if space else None
     return Channels(names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up.")
 
@@ -115,10 +116,10 @@ def make(
     last = run.metrics[run.metrics["step"] == 9].merge(run.members[["member", "sigma"]], on="member")
     run.summary = []
     for (sigma, split, condition), group in last.groupby(["sigma", "split", "condition"]):
-        kept = group.loc[~group["member"].isin(diverged), "value"]
+        values = group.loc[~group["member"].isin(diverged), "value"]
         row = {"encoding": "learned", "sigma": sigma, "split": split, "condition": condition, "metric": "accuracy"}
-        row |= {"mean": kept.mean() if len(kept) else None, "std": kept.std() if len(kept) > 1 else None}
-        run.summary.append({**row, "n": len(kept), "diverged": len(group) - len(kept)})
+        row |= {"mean": values.mean() if len(values) else None, "std": values.std() if len(values) > 1 else None}
+        run.summary.append({**row, "n": len(values), "diverged": len(group) - len(values)})
     return run
 
 

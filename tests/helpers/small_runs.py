@@ -29,7 +29,7 @@ TINY_RUN += ["--device", "cpu", "--stack", "2"]
 """The arguments of a command that trains four members in two stacks, in less than a second."""
 
 
-def made(experiment: Experiment, folder: Path) -> Run:
+def execute(experiment: Experiment, folder: Path) -> Run:
     """Execute an experiment and return the run, with few permutations, since no test here depends on the p-values."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DRAWS", "SLOW_DRAWS"):
@@ -42,7 +42,7 @@ def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with three learning rates and two seeds each; with the largest rate all members diverge."""
     settings = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
     experiment = SynergyOptimizer.at("quick", **SMALL, **settings)
-    return made(experiment, tmp_path_factory.mktemp("rates") / "run")
+    return execute(experiment, tmp_path_factory.mktemp("rates") / "run")
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with all sigmas that the claims on networks use, and two seeds each."""
     settings = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
     experiment = NetworkSigma.at("quick", **SMALL, **settings)
-    return made(experiment, tmp_path_factory.mktemp("sigmas") / "run")
+    return execute(experiment, tmp_path_factory.mktemp("sigmas") / "run")
 
 
 @pytest.fixture(scope="session")

@@ -58,10 +58,10 @@ def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run, with the settings that the run recorded. A setting that is newer than the run
     gets its value in `Experiment.older`, or else its default."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
-    kind = OwnData if run.experiment == OwnData.name else lookup(run.experiment)
-    if unknown := set(fields) - set(kind.recorded()):
+    experiment = OwnData if run.experiment == OwnData.name else lookup(run.experiment)
+    if unknown := set(fields) - set(experiment.recorded()):
         raise BadInput(
             f"{run.path / 'config.json'} must have no settings but those of {run.experiment} that this version knows; "
             f"it also has {', '.join(sorted(unknown))}."
         )
-    return kind(**{**kind.older, **fields})
+    return experiment(**{**experiment.older, **fields})

@@ -1,10 +1,10 @@
 """Base class of experiments. An experiment is a question with a name: a task, members (models to train),
 measurements and claims.
 
-An experiment is a frozen dataclass. Its fields are all settings that affect a result: its own, those of its task and
-those of its models, which it inherits from their classes (`placecode.settings`). Every field has a help text, is a flag
-of the command line and is recorded in the run. The quick settings and the paper-size settings of an experiment are in
-its `scales`; `--scale` chooses between them. Values from the user override both.
+An experiment is a frozen dataclass. Its fields are all settings that affect a result: its own, and those of its task
+and of its models, which it inherits (`placecode.settings`). Every setting has a help text, is a flag of the command
+line and is recorded in the run. `scales` holds a quick and a paper-size set of values; `--scale` chooses one of them.
+Values from the user override both.
 """
 
 from __future__ import annotations
@@ -47,18 +47,17 @@ class Experiment(Settings):
     """Fields that this experiment sweeps, mapped to the field that lists their values. The user cannot set them."""
 
     older: ClassVar[Mapping[str, Any]] = {}
-    """Values for runs that are older than a setting and did not record it, where its default would be wrong for
-    them."""
+    """Values of settings for runs that were made before these settings existed, where the default would be wrong."""
 
     @classmethod
-    def at(cls, scale: str, **given: Any) -> Self:
-        """Return the experiment at a scale, one of `SCALES`. Fields in `given` override those of the scale."""
+    def at(cls, scale: str, **fields: Any) -> Self:
+        """Return the experiment at a scale, one of `SCALES`. Values in `fields` override those of the scale."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
-        for name in given:
+        for name, value in fields.items():
             if name in cls.swept_by:
-                raise must_be(name, f"left out of {cls.name}, which sweeps {cls.swept_by[name]}", given[name])
-        return cls(**{**cls.scales[scale], **given})
+                raise must_be(name, f"left out of {cls.name}, which sweeps {cls.swept_by[name]}", value)
+        return cls(**{**cls.scales[scale], **fields})
 
     def fields(self) -> dict[str, Any]:
         """Return all settings as plain values by name, for the record of a run."""
@@ -67,8 +66,7 @@ class Experiment(Settings):
 
     @classmethod
     def recorded(cls) -> list[str]:
-        """Return the names of the fields that are settings. Fields without a help text hold data and are not
-        recorded."""
+        """Return the names of the settings. Fields without a help text hold data and are not recorded."""
         return settings_of(cls)
 
     def task(self) -> Task:
@@ -110,8 +108,8 @@ class Experiment(Settings):
         return data
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """Return the finished members of the sweep over sigma, with the columns `panel` and `line`: where the figure
-        over sigma shows them. Every combination of the values in `sweep` is one line."""
+        """Return the finished members of the sweep over sigma. The columns `panel` and `line` say where the figure over
+        sigma shows them. Every combination of the values in `sweep` is one line."""
         members = done(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
@@ -124,8 +122,7 @@ class Experiment(Settings):
 
     @property
     def rest_epochs(self) -> int:
-        """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. With 0, no member
-        stops."""
+        """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0: never."""
         return 0
 
     def evaluate_at(self, task: Task) -> Sequence[int]:
@@ -133,8 +130,8 @@ class Experiment(Settings):
         return ()
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        """Measure all members of a stack. It is called before and after training. Return rows (member in the stack,
-        block, analysis, target, value) of the analysis table."""
+        """Measure all members of a stack, before and after training. Return rows (member in the stack, block, analysis,
+        target, value) of the analysis table."""
         return []
 
     def rehearse(self, stack: Stack, task: Task) -> None:
@@ -142,8 +139,8 @@ class Experiment(Settings):
         self.analyse(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        """Return arrays (e, ...) by name, for the e members of a stack. It is called before and after training.
-        `compare` and figures use the arrays."""
+        """Return arrays (e, ...) by name for the e members of a stack, before and after training. `compare` and figures
+        use them."""
         return {}
 
     passing: ClassVar[tuple[str, ...]] = ()
@@ -155,32 +152,31 @@ class Experiment(Settings):
         """Return rows of the analysis table that need several members, or both the start and the end of training.
 
         `members` is the table of all members of the run. `arrays` has the arrays NAME_start/i and NAME_end/i of member
-        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. When parts of an
-        experiment are merged into one run, this is called again.
+        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. `compare` is called again
+        when runs of parts of an experiment are merged.
         """
         return []
 
     exchanges: ClassVar[bool] = False
-    """Whether the experiment has an `exchange`. If so, the stacks are built a second time after training."""
+    """Whether the experiment implements `exchange`. If so, the stacks are built a second time after training."""
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
         """Measure a trained stack with PEs of other members, and return rows like those of `analyse`.
 
-        `numbers` are the members of the stack. `members` and `arrays` are those of the whole run, as in `compare`. If
-        only some members of the experiment are run (`--members`), only these are available.
+        `numbers` are the numbers of the stack's members in the run. `members` and `arrays` are those of the whole run,
+        as in `compare`: with `--members`, only some members of the experiment.
         """
         return []
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         """Return rows (world, baseline, split, condition, metric, value) with the results of other methods on the data
-        of these members. A world is the data of one seed: a simulated data set, or one split of the people."""
+        of these members. A world is the data of one seed: one simulated data set, or one split of the people."""
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Return arrays that describe the data of these members, for figures. Array names end in "/i", where i is the
-        number of the world. A world is the data of one seed: a simulated data set, or one split of the people."""
+        """Return arrays that describe the data of these members, for figures. The names end in "/i" for world i."""
         return {}
 
     metric: ClassVar[str] = "accuracy"
@@ -190,6 +186,5 @@ class Experiment(Settings):
     """Statements that a run of the experiment is checked against."""
 
     def findings(self, run: Run) -> list[Finding]:
-        """Return the verdicts of a run on all claims. The list is empty if the experiment has a `sweep`, since claims
-        are about the experiment without it."""
+        """Return the verdicts of a run on all claims. The list is empty with a `sweep`, which claims do not cover."""
         return [] if self.sweep else [claim.check(run) for claim in self.claims]

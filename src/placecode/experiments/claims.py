@@ -1,7 +1,7 @@
 """Claims: statements that a run is checked against, each with two verdicts.
 
 *Direction*: does the effect have the stated sign, beyond its margin? It holds if the whole 95% interval over seeds
-lies beyond the margin. It fails if the whole interval falls short of it. It is undecided if the interval contains the
+lies beyond the margin, and fails if the whole interval falls short of it. It is undecided if the interval contains the
 margin, or if the run does not have what the claim needs. Margins are declared in the code.
 
 *Number*: does the published value lie within our interval, or our mean within a stated tolerance of it? There is no
@@ -27,7 +27,7 @@ from placecode.errors import must_be, one_of
 from placecode.runs.read import Run
 
 PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
-"""Who makes the statement or asks the question: the paper, its reviewers, or we."""
+"""Who makes the statement or asks the question: the paper, its reviewers, or the authors of placecode."""
 WAYS = ("above", "below", "within")
 """Sides of the margin on which the interval of an effect must lie; see `Claim`."""
 HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
@@ -60,11 +60,11 @@ class Claim:
     id : str
         Name in tables and on the command line.
     statement : str
-        A whole sentence.
+        The claim in one sentence.
     label : str
         One of `LABELS`.
     margin : float
-        Threshold for the whole interval. `way` is the side on which the interval must lie.
+        Threshold that the whole interval must be beyond, on the side that `way` names.
     measure : callable
         Returns the effect in a run with its interval over seeds, or raises NotInRun.
     way : str
@@ -117,10 +117,12 @@ class Claim:
 
 
 def claim_from(label: str) -> Callable[..., Claim]:
-    """Return a short constructor of claims with this label. The margin is 0 unless it is given."""
+    """Return a constructor of claims with this label. Their margin is 0 by default."""
 
-    def claim(id: str, statement: str, measure: Measure, margin: float = 0.0, way: str = "above", **more: Any) -> Claim:
-        return Claim(id, statement, label, margin, measure, way, **more)
+    def claim(
+        id: str, statement: str, measure: Measure, margin: float = 0.0, way: str = "above", **fields: Any
+    ) -> Claim:
+        return Claim(id, statement, label, margin, measure, way, **fields)
 
     return claim
 
@@ -176,13 +178,12 @@ def direction_text(finding: Finding) -> str:
         return UNDECIDED
     if finding.claim.label != PAPER:
         return "yes" if finding.direction == HOLDS else "no"
-    found = "found on our data" if finding.own_data else "reproduced"
-    return found if finding.direction == HOLDS else f"not {found}"
+    positive = "found on our data" if finding.own_data else "reproduced"
+    return positive if finding.direction == HOLDS else f"not {positive}"
 
 
 def number_text(finding: Finding) -> str:
-    """Return the verdict on the number in words, with the published value in parentheses. Without a verdict it is a
-    dash."""
+    """Return the verdict on the number, or a dash if there is none, with the published value in parentheses."""
     published = finding.claim.published
     return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
 

@@ -43,10 +43,9 @@ def rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") 
 
 
 def _row(number: int, block: int, analysis: str, target: str, value: Any, **more: int) -> dict[str, Any]:
-    """Return one row of the analysis table. `number` is the member, and `more` are further columns, such as the
-    step."""
-    fields = {"member": int(number), "block": block, "analysis": analysis, "target": target}
-    return {**fields, "value": float(value), **more}
+    """Return one row of the analysis table. `number` is that of the member, and `more` are columns such as the step."""
+    columns = {"member": int(number), "block": block, "analysis": analysis, "target": target}
+    return {**columns, "value": float(value), **more}
 
 
 def vectors_of(stack: Stack) -> np.ndarray | None:
@@ -57,7 +56,7 @@ def vectors_of(stack: Stack) -> np.ndarray | None:
 
 def arrangement(stack: Stack, task: Task) -> Rows:
     """Measure size and shape of the PE of each member, and its agreement with the true arrangement if that is known.
-    The rows are empty if the encoding has no vectors."""
+    Return no rows if the encoding has no vectors."""
     pe = vectors_of(stack)
     if pe is None:
         return []
@@ -76,18 +75,18 @@ def arrangement(stack: Stack, task: Task) -> Rows:
 
 
 def outline(stack: Stack, task: Task) -> Rows:
-    """Compute the main measures of `arrangement` for all blocks side by side. This is fast enough for experiments with
-    many members. The rows are empty if the encoding has no vectors."""
+    """Compute the main measures of `arrangement` for all blocks side by side, fast enough for experiments with many
+    members. Return no rows if the encoding has no vectors."""
     pe = vectors_of(stack)
     if pe is None:
         return []
     result = rows("norm", geometry.norm(pe))
     if task.positions is None:
         return result
-    known = targets(task.positions, pe.shape[-1])
-    result += rows("procrustes", alignment.procrustes(alignment.side_by_side(pe), known[FIXED]), target=FIXED)
+    by_name = targets(task.positions, pe.shape[-1])
+    result += rows("procrustes", alignment.procrustes(alignment.side_by_side(pe), by_name[FIXED]), target=FIXED)
     for name in (FIXED, "relation"):
-        result += rows("rsa", alignment.rsa(pe, known[name]), target=name)
+        result += rows("rsa", alignment.rsa(pe, by_name[name]), target=name)
     result += rows("neighbor_agreement", alignment.neighbor_agreement(pe, related(task.positions)), target="relation")
     return result
 
@@ -96,13 +95,13 @@ def movement(stack: Stack, task: Task) -> Rows:
     """Measure how far all weights except those of the encoding moved from their initial values: the norm of the
     difference, divided by the norm of the initial values."""
     start = stack_for(stack.members, task).flat[:, : stack.encoding_columns].double()
-    now = stack.flat[:, : stack.encoding_columns].detach().to("cpu", torch.float64)
-    return rows("weights_moved", ((now - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
+    current = stack.flat[:, : stack.encoding_columns].detach().to("cpu", torch.float64)
+    return rows("weights_moved", ((current - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
 
 
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
-    """Compute all measures of agreement with all targets, for one of the `alignment.views` of a PE, (e, l, n, d).
-    `block` is its number in the table."""
+    """Compute all measures of agreement between one of the `alignment.views` of a PE, (e, l, n, d), and all targets.
+    `block` is the number of the view in the column of this name."""
     result: Rows = []
     tokens = alignment.side_by_side(pe)  # (e, n, l * d)
     for name, target in targets(positions, pe.shape[-1]).items():
@@ -120,15 +119,15 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
 
 
 def behaviour(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
-    """Measure confidence in the answers by condition, and the error rate by target cell. `cells` (b,) are the target
-    cells of the examples of the split."""
+    """Measure confidence in the answers by condition, and the error rate by target cell. `cells` (b,) is the target
+    cell of each example of the split."""
     data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
     result = rows("confidence", confidence.mean(-1), target="all")
     for condition, values in behaviours.by_condition(confidence, data.conditions or ["all"] * len(data)).items():
         result += rows("confidence", values, target=condition)
-    right = answers.argmax(-1) == data.targets.cpu().numpy()
-    rates = behaviours.error_rate(right, np.asarray(cells), task.tokens)  # (e, n)
+    correct = answers.argmax(-1) == data.targets.cpu().numpy()
+    rates = behaviours.error_rate(correct, np.asarray(cells), task.tokens)  # (e, n)
     for token, name in enumerate(task.token_names):
         result += rows("error_rate", rates[:, token], target=name)
     return result
@@ -159,17 +158,16 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: 
 
 def without_dropout(stack: Stack, task: Task) -> Rows:
     """Measure accuracy on every split with dropout switched off, for members that keep dropout on at evaluation
-    (`dropout_at_evaluation`). For other members, the accuracy of the run is already without dropout, and the
-    list of rows is empty."""
+    (`dropout_at_evaluation`). Return no rows for other members, whose accuracy is without dropout anyway."""
     if not (stack.members[0].dropout and stack.members[0].dropout_at_evaluation):
         return []
     members = [replace(member, dropout_at_evaluation=False) for member in stack.members]
-    whole = stack_for(members, task, stack.flat.device, stack.flat.dtype, fast=False if stack.plain else None)
-    whole.flat.copy_(stack.flat)
+    copy = stack_for(members, task, stack.flat.device, stack.flat.dtype, fast=False if stack.plain else None)
+    copy.flat.copy_(stack.flat)
     local = task.to(stack.flat.device, stack.flat.dtype)
     result: Rows = []
     for split in task.splits:
-        result += rows("accuracy_without_dropout", evaluate(whole, local, split)["all", "accuracy"], target=split)
+        result += rows("accuracy_without_dropout", evaluate(copy, local, split)["all", "accuracy"], target=split)
     return result
 
 
@@ -177,26 +175,26 @@ def without_dropout(stack: Stack, task: Task) -> Rows:
 def noisy_accuracy(
     stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
 ) -> dict[float, list[float]]:
-    """Return a dict from each noise level to the accuracies of all members, over the first `NOISY_EXAMPLES` examples of
-    a split. The noise is added to the token embeddings, or with `in_blocks` to the input of every block."""
+    """Return the accuracies of all members by noise level, over the first `NOISY_EXAMPLES` examples of a split. The
+    noise is added to the token embeddings, or with `in_blocks` to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
     width, blocks = stack.members[0].width, stack.members[0].layers if in_blocks else 1
-    purpose = "validation" if split == "ood" else split  # its former name, so that earlier runs had the same noise
+    purpose = "validation" if split == "ood" else split  # the former name, which keeps the noise of earlier runs
     keys = random.keys_for(seeds, f"noise on {purpose}{' in blocks' if in_blocks else ''}")
-    right: dict[float, list[Tensor]] = {level: [] for level in levels}
+    correct: dict[float, list[Tensor]] = {level: [] for level in levels}
     for part in portions(stack, task, min(len(task.splits[split]), NOISY_EXAMPLES)):
         # one draw per example, so that its noise does not depend on the size of the portion
         unit = torch.stack([random.normal(keys, example, blocks * task.tokens * width) for example in part], dim=1)
         unit = unit.view(len(seeds), len(part), blocks, task.tokens, width).movedim(2, 0)
         unit = unit.to(stack.flat.device, stack.flat.dtype)[:, of_member]  # (l, e, b, n, d)
         unit = unit if in_blocks else unit[0]
-        inputs, wanted = local.batch(split, _index(part, stack))
+        inputs, answers = local.batch(split, _index(part, stack))
         for level in levels:
             outputs = stack.with_noise(inputs, level * unit, first_row=part.start)
-            right[level].append(local.metrics(outputs, wanted)["accuracy"])
-    return {level: torch.cat(parts, dim=1).double().mean(1).tolist() for level, parts in right.items()}
+            correct[level].append(local.metrics(outputs, answers)["accuracy"])
+    return {level: torch.cat(parts, dim=1).double().mean(1).tolist() for level, parts in correct.items()}
 
 
 @torch.no_grad()
@@ -217,8 +215,9 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
-        seen = stack.capture(local.batch(split, _index(part, stack))[0], "attention.*", first_row=part.start)
-        maps = torch.stack([seen[f"attention.{i}"] for i in range(len(seen))], dim=2)  # (e, b, l, h, n, n)
+        inputs, _ = local.batch(split, _index(part, stack))
+        captured = stack.capture(inputs, "attention.*", first_row=part.start)
+        maps = torch.stack([captured[f"attention.{i}"] for i in range(len(captured))], dim=2)  # (e, b, l, h, n, n)
         maps = maps.to(stack.flat.dtype)  # sums of many bfloat16 would lose the differences
         total = maps.sum(1) if total is None else total + maps.sum(1)
         by_example.append(maps.mean(3).half().cpu().numpy())  # not a tensor: autocast to bfloat16 cannot join float16
@@ -227,7 +226,7 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
 
 
 def _index(part: range, stack: Stack) -> Tensor:
-    """Return the indices of a portion of examples, repeated for every member, (e, b)."""
+    """Return the indices of a portion of the examples, the same for every member, (e, b)."""
     return torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
 
 
@@ -238,7 +237,7 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mappi
     """Compare members with each other and with their start. The rows also have a step, and `member` is the number in
     the run.
 
-    `positions` (n, k) are the true positions of the tokens, by data set. Only members on the same data are compared.
+    `positions` (n, k) are the true positions of the tokens, by data set. Members on different data are not compared.
     """
     result = list(moved(members, arrays, step))
     for data, places in positions.items():
@@ -251,7 +250,7 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mappi
 
 def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
     """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
-    distance divided by the norm of the PE before training. `step` is the last step, for the column of this name."""
+    distance divided by the norm before training. `step` is the value of the column of this name, the last step."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
@@ -262,8 +261,8 @@ def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Ite
 
 
 def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each member: the fraction of held-out examples that it answers like the other seeds of its
-    setting."""
+    """Yield a row for each finished member: the fraction of held-out examples that it answers like the other seeds of
+    the same setting."""
     alive = members[members["state"] == "done"]
     alive = alive[[f"probabilities_end/{number}" in arrays for number in alive["member"]]]
     if alive.empty:
@@ -271,16 +270,16 @@ def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -
     answers = np.stack([arrays[f"probabilities_end/{number}"].argmax(-1).numpy() for number in alive["member"]])
     settings = alive[[name for name in alive.columns if name not in AUXILIARY]]
     groups = [json.dumps([str(value) for value in row]) for row in settings.itertuples(index=False)]
-    shares = behaviours.agreement_with_others(answers, groups)
-    for number, value in zip(alive["member"], shares, strict=True):
+    fractions = behaviours.agreement_with_others(answers, groups)
+    for number, value in zip(alive["member"], fractions, strict=True):
         yield _row(number, ALL_BLOCKS, "agreement", "other seeds", value, step=step)
 
 
 def _attention(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the agreement of attention with the ideal map, with an even map, and with the trained 2d-fixed
-    members. `moment` is "start" or "end"."""
+    """Yield rows with the agreement of attention with the ideal map, with uniform attention ("even"), and with the
+    trained 2d-fixed members. `moment` is "start" or "end"."""
     ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     references = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:
@@ -291,7 +290,7 @@ def _attention(
         for target, reference in references.items():
             if (mean := reference.mean_without(number)) is not None:
                 yield from _agree(number, maps, mean, target)
-        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # is attention even?
+        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))
         name = f"attention_each_{moment}/{number}"
         if name in arrays:
             by_example = arrays[name].double().numpy()  # (b, l, n, n)
@@ -309,37 +308,36 @@ CORRELATION = ("attention_correlation", attention.correlation)
 def _agree(
     number: int,
     maps: np.ndarray,
-    wanted: np.ndarray,
+    target_maps: np.ndarray,
     target: str,
-    by: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
+    measures: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the agreement of a member's attention maps, (l, n, n), with the maps `wanted`, (l, n, n): one for
-    all blocks together and one for each block. `by` has the names and functions of the measures of agreement."""
+    """Yield rows with the agreement of a member's attention maps, (l, n, n), with those of a target, (l, n, n): one row
+    for all blocks together, and one per block. `measures` has names and functions."""
     n = maps.shape[-1]
-    for analysis, measure in by:
-        whole = measure(maps.reshape(-1, n), wanted.reshape(-1, n))
-        yield _row(number, ALL_BLOCKS, analysis, target, whole)
-        for block, value in enumerate(measure(maps, wanted)):
+    for analysis, measure in measures:
+        yield _row(number, ALL_BLOCKS, analysis, target, measure(maps.reshape(-1, n), target_maps.reshape(-1, n)))
+        for block, value in enumerate(measure(maps, target_maps)):
             yield _row(number, block, analysis, target, value)
 
 
 def _by_block(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Yield rows from the cosine of each block, (l,), already averaged over examples: the mean over blocks, and then
-    one row per block."""
+    """Yield rows of cosines, (l,), which are means over examples: a row with the mean over blocks, then one per
+    block."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
     for block, value in enumerate(values):
         yield _row(number, block, "attention_cosine_each", target, value)
 
 
 def _maps(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
-    """Return the attention map of each block of a member, (l, n, n), from the array `name`, (l, h, n, n), which is
-    already averaged over examples. The heads of a block are averaged here."""
+    """Return the attention map of each block of a member, (l, n, n): the mean over heads of the array `name`,
+    (l, h, n, n)."""
     return np.asarray(arrays[name].double().mean(1).numpy())
 
 
 def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
-    """Return the numbers of the finished members with the paper's 2d-fixed encoding. The keys are "2d-fixed", or
-    "2d-fixed, dropout 0.1" and the like."""
+    """Return the numbers of the finished members with the 2d-fixed encoding, by the name of the target: "2d-fixed", or
+    with dropout "2d-fixed, dropout 0.1"."""
     numbers: dict[str, list[int]] = {}
     for row in members[(members["label"] == FIXED) & (members["state"] == "done")].to_dict("records"):
         name = FIXED + (f", dropout {row['dropout']:g}" if row["dropout"] else "")
@@ -348,8 +346,8 @@ def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
 
 
 class _Reference:
-    """Attention maps of the trained members `numbers`, such as those with the 2d-fixed encoding. Other members are
-    compared with their mean. A member of `numbers` is compared with the mean of the rest."""
+    """Attention maps of reference members, such as those with the 2d-fixed encoding. Other members are compared with
+    their mean, and each of them with the mean of the rest."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
         self.maps = {n: _maps(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
@@ -358,18 +356,18 @@ class _Reference:
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())
 
     def mean_without(self, number: int) -> np.ndarray | None:
-        """Return the attention map of each block, (l, n, n), averaged over heads, examples and all members except the
-        one with index `number`. None if there is no other member."""
+        """Return the attention map of each block, (l, n, n), averaged over heads, examples and all reference members
+        except `number`. None if there is no other."""
         return _mean_without(self.maps, self._sum, number)
 
     def each_without(self, number: int) -> np.ndarray | None:
-        """Return the map of each example and block, averaged over heads and all members but `number`, (b, l, n, n). It
-        is None if there is no other member."""
+        """Return the attention map of each example and block, (b, l, n, n), averaged over heads and all reference
+        members except `number`. None if there is no other."""
         return _mean_without(self.by_example, self._sum_by_example, number)
 
 
 def _mean_without(maps: Mapping[int, np.ndarray], total: Any, number: int) -> np.ndarray | None:
     """Return the mean of the maps of all members but `number`, or None if there is no other. `maps` are by member, and
-    `total` is their sum, so that the mean needs one subtraction per member."""
+    `total` is their sum."""
     others = len(maps) - (number in maps)
     return None if others == 0 else np.asarray((total - maps.get(number, 0.0)) / others)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import numpy as np
+
 from placecode.errors import must_be
 from placecode.experiments.base import Experiment
 from placecode.models.member import Member, ModelSettings, grid
@@ -18,7 +20,7 @@ from placecode.validation import real_number, whole_number
 
 @dataclass(frozen=True)
 class ModelExperiment(Experiment, ModelSettings):
-    """An experiment with the settings of the model, its training, and the seeds."""
+    """Base class of experiments with a transformer: settings of the model, of its training, and seeds."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
     evaluations: int = setting(40, "number of times all splits are evaluated during training")
@@ -26,7 +28,7 @@ class ModelExperiment(Experiment, ModelSettings):
     output_gain: float = setting(1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning")
 
     task_class: ClassVar[type[Task]]
-    """Class of the task. Its arguments and settings are taken from the fields of the experiment with the same names."""
+    """Class of the task. Its arguments and settings get their values from fields of the experiment with their names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,8 +49,8 @@ class ModelExperiment(Experiment, ModelSettings):
             raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the data sets of the experiment: by name, the arguments of the task in which they differ. It is empty
-        for a single data set."""
+        """Return the arguments of the task in which the data sets differ, by the name of the data set. Empty if there
+        is a single data set."""
         return {}
 
     def task(self) -> Task:
@@ -63,12 +65,18 @@ class ModelExperiment(Experiment, ModelSettings):
 
     def spec(self, **changes: Any) -> Member:
         """Return a member with the settings of the experiment and these changes."""
-        of_member = {each.name for each in fields(Member)}
-        shared = {each.name: getattr(self, each.name) for each in fields(self) if each.name in of_member}
+        names = {field.name for field in fields(Member)} & {field.name for field in fields(self)}
+        shared = {name: getattr(self, name) for name in names}
         # some experiments have a field `gain` with another meaning: the gain at the nodes of a simulated network
         return Member(**{**shared, "gain": self.output_gain, **changes})
 
+    def moments(self, length: int) -> list[int]:
+        """Return the steps or epochs, from 1 to `length`, at which splits are evaluated. They are closer together at
+        the start, where the curves are steep."""
+        moments = np.round(length * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
+        return sorted({int(moment) for moment in moments if moment > 0})
+
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
-        """Return members with these sigmas and all seeds of the experiment: sigma by sigma, and seed by seed within
-        each sigma."""
+        """Return members with these sigmas and all seeds of the experiment, in this order: all seeds of the first
+        sigma, then all seeds of the next."""
         return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

@@ -1,8 +1,8 @@
 """Rank correlations of measures of the PE and of attention with OOD accuracy: over the sigmas, and at a fixed sigma.
 
-Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. So correlations
-are also computed among members with the same sigma: before training, after training, and after training with the value
-before training partialled out.
+Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. Correlations are
+therefore also computed among members with the same sigma: for the measure before training, after training, and after
+training with its value before training partialled out.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "fixed sigma, after training": ("end", stats.within),
     "fixed sigma, after, given before": ("given", stats.within_given),
 }
-"""The kinds of correlation by name: when the measure is taken ("start", "end", or "given": at the end, with the start
-partialled out), and the statistic."""
+"""The kinds of correlation by name: when the measure is taken ("start" or "end" of training, or "given": at the end,
+with its value at the start partialled out), and the statistic."""
 
 
 def correlations(run: Run) -> pd.DataFrame | None:
     """Return rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
 
-    Intervals are over seeds. At a fixed sigma, p is from a permutation test over seeds. Over the sigmas, p is that of a
-    correlation with one independent point per sigma. `adjusted` is p with the FDR correction over the measures. The
-    result is None if the run has none of the measures, fewer than 3 sigmas, or too few seeds.
+    `question` is a key of `QUESTIONS`. Intervals (low to high) are over seeds. At a fixed sigma, p is from a
+    permutation test over seeds. Over the sigmas, p is that of a correlation with one independent point per sigma.
+    `adjusted` is p with the FDR correction over the measures. The result is None if the run has none of the measures,
+    fewer than 3 sigmas, or too few seeds.
     """
     rows = []
     for label, (analysis, target) in MORE_MEASURES.items():
@@ -74,11 +75,12 @@ def correlations(run: Run) -> pd.DataFrame | None:
             continue
         for question, (moment, statistic) in QUESTIONS.items():
             x = before if moment == "start" else after
-            value, low, high = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
+            partialled = before if moment == "given" else None
+            value, low, high = stats.bootstrap(statistic, x, y, *([] if partialled is None else [partialled]))
             if statistic is stats.over_settings:
                 p = _p_over_settings(x, y)
             else:
-                p = stats.permutation_within(x, y, before if moment == "given" else None)
+                p = stats.permutation_within(x, y, partialled)
             row = {"measure": label, "question": question, "value": value, "low": low, "high": high, "p": p}
             rows.append(row)
     if not rows:
@@ -93,14 +95,14 @@ def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
     correlation is NaN."""
     if np.isnan(stats.over_settings(x, y)):
         return math.nan
-    both = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))
-    kept = both[:, ~np.isnan(both[0]).all(axis=1)]
-    return float(spearmanr(*np.nanmean(kept, axis=-1).astype(np.float32)).pvalue)
+    pairs = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))  # (2, sigmas, seeds)
+    pairs = pairs[:, ~np.isnan(pairs[0]).all(axis=1)]
+    return float(spearmanr(*np.nanmean(pairs, axis=-1).astype(np.float32)).pvalue)
 
 
 def relations(run: Run) -> pd.DataFrame | None:
-    """Return the main measures of every member before and after training (`moment`, `value`), with its final OOD
-    accuracy. The result is None if the run has none of the measures."""
+    """Return the main measures of every member with its final OOD accuracy. `moment` says whether `value` was measured
+    before or after training ("start", "end"). The result is None if the run has none of the measures."""
     final, parts = accuracy(run), []
     for label, (analysis, target) in MEASURES.items():
         try:
@@ -115,8 +117,8 @@ def relations(run: Run) -> pd.DataFrame | None:
 
 
 def notes(run: Run) -> dict[str, str]:
-    """Return a text for each main measure of the run: its correlation with OOD accuracy over the sigmas, where the
-    measure is taken after training and before training."""
+    """Return a text for each main measure of the run: the correlations over the sigmas of the measure after training,
+    and of the measure before training, with the final OOD accuracy."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:

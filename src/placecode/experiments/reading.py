@@ -17,12 +17,12 @@ from placecode.runs.tables import add_names
 LAST_QUARTER = 0.75
 """Fraction of the training at which its last quarter begins."""
 STILL = 0.02
-"""Threshold: if a mean accuracy changes by more than this in the last quarter of the training, it has not settled."""
+"""Largest change of a mean accuracy in the last quarter of the training with which it counts as settled."""
 
 
 def members_of(run: Run) -> pd.DataFrame:
-    """Return the table of the members of a run, with roles and labels. Runs that are older than these columns get them
-    from their experiment, which lists the members in the same order."""
+    """Return the table of the members of a run, with roles and labels. In older runs, which lack these columns, they
+    are taken from the members of the experiment, which are in the same order."""
     if "label" not in run.members:
         from placecode.experiments import experiment_of
 
@@ -38,8 +38,8 @@ def done(run: Run) -> pd.DataFrame:
 
 
 def in_sweep(run: Run) -> pd.Series:
-    """Return whether each member belongs to the sweep over sigma, as a boolean column. References, donors, controls and
-    other encodings do not."""
+    """Return a boolean column: whether each member belongs to the sweep over sigma. References, donors, controls and
+    members with another encoding do not."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
@@ -47,20 +47,19 @@ def in_sweep(run: Run) -> pd.Series:
 
 def swept(run: Run) -> pd.DataFrame:
     """Return the members of the sweep over sigma that did not diverge."""
-    members = members_of(run)
-    finished: pd.DataFrame = members[in_sweep(run) & (members["state"] == "done")]
-    return finished
+    members: pd.DataFrame = done(run)
+    return members[in_sweep(run).loc[members.index]]
 
 
 def _accuracies(run: Run) -> pd.DataFrame:
-    """Return the rows of the metrics table with the accuracy over all examples, at all steps and of all splits."""
+    """Return the rows of the metrics table with the accuracy over all examples, for all steps and splits."""
     rows: pd.DataFrame = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     return rows
 
 
 def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series:
-    """Return the accuracy on a split by member, at `step` or by default at the last step. Raise NotInRun if there is
-    none."""
+    """Return the accuracy on a split by member, at `step` (None: the last step). Raise NotInRun if the run does not
+    have it."""
     rows = _accuracies(run)
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
     if rows.empty:
@@ -91,13 +90,13 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
     if len(above) == 0 or above[0] == 0:
         return float(steps[-1] if len(above) == 0 else steps[0])
     after, before = above[0], above[0] - 1
-    share = (level - values[before]) / (values[after] - values[before])
-    return float(steps[before] + share * (steps[after] - steps[before]))
+    weight = (level - values[before]) / (values[after] - values[before])
+    return float(steps[before] + weight * (steps[after] - steps[before]))
 
 
 def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
     """Return the values of an analysis by member, before (`when` is "start") or after training ("end"). Raise NotInRun
-    if there are none."""
+    if the run does not have the analysis."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
     rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
     if rows.empty:
@@ -134,32 +133,30 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.S
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Select members of the sweep by their columns, and return the mean of their values over sigmas, by seed.
 
-    `values` are by member. `columns` are the wanted values; None selects members that have no value. The mean is over
-    those of `sigmas` that are in the run's sweep, by default over all sigmas of the sweep. Seeds that did not finish at
-    each of them are left out.
+    `values` are by member. `columns` are the values to select; None selects members that have no value. The mean is
+    over those of `sigmas` that the run sweeps (None: over all that it sweeps). Seeds without a finished member at one
+    of these sigmas are left out.
     """
     rows = swept(run)
     for name, value in columns.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    wanted = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
+    swept_sigmas = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
     table = by_seed(rows.assign(value=rows["member"].map(values)))
-    if missing := [sigma for sigma in wanted if sigma not in table.columns]:
+    if missing := [sigma for sigma in swept_sigmas if sigma not in table.columns]:
         words = ", ".join(f"{name.replace('_', ' ')} {'not set' if v is None else v}" for name, v in columns.items())
-        rest = f" and {words}" if words else ""
-        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}{rest}")
-    return pd.Series(table[wanted].dropna().mean(axis="columns"))
+        selection = f" and {words}" if words else ""
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}{selection}")
+    return pd.Series(table[swept_sigmas].dropna().mean(axis="columns"))
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
     """Arrange the column `value` as a table (seeds, sigmas). Several members with the same seed and sigma are
     averaged."""
-    kept = rows.dropna(subset=["value"])
-    return kept.groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
+    return rows.dropna(subset=["value"]).groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
 def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
-    """Return those of these sigmas that the run sweeps, since small runs have fewer. If it sweeps none of them, return
-    them all."""
+    """Return those of these sigmas that the run sweeps, or all of them if it sweeps none. (Small runs sweep fewer.)"""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
 
@@ -182,7 +179,8 @@ def late_change(run: Run, split: str = "ood") -> pd.Series:
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """Add the accuracy at the last step to a table of members: a row for each member and `split`, with its `value`."""
+    """Add the accuracy at the last step to a table of members. Rows are by member and `split`, with the accuracy in
+    `value`."""
     rows = _accuracies(run)
     rows = rows[rows["step"] == run.metrics["step"].max()]
     joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
@@ -193,12 +191,12 @@ def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.
     """Return two tables (sigmas, seeds): an analysis before or after training (`when`), and the final OOD accuracy."""
     values, accuracies = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
-        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from parts
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # when merged from parts
     return values, accuracies
 
 
 def dials(run: Run) -> tuple[float, float]:
-    """Return the two sigmas that figures show side by side: 0.2, or the smallest if the run does not have it, and the
+    """Return the two sigmas that figures show side by side: 0.2 (the smallest if the run does not have 0.2) and the
     largest."""
     sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
@@ -213,7 +211,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
         sizes = labels[labels >= 0].map(labels.value_counts())
         chance["neighbor_agreement", "labels"] = float(((sizes - 1) / (len(labels) - 1)).mean())
     if task.get("positions") is not None:
-        near = neighbors_in_space(task["positions"])
+        near = neighbors_in_space(task["positions"])  # (n, n), boolean
         chance["neighbor_agreement", "positions"] = float(near.sum() / (len(near) * (len(near) - 1)))
     if "tokens" in task:
         chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
@@ -221,7 +219,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
-    """Keep each member of a table of `Experiment.lines` once, in its first line. Members with one line in several
-    panels get an empty panel."""
+    """Keep each member of a table of `Experiment.lines` once, in its first line. If several panels show this line, the
+    panel is empty."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

@@ -27,9 +27,9 @@ def option(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not (name and sign and value):
         raise must_be("options", "NAME=VALUE, such as axes=2", text)
-    for kind in (int, float):
+    for number in (int, float):
         with contextlib.suppress(ValueError):
-            return name, kind(value)
+            return name, number(value)
     return name, value
 
 
@@ -56,14 +56,14 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
     >>> encoding_label("sinusoid", None, {"axes": 2}), encoding_label("rotary", None, {"fraction": 0.5})
     ('2d-fixed', 'rotary, fraction 0.5')
     """
-    rest = dict(options)
-    axes = rest.pop("axes", 1)
+    others = dict(options)
+    axes = others.pop("axes", 1)
     name = ENCODING_NAMES.get(encoding, encoding)
     parts = [f"{axes}d-fixed" if encoding == "sinusoid" else name + (f" {axes}-D" if axes != 1 else "")]
     if lookup(encoding).uses_sigma and (encoding in ALWAYS_WITH_SIGMA or sigma != DEFAULT_SIGMA):
         parts.append(f"{SIGMA} {sigma:g}")
-    switches = {name for name, usual in lookup(encoding).defaults.items() if isinstance(usual, bool)}
-    for name, value in rest.items():
+    switches = {name for name, default in lookup(encoding).defaults.items() if isinstance(default, bool)}
+    for name, value in others.items():
         if name in switches:
             parts += [name] if value else []
         else:
@@ -83,7 +83,7 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
 
 
 Part = tuple[str, str]
-"""The name of a setting and its value, for figures. The name is empty if the value says enough."""
+"""The name and the value of a setting, for figures. The name is empty if the value is clear without it."""
 
 
 def part(field: str, value: Any) -> Part:

@@ -6,7 +6,7 @@
 
 An axis is a setting of the experiment with the values to try. All members of the experiment are repeated for every
 combination of these values. A setting of the model or of the optimizer changes only the members. Any other setting
-changes the data: there is one data set for each combination of the values of such settings.
+changes the data, with one data set for each combination of the values of such settings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
 """Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
 RENAMED = {"output_gain": "gain"}
-"""Fields of an experiment that have another name in members: name in the experiment to name in a member."""
+"""Fields of an experiment that have another name in members, mapped to that name."""
 
 
 @dataclass(frozen=True)
@@ -44,56 +44,56 @@ class Axis:
 
     @property
     def of_member(self) -> bool:
-        """Whether members have this field. If not, it changes the data, as the gain at the nodes of a network does."""
+        """Whether this is a field of members. If not, it changes the data, as the gain at the nodes of a network."""
         return self.field in Member.__dataclass_fields__ and self.name not in RENAMED.values()
 
 
 def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
     """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the experiment with a single value."""
-    kinds = _kinds(type(experiment))
+    types_of = _types(type(experiment))
     axes: list[Axis] = []
     for text in texts:
-        name, sign, rest = text.partition("=")
+        name, sign, listed = text.partition("=")
         name = name.strip().replace("-", "_")
-        words = [word.strip() for word in rest.split(",") if word.strip()]
+        words = [word.strip() for word in listed.split(",") if word.strip()]
         if not sign or not words:
             raise must_be("sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4", text)
         if name in experiment.swept_by:
             rule = f"of other fields than {name}, which {experiment.name} sweeps by {experiment.swept_by[name]}"
             raise must_be("sweep", rule, text)
-        if name not in kinds:
-            raise one_of("a field to sweep", sorted(kinds), name)
+        if name not in types_of:
+            raise one_of("a field to sweep", sorted(types_of), name)
         if name in [axis.name for axis in axes]:
             raise must_be("sweep", "of different fields", list(texts))
-        values = tuple(_value(name, word, *kinds[name]) for word in words)
+        values = tuple(_value(name, word, *types_of[name]) for word in words)
         if len(set(values)) < len(values):
             raise must_be("sweep", "of different values", text)
         axes.append(Axis(name, values))
     return axes
 
 
-def _kinds(experiment: type[Experiment]) -> dict[str, tuple[type, bool]]:
-    """Return the fields of an experiment that can be swept: the type of each, and whether None is allowed."""
-    kinds = {}
+def _types(experiment: type[Experiment]) -> dict[str, tuple[type, bool]]:
+    """Return the type of each field of an experiment that can be swept, and whether None is allowed."""
+    result = {}
     for name, hint in typing.get_type_hints(experiment).items():
         if name not in experiment.recorded() or name in NOT_SWEPT:
             continue
         options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        kind = next(option for option in options if option is not type(None))
-        if kind in (int, float, str, bool):
-            kinds[name] = (kind, type(None) in options)
-    return kinds
+        declared = next(option for option in options if option is not type(None))
+        if declared in (int, float, str, bool):
+            result[name] = (declared, type(None) in options)
+    return result
 
 
-def _value(name: str, word: str, kind: type, optional: bool) -> Any:
-    """Convert one value of an axis from text to the type of its field."""
+def _value(name: str, word: str, declared: type, optional: bool) -> Any:
+    """Convert one value of an axis from text to the declared type of its field. `optional`: None is allowed."""
     if optional and word.lower() == "none":
         return None
-    if kind is bool:
+    if declared is bool:
         if word.lower() not in ("true", "false"):
             raise must_be(name, "true or false", word)
         return word.lower() == "true"
-    return value_of(name, word, kind)
+    return value_of(name, word, declared)
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -118,21 +118,21 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Return the data sets of the axes that change the data: by name, the values of the fields of the experiment."""
+    """Return the values of the fields of the axes that change the data, by the name of the data set."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 
 def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
     """Return all members, once for every combination of the axes.
 
-    The label of the combination is added to the label of each member. A donor (`origin`) is in the same combination as
-    the member that copies it.
+    The label of the combination is added to the label of each member. A member that copies the PE of a donor
+    (`origin`) copies that of the donor with the same combination.
     """
-    every: list[Member] = []
+    result: list[Member] = []
     for label, values in combinations(axes):
         fields = {axis.field: values[axis.name] for axis in axes if axis.of_member}
         data = data_name({axis.name: values[axis.name] for axis in axes if not axis.of_member})
-        first = len(every)
+        first = len(result)
         for member in members:
             changes = {
                 **fields,
@@ -140,5 +140,5 @@ def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
                 "origin": None if member.origin is None else first + member.origin,
                 "data": data or member.data,
             }
-            every.append(replace(member, **changes))
-    return every
+            result.append(replace(member, **changes))
+    return result

@@ -49,7 +49,7 @@ def outcome(stack: Stack, x: Tensor, **call: int) -> dict[str, Tensor]:
     return {"loss": losses.detach(), **{names[id(p)]: view for p, view in views}}
 
 
-def errors_of(found: dict[str, Tensor], true: dict[str, Tensor]) -> dict[str, float]:
+def errors_of(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
     """Return, for each tensor, the norm of its error relative to the norm of the true tensor."""
-    sizes = {name: value.norm().clamp_min(1e-30) for name, value in true.items()}
-    return {name: ((found[name].double() - true[name]).norm() / sizes[name]).item() for name in true}
+    sizes = {name: value.norm().clamp_min(1e-30) for name, value in expected.items()}
+    return {name: ((actual[name].double() - expected[name]).norm() / sizes[name]).item() for name in expected}

@@ -6,15 +6,15 @@ from torch import Tensor
 from placecode.models.member import Member
 
 
-def same_bits(one: Tensor, other: Tensor) -> bool:
+def same_bits(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have the same dtype and the same bits, NaN included."""
-    integers = {8: torch.int64, 4: torch.int32, 1: torch.uint8}[one.element_size()]
-    return one.dtype == other.dtype and torch.equal(one.contiguous().view(integers), other.contiguous().view(integers))
+    integers = {8: torch.int64, 4: torch.int32, 1: torch.uint8}[a.element_size()]
+    return a.dtype == b.dtype and torch.equal(a.contiguous().view(integers), b.contiguous().view(integers))
 
 
-def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+def same_state(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     """Return whether two state dictionaries have the same names and the same bits."""
-    return one.keys() == other.keys() and all(same_bits(one[name], other[name]) for name in one)
+    return a.keys() == b.keys() and all(same_bits(a[name], b[name]) for name in a)
 
 
 def small(**fields: object) -> Member:

@@ -232,7 +232,8 @@ def test_every_claim_can_be_judged_on_a_run_on_networks(sigmas_run: Run) -> None
     for claim in claims.NETWORK:
         finding = claim.check(sigmas_run)
         assert finding.note == "" and finding.direction in (YES, NO, OPEN)
-        assert finding.found.low < finding.found.mean < finding.found.high or finding.found.low == finding.found.high
+        low, high = finding.found.low, finding.found.high
+        assert low < finding.found.mean < high or low == high
     near = sigmas_run.analysis.query("analysis == 'neighbor_agreement' and block == -1 and step == 4")
     near = near.merge(sigmas_run.members, on="member").query("sigma == 0.01")["value"]
     assert claims.NETWORK[0].check(sigmas_run).found == pytest.approx(student(near), nan_ok=True)

@@ -27,12 +27,8 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
     "trees": baselines.Trees,
 }
 """Predictors of hidden channels, by name."""
-
-
 SLOW = ("ridge", "trees")
 """Slow predictors. They are fitted to examples with as many hidden channels as in the training of the members."""
-
-
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
     "fc": connectivity.correlation,
     "mutual information": connectivity.mutual_information,
@@ -42,22 +38,22 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 
 
 def of_data(
-    task: Masked, members: Sequence[Member], wanted: Sequence[str], slow: Sequence[int]
+    task: Masked, members: Sequence[Member], names: Sequence[str], slow_worlds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the errors of the baselines `wanted` at every fraction of hidden channels, and with their
-    structure, in the worlds of these members. Slow predictors are fitted only in the worlds `slow`."""
+    """Yield rows with the errors of the baselines `names` at every fraction of hidden channels, and with their
+    structure, in the worlds of these members. Slow predictors are fitted only in `slow_worlds`."""
     first = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
-    shares = sorted({share for _, share in first})
+    fractions = sorted({fraction for _, fraction in first})  # hidden in training
     for world in sorted({world for world, _ in first}):
         values = structure.training_values(task, world)
-        for name in (name for name in wanted if name in PREDICTORS and (name not in SLOW or world in slow)):
-            for share in shares if name in SLOW else shares[:1]:
-                if (world, share) in first:
-                    several = name in SLOW and len(shares) > 1
-                    label = f"{name}, trained with {share:g} hidden" if several else name
-                    for row in _errors(name, task, first[world, share], values):
+        for name in (name for name in names if name in PREDICTORS and (name not in SLOW or world in slow_worlds)):
+            for fraction in fractions if name in SLOW else fractions[:1]:
+                if (world, fraction) in first:
+                    several = name in SLOW and len(fractions) > 1
+                    label = f"{name}, trained with {fraction:g} hidden" if several else name
+                    for row in _errors(name, task, first[world, fraction], values):
                         yield {"world": world, "baseline": label, **row}
-        for row in _all_structure(task, values, wanted):
+        for row in _all_structure(task, values, names):
             yield {"world": world, "split": "analysis", **row}
 
 
@@ -88,22 +84,23 @@ def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iter
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
 
 
-def _all_structure(task: Masked, values: np.ndarray, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield rows (baseline, condition, metric, value) with the structure of the training values of a world, (T, n)."""
-    for name in (name for name in wanted if name in MATRICES):
+def _all_structure(task: Masked, values: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield rows (baseline, condition, metric, value) with the structure that the baselines `names` show in the
+    training values of a world, (T, n)."""
+    for name in (name for name in names if name in MATRICES):
         matrix = MATRICES[name](values)
         yield from _rows(name, _structure(matrix, task))
         if name == "fc":
             yield from _networks(matrix, task)
     fc = connectivity.correlation(values)
-    if "spectral" in wanted and task.labels is not None:
+    if "spectral" in names and task.labels is not None:
         groups = connectivity.spectral_clusters(fc, len(np.unique(task.labels[task.labels >= 0])))
         scores = {("ari", "labels"): partitions.ari, ("ami", "labels"): partitions.ami}
         yield from _rows("spectral", {name: [score(groups, task.labels)] for name, score in scores.items()})
     axes = min(8, task.tokens - 1)
-    if "pca of channels" in wanted:
+    if "pca of channels" in names:
         yield from _rows("pca of channels", _placed(connectivity.pca_embedding(values, axes), task))
-    if "mds of fc" in wanted:
+    if "mds of fc" in names:
         yield from _rows("mds of fc", _placed(connectivity.mds_embedding(fc, axes), task))
 
 
@@ -114,8 +111,8 @@ def _rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[di
 
 
 def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
-    """Yield rows on known networks in functional connectivity: plain correlations compared with maps that are as
-    smooth, and all measures of centred correlations, to which PEs are compared."""
+    """Yield rows on known networks in functional connectivity: plain correlations compared with maps of the same
+    smoothness in space, and all measures of centred correlations, to which PEs are compared."""
     centred = modules.centred(correlations)[None]
     yield from _rows("fc", known_networks.beyond_smooth(correlations[None], task, structure.SLOW_DRAWS))
     smooth = known_networks.beyond_smooth(centred, task, structure.SLOW_DRAWS)
@@ -123,8 +120,8 @@ def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]
 
 
 def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
-    """Return the measures of a matrix of channels, (n, n) or (1, n, n). `placed` (n, axes) are positions of the
-    channels, if the method itself has positions."""
+    """Return the measures of a matrix of channels, (n, n) or (1, n, n). `placed` (n, axes) are the positions of the
+    channels by the method, if it gives positions."""
     result = structure.measured(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
     if fit in result and task.positions is not None:

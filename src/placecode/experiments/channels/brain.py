@@ -62,7 +62,7 @@ class BrainExperiment(MaskedExperiment, BrainSettings):
 
 @dataclass(frozen=True)
 class BrainSigma(BrainExperiment, OverSigmas):
-    """Experiment on human brains: learned PEs with many initial scales (brain-sigma)."""
+    """Learned PEs with many initial scales (brain-sigma)."""
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
@@ -77,7 +77,7 @@ VARIANTS = ("as-is", "detrend", "band", "global-signal", "all", "without")
 
 @dataclass(frozen=True)
 class BrainPreprocessing(BrainExperiment, OverSigmas):
-    """Experiment on human brains: the same recordings preprocessed in several ways (brain-preprocessing)."""
+    """The same recordings preprocessed in several ways (brain-preprocessing)."""
 
     name = "brain-preprocessing"
     about = "human fMRI: does preprocessing change what PEs of small and large sigma show?"
@@ -109,7 +109,7 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
         """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
         low, high = self.band
         band = {"low": low, "high": high}
-        known: dict[str, tuple[str, dict[str, Any]]] = {
+        by_variant: dict[str, tuple[str, dict[str, Any]]] = {
             "as-is": ("no preprocessing", {}),
             "detrend": ("detrending", {"detrend": True}),
             "band": (f"a band of {low:g} to {high:g} Hz", band),
@@ -117,12 +117,12 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
             "all": ("all three", {"detrend": True, **band, "global_signal": True}),
             "without": (f"{' and '.join(self.without)} left out", {"exclude": (*self.exclude, *self.without)}),
         }
-        return dict(known[variant] for variant in self.variants)
+        return dict(by_variant[variant] for variant in self.variants)
 
 
 @dataclass(frozen=True)
 class BrainEncodings(BrainExperiment, OverEncodings):
-    """Experiment on human brains: all encodings (brain-encodings)."""
+    """All encodings (brain-encodings)."""
 
     name = "brain-encodings"
     about = "human fMRI: all encodings"
@@ -132,7 +132,7 @@ class BrainEncodings(BrainExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class BrainMask(BrainExperiment):
-    """Experiment on human brains: few or many regions hidden in training and at evaluation (brain-mask)."""
+    """Few or many regions hidden in training and at evaluation (brain-mask)."""
 
     name = "brain-mask"
     about = "human fMRI: fractions of hidden regions in training and at evaluation"
@@ -150,6 +150,7 @@ class BrainMask(BrainExperiment):
 
 
 FIRST, SECOND = "first half", "second half"
+"""Names of the data sets of brain-transfer: the two halves of the training people."""
 PE_NAMES = {
     ("normal", True): "own PE",
     ("taken", False): "another's PE, frozen",
@@ -162,7 +163,7 @@ PE_NAMES = {
 
 @dataclass(frozen=True)
 class BrainTransfer(BrainExperiment):
-    """Experiment on human brains: PEs learned from half of the people, in models of the other half (brain-transfer)."""
+    """PEs learned from half of the people, in models of the other half (brain-transfer)."""
 
     name = "brain-transfer"
     about = "human fMRI: a PE learned from some people, frozen, for others"
@@ -188,7 +189,7 @@ class BrainTransfer(BrainExperiment):
             members += self.over_sigmas([sigma], data=FIRST)
             members += self.over_sigmas([sigma], data=SECOND)
             for start, learn in (("taken", False), ("taken", True), ("shuffled", False)):
-                taken = self.spec(sigma=sigma, data=SECOND, start=start, learn=learn, origin=first)
-                members += [replace(taken, seed=seed, origin=first + i) for i, seed in enumerate(self.seeds)]
+                copy = self.spec(sigma=sigma, data=SECOND, start=start, learn=learn, origin=first)
+                members += [replace(copy, seed=seed, origin=first + i) for i, seed in enumerate(self.seeds)]
             members += self.over_sigmas([sigma], data=SECOND, learn=False)
         return members

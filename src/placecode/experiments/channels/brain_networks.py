@@ -1,4 +1,4 @@
-"""Known brain networks in the PEs of runs on recordings, and whether preprocessing changes them: effects and claims.
+"""Effects and claims on known brain networks in PEs: do PEs show them, and does preprocessing change this?
 
 A variant is a data set of a run: the same recordings with another preprocessing. A world is one split of the people
 into training and held-out people. Seeds of one split are averaged first, and every interval is over splits.
@@ -6,6 +6,7 @@ into training and held-out people. Seeds of one split are averaged first, and ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -62,9 +63,9 @@ def labelled(run: Run) -> str:
     """Return a text that says how many regions have a network, and how far they are from the atlas parcel it was taken
     from."""
     parts = []
-    for name, known in partitions_in(run).items():
-        regions = f"{known['labelled']} of {len(known['labels'])} regions have a {TITLES[name]} network"
-        near, far = known["median_distance"], known["largest_distance"]
+    for name, partition in partitions_in(run).items():
+        regions = f"{partition['labelled']} of {len(partition['labels'])} regions have a {TITLES[name]} network"
+        near, far = partition["median_distance"], partition["largest_distance"]
         parts.append(f"{regions} (nearest parcel: median {near:.1f} mm, at most {far:.1f} mm)")
     return "; ".join(parts)
 
@@ -79,10 +80,10 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
     by member. Raise NotInRun if there are none."""
     rows = done(run)
     rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
-    kept = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
-    if kept.empty:
+    rows = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
+    if rows.empty:
         raise NotInRun(f"the run has no finished members with sigma {sigma:g}" + (f" and {variant}" if variant else ""))
-    return pd.Series(kept.groupby(kept["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
+    return pd.Series(rows.groupby(rows["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
 
 
 def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
@@ -93,17 +94,16 @@ def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large:
 
 
 def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
-    """Return `falls` in the variant in which it is least certain, the one with the lowest lower confidence limit."""
-    every = [falls(run, variant, (analysis, target)) for variant in variants(run)]
-    return min(every, key=lambda interval: (interval.low == interval.low, interval.low))
+    """Return `falls` in the variant in which it is least certain: without a confidence limit, or with the lowest."""
+    intervals = [falls(run, variant, (analysis, target)) for variant in variants(run)]
+    return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 
 
 def _in_every_variant(claim: Callable[..., Claim], id: str, measure: Measure) -> Claim:
     """Return the claim that a measure is higher at the small sigma than at the large sigma in every variant."""
-    words = (
-        f"In every variant of the preprocessing the {BY_VARIANT[measure]} is higher at sigma {SMALL} than at {LARGE}."
-    )
-    return claim(id, words, partial(falls_in_every_variant, *measure))
+    change = f"the {BY_VARIANT[measure]} is higher at sigma {SMALL} than at {LARGE}"
+    statement = f"In every variant of the preprocessing {change}."
+    return claim(id, statement, partial(falls_in_every_variant, *measure))
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -139,8 +139,8 @@ run at the scale "paper"."""
 def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
     """Return a measure of functional connectivity, one value per split of the people.
 
-    `baseline` is the name of the connectivity in the table of baselines. By default it is centred connectivity if the
-    run has it, else plain connectivity.
+    `baseline` is the name of the connectivity in the table of baselines. The default is centred connectivity if the run
+    has it, else plain connectivity.
     """
     rows = run.baselines
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]

@@ -1,13 +1,13 @@
 """Claims on masked prediction: what the paper says about structure in PEs, and our questions.
 
 Margins were set before any run at the scale "paper", from the prototype and from quick runs. Margins of fractions at
-one sigma (nearest neighbours at the smallest and the largest sigma) are what we expected beforehand. Margins of
-differences between sigmas are half of the prototype's difference. They are 0.02 for errors that are said to be equal,
-and zero for "better at all".
+one sigma (nearest neighbours at the smallest and the largest sigma) are what we expected before the runs. Margins of
+differences between sigmas are half of the prototype's difference. Margins are 0.02 for errors that are said to be
+equal, and zero for "better at all".
 
 A world is the data of one seed. Every seed has its own network or its own draw of channels, so an interval over seeds
-is also one over worlds. On brains a world is a split of the people. Seeds of one split are averaged first, and the
-interval is over splits, whose training people overlap. With a single split the interval is over seeds and says nothing
+is also one over worlds. On brains, a world is a split of the people. Seeds of one split are averaged first, and the
+interval is over splits, whose training people overlap. With a single split, the interval is over seeds and says nothing
 about other people.
 
 The paper's networks and people are not ours, so its claims are either found on our data or not. None of its numbers is
@@ -31,12 +31,12 @@ from placecode.tasks.synergy import Synergy
 def over(run: Run, values: pd.Series) -> Interval:
     """Return the mean of values by seed, with its interval over worlds. Seeds of a world are averaged first. With a
     single world, the interval is over seeds."""
-    kept, worlds = values.dropna(), worlds_of(run)
-    if kept.empty:
+    finished, worlds = values.dropna(), worlds_of(run)
+    if finished.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
     if worlds > 1:
-        kept = kept.groupby(kept.index.to_numpy() % worlds).mean()
-    return stats.interval(kept.to_numpy())
+        finished = finished.groupby(finished.index.to_numpy() % worlds).mean()
+    return stats.interval(finished.to_numpy())
 
 
 def worlds_of(run: Run) -> int:
@@ -85,8 +85,8 @@ def error_between(condition: str, small: float, large: float, run: Run) -> Inter
 def less_baseline(
     name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
 ) -> Interval:
-    """Return the error of members with a sigma minus that of a baseline in the same world. If `analysis` is given,
-    compare this measure of structure instead of errors."""
+    """Return the error of members with a sigma minus that of a baseline in the same world. With `analysis`, compare
+    this measure of structure (its analysis and target) instead of errors."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
     rows = rows[rows["split"].isin(["test", "analysis"])]
@@ -101,11 +101,10 @@ def less_baseline(
 
 def baseline_beyond_chance(name: str, run: Run) -> Interval:
     """Return how often the nearest channel by a pairwise measure is in the same group, minus how often a random channel
-    is.
+    is in it.
 
-    If a measure links no channels, which happens with the graphical lasso, there is no nearest channel and the value is
-    that of chance. (This was decided after the first run at the scale "paper", in which it happened in 14 of 15
-    worlds.)
+    If a measure links no channels, as the graphical lasso can, there is no nearest channel, and the value is that of
+    chance. (This was decided after the first run at the scale "paper", in which it happened in 14 of 15 worlds.)
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
@@ -123,10 +122,10 @@ def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
     return over(run, at_sigma(run, error(run, condition), sigma) - best)
 
 
-def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
-    """Return the mean error over sigmas up to `most` minus that over larger sigmas, paired by seed."""
+def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
+    """Return the mean error over sigmas up to `limit` minus that over larger sigmas, paired by seed."""
     table = swept(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
-    is_small = table["sigma"] <= most
+    is_small = table["sigma"] <= limit
     small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
     return over(run, small - large)
 
@@ -146,14 +145,14 @@ Kind = tuple[float, str, bool]
 """Members of brain-transfer on the second half: sigma, start of the PE, and whether the PE is trained."""
 
 
-def transfer(condition: str, one: Kind, other: Kind, run: Run) -> Interval:
-    """Return the error of one kind of members of brain-transfer minus that of another."""
-    return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
+def transfer(condition: str, a: Kind, b: Kind, run: Run) -> Interval:
+    """Return the error of kind `a` of the members of brain-transfer minus that of kind `b`."""
+    return over(run, of_second_half(condition, *a, run) - of_second_half(condition, *b, run))
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """Return how similar PEs from two halves of the people and other seeds are at a small sigma, minus that at a large
-    sigma."""
+    """Return the similarity of PEs from two halves of the people, with different seeds, at a small sigma minus that at
+    a large sigma."""
     values, rows = measured(run, "stability", "other data"), done(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")

@@ -1,11 +1,11 @@
 """Agreement of PEs with known networks of the brain, and chance levels, for every partition of a task.
 
-A task can have `partitions`: known groups of its channels by name (for brains yeo7, cole-anticevic). The name is the
-target of a measure in the tables of a run. There are three measures: signed modularity Q*, system segregation (Chan et
+A task can have `partitions`: known groups of its channels by name (for brains yeo7, cole-anticevic). In the tables of a
+run, this name is the target of a measure. There are three measures: signed modularity Q*, system segregation (Chan et
 al., 2014, with cosines instead of Fisher's z, and negative ones set to 0), and the fraction of labelled channels whose
 nearest channel is in the same network. There are two null distributions: labels shuffled over the labelled channels,
-and surrogate maps with the same spatial autocorrelation (Moran spectral randomization). For each, tables have a z, a p,
-and the range that holds 95% of its draws:
+and surrogate maps with the same spatial autocorrelation (Moran spectral randomization). For each null, tables have a z,
+a p, and the range that holds 95% of its draws:
 
 | ending | null |
 |---|---|
@@ -40,8 +40,8 @@ Name = tuple[str, str]
 
 
 def measured(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
-    """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. With `draws`,
-    also compare them with that many draws of shuffled labels."""
+    """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. If `draws` is not
+    0, also compare them with that number of draws of shuffled labels."""
     result: dict[Name, np.ndarray] = {}
     for target, labels in labels_of(task).items():
         for name, measure in MEASURES.items():
@@ -57,7 +57,8 @@ def beyond_smooth(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, n
     measures = statistics(task)
     if not measures or task.positions is None:
         return {}
-    chances = nulls.smooth_nulls({str(name): each for name, each in measures.items()}, similar, task.positions, draws)
+    by_text = {str(name): measure for name, measure in measures.items()}
+    chances = nulls.smooth_nulls(by_text, similar, task.positions, draws)
     result: dict[Name, np.ndarray] = {}
     for name in measures:
         result |= named(name, chances[str(name)], "_smooth")

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -33,10 +32,8 @@ WITHOUT_SIGMA = ("none", "relative", "rotary", "alibi", "causal-none")
 """Encodings that are compared without choosing a sigma."""
 BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
 """Names of all baselines."""
-
-
 SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
-"""Settings that all experiments share at the scale "quick"."""
+"""Settings that all experiments on channels share at the scale "quick"."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ class MaskedExperiment(ModelExperiment):
 
     @property
     def worlds(self) -> int:
-        """Number of worlds. Each seed has its own, so that an interval over seeds is also one over worlds. If seeds are
-        large, it is the smallest number with which seed % worlds differs for all seeds."""
+        """Number of worlds. Each seed has its own world, so that an interval over seeds is also one over worlds. If
+        seeds are large, it is the smallest number with which seed % worlds differs for all seeds."""
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)
@@ -79,14 +76,14 @@ class MaskedExperiment(ModelExperiment):
 
     def swept(self) -> dict[str, Sequence[Any]]:
         """Return the fields that the experiment sweeps, besides encoding and sigma, with their values."""
-        listed = {field: getattr(self, values) for field, values in self.swept_by.items()}
-        return listed | {axis.name: axis.values for axis in self.axes}
+        by_field = {field: getattr(self, values) for field, values in self.swept_by.items()}
+        return by_field | {axis.name: axis.values for axis in self.axes}
 
     def parts(self, member: Member) -> tuple[Part, ...]:
         """Return the swept settings of a member, besides encoding and sigma, for figures."""
-        of_data = self._data_settings(member.data)
+        settings = self._data_settings(member.data)
         return tuple(
-            part(field, of_data[field] if field in of_data else getattr(member, RENAMED.get(field, field)))
+            part(field, settings[field] if field in settings else getattr(member, RENAMED.get(field, field)))
             for field, values in self.swept().items()
             if len(values) > 1
         )
@@ -96,16 +93,14 @@ class MaskedExperiment(ModelExperiment):
         return ", ".join(worded(part(field, value)) for field, value in settings.items()) or data
 
     def _data_settings(self, data: str) -> Mapping[str, Any]:
-        """Return the settings that a data set has of its own, if the experiment or `sweep` has several data sets."""
+        """Return the settings in which a data set differs from others. Empty if there is a single data set."""
         return (self.data_sets() or data_sets(self.axes)).get(data, {})
 
     def training_steps(self, task: Task) -> int:
         return self.steps
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps of the evaluations, closer together at the start, where the curves are steep."""
-        moments = np.round(self.steps * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
-        return sorted({int(step) for step in moments if step > 0})
+        return self.moments(self.steps)
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
@@ -127,11 +122,10 @@ class MaskedExperiment(ModelExperiment):
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # the first members of the whole experiment in these worlds, so that each part of an experiment has the same
-        # baselines
-        same_data = [each for each in self.members() if each.data in data]
-        slow = sorted({each.seed % task.worlds for each in same_data})[: self.slow_in]
-        first = [each for each in same_data if each.seed % task.worlds in worlds]
+        # members of the whole experiment, so that each part of an experiment has the same baselines
+        same_data = [member for member in self.members() if member.data in data]
+        slow = sorted({member.seed % task.worlds for member in same_data})[: self.slow_in]
+        first = [member for member in same_data if member.seed % task.worlds in worlds]
         with connectivity.one_thread():
             return list(baselines.of_data(task, first, self.against, slow))
 

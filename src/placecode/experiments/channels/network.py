@@ -47,7 +47,7 @@ class NetworkExperiment(MaskedExperiment, NetworkSettings):
 
 @dataclass(frozen=True)
 class NetworkSigma(NetworkExperiment, OverSigmas):
-    """Experiment on simulated networks: learned PEs with many initial scales (network-sigma)."""
+    """Learned PEs with many initial scales (network-sigma)."""
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
@@ -58,7 +58,7 @@ class NetworkSigma(NetworkExperiment, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkEncodings(NetworkExperiment, OverEncodings):
-    """Experiment on simulated networks: all encodings (network-encodings)."""
+    """All encodings (network-encodings)."""
 
     name = "network-encodings"
     about = "a network with known clusters: all encodings"
@@ -68,7 +68,7 @@ class NetworkEncodings(NetworkExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class NetworkSize(NetworkExperiment, OverSigmas):
-    """Experiment on simulated networks of several sizes, with several sigmas each (network-size)."""
+    """Networks of several sizes, with several sigmas each (network-size)."""
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
@@ -85,7 +85,7 @@ class NetworkSize(NetworkExperiment, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkNoise(NetworkExperiment, OverSigmas):
-    """Experiment on simulated networks with several amounts of noise, with several sigmas each (network-noise)."""
+    """Networks with several amounts of noise, with several sigmas each (network-noise)."""
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"

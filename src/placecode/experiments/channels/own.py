@@ -35,7 +35,7 @@ MOST_ATTENTION = 300
 
 @dataclass(frozen=True)
 class OwnData(ModelExperiment):
-    """Experiment of a user's table: learned PEs with a few initial scales."""
+    """Learned PEs with a few initial scales on a user's table."""
 
     name = "fit"
     about = "a map of the channels of a table"
@@ -97,18 +97,18 @@ class OwnData(ModelExperiment):
         return ("thorough" if device == "cuda" else "quick") if effort == "auto" else effort
 
     @classmethod
-    def sized(cls, effort: str, channels: int, **given: Any) -> dict[str, Any]:
+    def sized(cls, effort: str, channels: int, **fields: Any) -> dict[str, Any]:
         """Return the settings for a table with this number of channels. With more channels, there are fewer examples
-        per batch and, with the effort "quick", fewer steps. Settings in `given` override the others. If `given` sets
-        the learning rate but not that of the PE, the PE gets three times the learning rate."""
-        usual = dict(cls.scales[effort])
+        per batch and, with the effort "quick", fewer steps. Values in `fields` override these settings. If `fields` has
+        a learning rate but none of the PE, that of the PE is three times as large."""
+        settings = dict(cls.scales[effort])
         if effort == "quick":
-            usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
+            settings |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
         else:
-            usual |= {"batch": min(max(16_000 // channels, 32), 512)}
-        if "learning_rate" in given:
-            usual["pe_learning_rate"] = 3 * given["learning_rate"]
-        return {**usual, **given}
+            settings |= {"batch": min(max(16_000 // channels, 32), 512)}
+        if "learning_rate" in fields:
+            settings["pe_learning_rate"] = 3 * fields["learning_rate"]
+        return {**settings, **fields}
 
     def task(self) -> Task:
         return Several(self.tables)
@@ -120,8 +120,8 @@ class OwnData(ModelExperiment):
         members = []
         for sigma in self.sigmas:
             members += self.over_sigmas([sigma], data=PARTS[0])
-            for place, half in enumerate(PARTS[1:]):
-                begin = first + place * self.halves
+            for i, half in enumerate(PARTS[1:]):
+                begin = first + i * self.halves
                 members += grid(self.spec(sigma=sigma, data=half), seed=range(begin, begin + self.halves))
         return members
 

@@ -48,7 +48,7 @@ class Found:
     names: tuple[str, ...]
     sigma: float
     why: str
-    """Why this sigma was chosen, in a sentence."""
+    """The reason for this sigma, in a sentence."""
     sigmas: Sequence[Mapping[str, float]]
     """For each sigma that was tried: error, standard_error and stability."""
     p_value: float
@@ -78,7 +78,7 @@ class Found:
     @property
     def found(self) -> bool:
         """Whether the fit found structure: the model predicts hidden channels better than it predicts circularly
-        shifted ones (`p_value` is at most `LEVEL`), and better than a prediction of every channel by its mean."""
+        shifted ones (`p_value` is at most `LEVEL`), and better than the mean of each channel does."""
         return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
 
     @property
@@ -101,8 +101,8 @@ class Found:
     @property
     def mean_confidence(self) -> float:
         """Mean confidence of the channels with a position on the map; 0 if there is none."""
-        known = self.confidence[self.placed]
-        return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
+        placed = self.confidence[self.placed]
+        return float(np.nanmean(placed)) if np.isfinite(placed).any() else 0.0
 
     @property
     def explained(self) -> float:
@@ -131,8 +131,8 @@ class Found:
     def confidences(self) -> tuple[Array, Array]:
         """Return how well the fits agree on the position of each channel, (n,), and on the similarity of each pair,
         (n, n), from 0 to 1. Both are NaN for channels that are not on the map."""
-        both = self.placed[:, None] & self.placed
-        return np.where(self.placed, self.confidence, np.nan), np.where(both, self.pairs, np.nan)
+        both_placed = self.placed[:, None] & self.placed
+        return np.where(self.placed, self.confidence, np.nan), np.where(both_placed, self.pairs, np.nan)
 
     def table(self) -> pd.DataFrame:
         """Return a table with one row per channel: its position, module, confidence and neighbours. It becomes
@@ -142,30 +142,28 @@ class Found:
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
         module = pd.array(self.ours.labels + 1, dtype="Int64")
         module[self.ours.labels < 0] = pd.NA
-        sure, pairs = self.confidences()
-        columns |= {"module": module, "confidence": sure}
-        for place in range(self.neighbors.shape[1]):
-            nearest = self.neighbors[:, place]
-            columns[f"neighbor_{place + 1}"] = [self.names[i] for i in nearest]
-            columns[f"neighbor_{place + 1}_confidence"] = pairs[np.arange(len(nearest)), nearest]
+        confidence, pairs = self.confidences()
+        columns |= {"module": module, "confidence": confidence}
+        for rank, neighbors in enumerate(self.neighbors.T, start=1):
+            columns[f"neighbor_{rank}"] = [self.names[i] for i in neighbors]
+            columns[f"neighbor_{rank}_confidence"] = pairs[np.arange(len(neighbors)), neighbors]
         if self.labels is not None:
             columns["label"] = ["" if i < 0 else self.label_names[i] for i in self.labels]
         return pd.DataFrame(columns)
 
 
 EXACT = ("confidence", "pairs")
-"""Arrays that are written in float64. Sentences compare them with a threshold, and rounding to float32 could cross
-it."""
+"""Arrays that are written in float64, because reports compare them with thresholds that rounding could cross."""
 PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
 """Fields that are written to `fit.json` as they are."""
 
 
-def write(found: Found, path: Path) -> None:
+def write(result: Found, path: Path) -> None:
     """Write the result of a fit into a run folder: arrays (fit.safetensors), numbers (fit.json), and a table with one
     row per channel for spreadsheets (map.csv)."""
     names = ("embedding", "neighbors", "confidence", "pairs", "positions", "labels")
-    arrays = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
-    methods = {"ours": found.ours, **found.others}
+    arrays = {name: getattr(result, name) for name in names if getattr(result, name) is not None}
+    methods = {"ours": result.ours, **result.others}
     for name, method in methods.items():
         arrays |= {f"{name}/similarity": method.similarity, f"{name}/labels": method.labels}
         arrays |= {f"{name}/map{axes}": places for axes, places in method.maps.items()}
@@ -175,18 +173,18 @@ def write(found: Found, path: Path) -> None:
             tensors[name] = tensor.float()
     write_tensors(path / "fit.safetensors", tensors)
     record = {
-        **{name: getattr(found, name) for name in PLAIN},
-        "names": found.names,
-        "sigmas": [dict(row) for row in found.sigmas],
-        "left_out": dict(found.left_out),
-        "stability": {str(k): v for k, v in found.stability.items()},
-        "facts": dict(found.facts),
-        "label_names": found.label_names,
+        **{name: getattr(result, name) for name in PLAIN},
+        "names": result.names,
+        "sigmas": [dict(row) for row in result.sigmas],
+        "left_out": dict(result.left_out),
+        "stability": {str(k): v for k, v in result.stability.items()},
+        "facts": dict(result.facts),
+        "label_names": result.label_names,
         "scores": {name: dict(method.scores) for name, method in methods.items()},
     }
     write_json(path / "fit.json", _no_nan(record))
     text = io.StringIO()
-    found.table().to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
+    result.table().to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_text(path / "map.csv", text.getvalue())
 
 
@@ -199,7 +197,7 @@ def read(path: Path) -> Found:
     except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"{path} must hold a finished fit, with fit.json and fit.safetensors; it does not.") from error
     wide: dict[str, Any] = {
-        name: each.astype(np.float64) if each.dtype.kind == "f" else each for name, each in arrays.items()
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()
     }
     methods = {
         name: Method(

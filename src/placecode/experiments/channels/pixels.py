@@ -75,7 +75,7 @@ class PixelsExperiment(MaskedExperiment, PixelsSettings):
 
 @dataclass(frozen=True)
 class PixelsSigma(PixelsExperiment, OverSigmas):
-    """Experiment on shuffled pixels: learned PEs with many initial scales (pixels-sigma)."""
+    """Learned PEs with many initial scales (pixels-sigma)."""
 
     name = "pixels-sigma"
     about = "photographs with pixels in random order: does the PE recover the grid as sigma falls?"

@@ -38,26 +38,25 @@ Values = dict[tuple[str, str], np.ndarray]
 def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
     """Measure the size of the PE of each member, and whether related channels have similar PEs.
 
-    With `null`, also run permutation tests. Members are distributed over `threads`, which does not change the results.
-    The rows are empty if the encoding has no vectors.
+    With `null`, also run permutation tests. `threads` is the number of threads over which members are distributed; the
+    results do not depend on it. Return no rows if the encoding has no vectors.
     """
     pe = vectors_of(stack)
     if pe is None:
         return []
     result = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
     fc = _connectivity(stack, task)
-    for block, similar in modules.similarities(pe).items():
-        chance = null and block == ALL_BLOCKS
-        measure = partial(measured, task=task, null=chance)
+    similarities = modules.similarities(pe)
+    for block, similar in similarities.items():
+        measure = partial(measured, task=task, null=null and block == ALL_BLOCKS)
         # measures of known labels use k-means, which threads do not speed up
         values_of = measure(similar) if task.labels is not None else by_member(measure, similar, threads=threads)
         for (analysis, target), values in values_of.items():
             result += rows(analysis, values, block, target)
         result += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
     if null:
-        similar = modules.similarities(pe)[ALL_BLOCKS]
-        chances = by_member(partial(beyond_chance, task=task), similar, fc, threads=threads)
-        for (analysis, target), values in chances.items():
+        test = partial(beyond_chance, task=task)
+        for (analysis, target), values in by_member(test, similarities[ALL_BLOCKS], fc, threads=threads).items():
             result += rows(analysis, values, ALL_BLOCKS, target)
     return result
 
@@ -75,32 +74,26 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
 
     With `null`, also compute measures that search for groups, and permutation tests (names ending in _z and _p) with
     shuffled groups, mirror regions or positions. `coordinate_agreement` is a mean rank of distances, 0.5 by chance. The
-    other agreements are fractions of channels.
+    other measures of agreement are fractions of channels.
     """
     result: Values = {}
     if task.labels is not None:
-        label_measures: dict[str, Callable[..., np.ndarray]] = {
-            "modularity": modules.modularity,
-            "segregation": modules.segregation,
-            "neighbor_agreement": modules.neighbor_agreement,
-            "silhouette": modules.silhouette,
-        }
-        for name, measure in label_measures.items():
+        for name, measure in {**known_networks.MEASURES, "silhouette": modules.silhouette}.items():
             result[name, "labels"] = measure(similar, task.labels)
             if null:
                 chance = nulls.label_null(measure, similar, task.labels, DRAWS)
                 result |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
         if null:
-            known = np.unique(task.labels[task.labels >= 0])
-            groups = partitions.clusters(similar, len(known))
-            result |= {("ari", "labels"): partitions.ari(groups, task.labels)}
-            result |= {("ami", "labels"): partitions.ami(groups, task.labels)}
+            groups = partitions.clusters(similar, len(np.unique(task.labels[task.labels >= 0])))
+            result["ari", "labels"] = partitions.ari(groups, task.labels)
+            result["ami", "labels"] = partitions.ami(groups, task.labels)
             for name, agreement in (("ari", partitions.ari), ("ami", partitions.shared_information)):
                 result[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
     if null:
         best = partitions.best_partition(similar)
         result["modularity", "best"] = modules.modularity(similar, best)
-        result["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
+        counts = [len(np.unique(partition[partition >= 0])) for partition in best]
+        result["modules", "best"] = np.array(counts, dtype=np.float64)
         if task.labels is not None:
             result["ari", "best"] = partitions.ari(best, task.labels)
     result |= known_networks.measured(similar, task, DRAWS if null else 0)
@@ -113,8 +106,8 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
     if task.positions is not None:
         result["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
         if null:
-            among = modules.nearest_mean_of(modules.farther_fraction(task.positions, task.tokens))
-            chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
+            mean_rank = modules.nearest_mean_of(modules.farther_fraction(task.positions, task.tokens))
+            chance = nulls.label_null(mean_rank, similar, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
         if task.partner is None:  # not brains: there it is usually the mirror region
             result |= _in_space(similar, task.positions, null)
@@ -129,32 +122,31 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
     if null:
         chance = nulls.label_null(modules.nearest_mean_of(near), similar, np.arange(len(near)), DRAWS)
         result["neighbor_agreement_p", "positions"] = chance.p
-        fits = [places.procrustes_r2(places.arrange(each, positions.shape[1]), positions) for each in similar]
-        result["procrustes_r2", "positions"] = np.array(fits)
+        maps = [places.arrange(matrix, positions.shape[1]) for matrix in similar]
+        result["procrustes_r2", "positions"] = np.array([places.procrustes_r2(flat, positions) for flat in maps])
     return result
 
 
 def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
     """Compute a map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes). The map of a
-    matrix that is not a correlation matrix is NaN. Maps of PEs are made by `places.arrange`, which cannot use the zeros
-    of a sparse matrix."""
+    matrix that is not a correlation matrix is NaN. (Maps of PEs are made by `places.arrange`, which does not work for
+    sparse matrices.)"""
     if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
         return np.full((len(similar), axes), np.nan)
     return connectivity.mds_embedding(similar, axes)
 
 
 def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
-    """Return p values (e,) of the measures for which `measured` has no test.
+    """Return p values (e,) for which `measured` has no test, from similarities and connectivity, both (e, n, n).
 
-    Names ending in _p: Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if positions are
-    known: comparison with random maps of the same smoothness in space. For mirror regions, maps have the same
-    smoothness within each hemisphere.
+    "fc_correlation_p" is from Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if
+    positions are known, are from a comparison with random maps of the same smoothness in space. For mirror regions,
+    maps have the same smoothness within each hemisphere.
     """
     result = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
-    pairs = _pairs(task)
     if task.positions is None:
         return result
-    for place, (one, connections) in enumerate(zip(similar, fc, strict=True)):
+    for member, (matrix, connections) in enumerate(zip(similar, fc, strict=True)):
         statistics: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
             ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=connections)
         }
@@ -164,13 +156,14 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
             )
             statistics["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
         networks = known_networks.statistics(task)
-        every = {**statistics, **networks}
-        chances = nulls.smooth_nulls({str(name): each for name, each in every.items()}, one, task.positions, SLOW_DRAWS)
-        numbers = {name: chances[str(name)].p for name in statistics}
+        by_text = {str(name): statistic for name, statistic in {**statistics, **networks}.items()}
+        chances = nulls.smooth_nulls(by_text, matrix, task.positions, SLOW_DRAWS)
+        values = {name: chances[str(name)].p for name in statistics}
         for name in networks:
-            numbers |= known_networks.named(name, chances[str(name)], "_smooth")
-        for name, number in numbers.items():
-            result.setdefault(name, np.full(len(similar), np.nan))[place] = number
+            values |= known_networks.named(name, chances[str(name)], "_smooth")
+        for name, value in values.items():
+            result.setdefault(name, np.full(len(similar), np.nan))[member] = value
+    pairs = _pairs(task)
     if pairs is not None:
         mirrored = partial(modules.neighbor_agreement, labels=pairs)
         by_side = nulls.smooth_nulls({"": mirrored}, similar, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
@@ -194,7 +187,7 @@ def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
     """Return p values of Mantel's test, (e, n, n) and (e, n, n) -> (e,): how often two matrices correlate at least as
     well when the channels of one are in random order."""
     orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
-    return np.array([float(nulls.matrix_null(one, other, orders).p) for one, other in zip(similar, fc, strict=True)])
+    return np.array([float(nulls.matrix_null(a, b, orders).p) for a, b in zip(similar, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
@@ -209,7 +202,7 @@ def _pairs(task: Masked) -> np.ndarray | None:
 def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return p values (e,) of the agreement of clusters (e, n) with labels, from shuffled labels."""
     shuffled = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
-    true, null = agreement(groups, labels), np.stack([agreement(each, shuffled) for each in groups])
+    true, null = agreement(groups, labels), np.stack([agreement(clusters, shuffled) for clusters in groups])
     return np.where(np.isnan(true), np.nan, (1 + (null >= true[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
 
 
@@ -229,25 +222,25 @@ def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
 def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
     """Return the correlation matrix of the channels in each member's world, (e, n, n)."""
     worlds = [member.seed % task.worlds for member in stack.members]
-    known = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
-    return np.stack([known[world] for world in worlds])
+    by_world = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
+    return np.stack([by_world[world] for world in worlds])
 
 
 def training_values(task: Masked, world: int) -> np.ndarray:
-    """Return all training values of a world, (T, n)."""
+    """Return the training values of a world, (T, n) for T samples of n channels."""
     return task.splits["train"].inputs[world].double().cpu().numpy()
 
 
 def attention_maps(stack: Stack, task: Masked) -> Tensor:
-    """Return the mean attention over held-out examples, (e, l, h, n, n). The first of the fractions of hidden channels
-    is used."""
+    """Return the mean attention over held-out examples, (e, l, h, n, n), with the first fraction of hidden channels at
+    evaluation."""
     split = next(name for name in task.splits if name != "train")
     count, total = min(task.examples(split), MAX_EXAMPLES), None
     local = task.to(stack.flat.device, stack.flat.dtype)
     for part in _portions(stack, task, count):
         index = torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
-        seen = stack.capture(local.batch(split, index)[0], "attention.*")
-        maps = torch.stack([seen[f"attention.{i}"].sum(1) for i in range(stack.members[0].layers)], 1)
+        captured = stack.capture(local.batch(split, index)[0], "attention.*")
+        maps = torch.stack([captured[f"attention.{i}"].sum(1) for i in range(stack.members[0].layers)], 1)
         total = maps if total is None else total + maps
     assert total is not None
     return total / count
@@ -255,8 +248,8 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
 
 def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
     """Split examples into portions whose attention maps fit in memory."""
-    one = stack.members[0]
-    size = max(1, MOST_MAPS // (len(stack.members) * one.layers * one.heads * task.tokens**2))
+    member = stack.members[0]
+    size = max(1, MOST_MAPS // (len(stack.members) * member.layers * member.heads * task.tokens**2))
     size = min(size, len(portions(stack, task, examples)[0]))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 
@@ -269,14 +262,14 @@ def across(
     If a world has several seeds, seeds are compared within it. If an experiment has several data sets of the same
     channels, seeds are also compared between data sets, but only in the same world: two worlds can share samples that
     two data sets do not share. `worlds` is the number of worlds, by data set if it differs. `arrays` has the PEs that
-    the run keeps.
+    the run keeps. `step` is the last step.
     """
 
-    def count(data: str) -> int:
+    def world_count(data: str) -> int:
         return worlds if isinstance(worlds, int) else worlds[data]
 
-    known = [number for number in members["member"] if f"pe_end/{number}" in arrays]
-    ready = members[(members["state"] == "done") & members["member"].isin(known)]
+    with_pe = [number for number in members["member"] if f"pe_end/{number}" in arrays]
+    ready = members[(members["state"] == "done") & members["member"].isin(with_pe)]
     yield from moved(ready, arrays, step)
     similar = {
         at: {
@@ -295,9 +288,9 @@ def across(
                     others = others[others["data"] != row["data"]]
                     if others.empty:
                         continue
-                many = count(row["data"])  # data sets with another number of worlds are split in another way
-                same_split = others["data"].map(count) == many
-                same_world = others[same_split & (others["seed"] % many == row["seed"] % many)]
+                count = world_count(row["data"])  # data sets with another number of worlds are split in another way
+                same_split = others["data"].map(world_count) == count
+                same_world = others[same_split & (others["seed"] % count == row["seed"] % count)]
                 if target == "other data" or not same_world.empty:
                     others = same_world
                 for at, matrices in similar.items():
@@ -306,7 +299,7 @@ def across(
                     yield {**fields, "analysis": "stability", "target": target, "value": value}
 
 
-def _mean_correlation(one: np.ndarray, *others: np.ndarray) -> float:
+def _mean_correlation(matrix: np.ndarray, *others: np.ndarray) -> float:
     """Return the mean correlation of a matrix with others of the same size, or NaN if there is none."""
-    values = [float(modules.matrix_correlation(one, each)) for each in others if each.shape == one.shape]
+    values = [float(modules.matrix_correlation(matrix, other)) for other in others if other.shape == matrix.shape]
     return float(np.mean(values)) if values else float("nan")

@@ -62,7 +62,7 @@ class SynergyExperiment(MaskedExperiment, SynergySettings):
 
 @dataclass(frozen=True)
 class SynergySigma(SynergyExperiment, OverSigmas):
-    """Experiment on synergistic channels: learned PEs with many initial scales (synergy-sigma)."""
+    """Learned PEs with many initial scales (synergy-sigma)."""
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
@@ -77,7 +77,7 @@ ENCODINGS = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0
 
 @dataclass(frozen=True)
 class SynergyEncodings(SynergyExperiment, OverEncodings):
-    """Experiment on synergistic channels: all encodings (synergy-encodings)."""
+    """All encodings (synergy-encodings)."""
 
     name = "synergy-encodings"
     about = "structure that no correlation can see: all encodings"
@@ -90,8 +90,7 @@ class SynergyEncodings(SynergyExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class SynergySize(SynergyExperiment):
-    """Experiment on synergistic channels: more channels, fewer samples, and what helps to find the groups
-    (synergy-size)."""
+    """More channels, fewer samples, and what helps to find the groups (synergy-size)."""
 
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
@@ -156,8 +155,7 @@ class SynergySize(SynergyExperiment):
 
 @dataclass(frozen=True)
 class SynergyOptimizer(SynergyExperiment):
-    """Experiment on synergistic channels: all combinations of optimizer, learning rate and sigma
-    (synergy-optimizer)."""
+    """All combinations of optimizer, learning rate and sigma (synergy-optimizer)."""
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and learning rate against sigma"

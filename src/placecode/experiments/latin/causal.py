@@ -15,7 +15,7 @@ have no effect: look at these first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,16 +46,15 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
 TWIN_SEEDS, MASTER_SEEDS = 2000, 3000
-"""Numbers that are added to the seeds of twins and of masters. Twins are controls of transplants: one gets the
-untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
+"""Offsets from the seeds of the experiment to those of twins and of masters. Twins are controls of transplants: one
+gets the untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
 TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
 
 
 @dataclass(frozen=True)
 class LstCausal(DonorExperiment):
-    """Experiment on Latin squares: choose the start of the PE, and freeze, copy, rescale, shuffle, exchange or remove
-    it."""
+    """PEs with a chosen start, frozen, copied, rescaled, shuffled, exchanged or removed (lst-causal)."""
 
     name = "lst-causal"
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
@@ -86,7 +85,7 @@ class LstCausal(DonorExperiment):
             return grid(self.spec(role="control", label=label, **fields), seed=seeds(offset))
 
         members = grid(self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=seeds(DONORS))
-        donors: dict[Any, int] = {(each.sigma, each.seed - DONORS): number for number, each in enumerate(members)}
+        donors: dict[Any, int] = {(donor.sigma, donor.seed - DONORS): i for i, donor in enumerate(members)}
         for label, fields in KINDS.items():
             members += self._of_kind(label, fields, donors)
         members += controls(BY_RATE, sigma=SMALL, pe_learning_rate=0.0)
@@ -95,31 +94,28 @@ class LstCausal(DonorExperiment):
         members += controls(NONE, encoding="none", sigma=None)
         first_twin = len(members)
         members += controls(TWIN, TWIN_SEEDS, sigma=SMALL, learn=False)
-        again = {"sigma": SMALL, "start": "before", "learn": False, "role": "control", "label": TWIN_AGAIN}
-        members += [
-            self.spec(seed=seed, origin=first_twin + place, **again) for place, seed in enumerate(seeds(TWIN_SEEDS))
-        ]
+        again = self.spec(sigma=SMALL, start="before", learn=False, origin=first_twin, role="control", label=TWIN_AGAIN)
+        members += [replace(again, seed=seed, origin=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEEDS))]
         by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
-        donors |= {(MASTER, seed): len(members) + place for place, seed in enumerate(self.seeds)}
-        members += grid(
-            self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd), seed=seeds(MASTER_SEEDS)
-        )
+        donors |= {(MASTER, seed): len(members) + i for i, seed in enumerate(self.seeds)}
+        master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
+        members += grid(master, seed=seeds(MASTER_SEEDS))
         for label, fields in LATER_KINDS.items():
             members += self._of_kind(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
         return members
 
     def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """Return the members of a kind, at all sizes. `fields` is a value of `KINDS`. `donors` has the index of the
-        donor by sigma (or MASTER) and seed."""
-        rest = {name: value for name, value in fields.items() if name != "donor"}
+        """Return the members of a kind, at all sizes. `fields` is a value of `KINDS`. `donors` maps pairs of sigma (or
+        MASTER) and seed to the index of the donor in the plan."""
+        of_member = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
-            return self.over_sigmas(self.sigmas, label=label, **rest)
+            return self.over_sigmas(self.sigmas, label=label, **of_member)
         origins = {
             (sigma, seed): donors[sigma if fields["donor"] == "own" else fields["donor"], seed]
             for sigma in self.sigmas
             for seed in self.seeds
         }
-        return self.with_donors(origins, label=label, **rest)
+        return self.with_donors(origins, label=label, **of_member)
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]

@@ -20,12 +20,8 @@ from placecode.runs.read import Run
 
 MASTER = "master"
 """Label of donors whose PEs learn the arrangement: they are trained by SGD from a tiny start."""
-
-
 SMALLS = (0.1, 0.2, 0.5)
 """The sizes at which models generalize. Effects of the arrangement are means over these sizes."""
-
-
 LEARNED = "learned"
 """Label of the members with a random start and a learned PE, the usual case."""
 KINDS: dict[str, dict[str, Any]] = {
@@ -43,9 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
 """Fields of the members of each kind, by label. Each kind is trained at every size. `donor` is the sigma of the donor
-whose PE is copied; "own" is the sigma of the member."""
-
-
+whose PE is copied ("own": the sigma of the member itself)."""
 LATER_KINDS: dict[str, dict[str, Any]] = {
     "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTER},
     "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTER},
@@ -55,23 +49,19 @@ LATER_KINDS: dict[str, dict[str, Any]] = {
 }
 """Kinds that were added after the first results had shown that donors trained by Adam learn little. The PEs of masters
 are rescaled to each size."""
-
-
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
 """Labels of controls: frozen by a learning rate of zero; started and frozen at the true arrangement; 2d-fixed; no
 PE."""
-
-
 DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
 """Labels of donors and twins. A twin has a frozen random PE; its copy gets that PE by a transplant and must do the
 same."""
 
 
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
-    """Return the OOD accuracy of one kind by seed, as the mean over those of `sigmas` that are in the run's sweep.
+    """Return the OOD accuracy of one kind by seed, as the mean over those of `sigmas` that the run sweeps.
 
-    `sigmas` is None for kinds with a single size. `values` by member can replace the accuracy. Raise NotInRun if the
-    run has no finished members of the kind at one of the sizes.
+    `sigmas` is None for kinds with a single size. `values` by member, if given, replace the accuracy. Raise NotInRun if
+    the run has no finished members of the kind at one of the sizes.
     """
     rows = done(run)
     rows = rows[rows["label"] == kind]
@@ -81,21 +71,21 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
     if sigmas is None:
         return pd.Series(rows.set_index("seed")["value"])
     table = by_seed(rows)
-    wanted = planned(run, sigmas)
-    if missing := [sigma for sigma in wanted if sigma not in table.columns]:
+    swept_sigmas = planned(run, sigmas)
+    if missing := [sigma for sigma in swept_sigmas if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
-    return pd.Series(table[wanted].dropna().mean(axis="columns"))
+    return pd.Series(table[swept_sigmas].dropna().mean(axis="columns"))
 
 
-def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy of one kind minus that of another, at the same sizes."""
-    return difference(of(run, one, sigmas), of(run, other, sigmas))
+def between(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
+    """Return the OOD accuracy of kind `a` minus that of kind `b`, at the same sizes."""
+    return difference(of(run, a, sigmas), of(run, b, sigmas))
 
 
-def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy of the kind of member `one` minus that of `other` after a quarter of the training."""
+def early(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
+    """Return the same difference as `between`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
-    return difference(of(run, one, sigmas, values), of(run, other, sigmas, values))
+    return difference(of(run, a, sigmas, values), of(run, b, sigmas, values))
 
 
 def sizes(kind: str, run: Run) -> Interval:
@@ -103,14 +93,13 @@ def sizes(kind: str, run: Run) -> Interval:
     return difference(of(run, kind, [SMALL]), of(run, kind, [LARGE]))
 
 
-def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy of the kind `one` minus that of the kind `other`. Both compute the same up to rounding,
-    so the difference should be about 0. `other_sigma` is None if the other kind was trained with one sigma only."""
-    return difference(of(run, one), of(run, other, None if other_sigma is None else [other_sigma]))
+def twins(a: str, b: str, sigma: float | None, run: Run) -> Interval:
+    """Return the OOD accuracy of kind `a`, which has a single size, minus that of kind `b`. Both compute the same up to
+    rounding, so the difference should be about 0. `sigma` is that of `b` (None: it has a single size too)."""
+    return difference(of(run, a), of(run, b, None if sigma is None else [sigma]))
 
 
 def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
-    """Return the OOD accuracy of trained models minus their accuracy with a replacement PE. `name` is that of the
-    replacement."""
+    """Return the OOD accuracy of trained models minus their accuracy with the replacement PE `name`."""
     values = measured(run, interventions.ACCURACY_WITH, name)
     return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))

@@ -56,8 +56,8 @@ def _predicts(
     name: str, words: str, analysis: str, target: str, way: str, published: float | None = None
 ) -> list[Claim]:
     """Return three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and at a fixed sigma
-    beyond its value before training. `way` is the sign of the correlation, and `published` the paper's value over the
-    sigmas."""
+    beyond its value before training. `way` is the claimed sign of the correlation: "above" or "below" zero. `published`
+    is the paper's correlation over the sigmas."""
     over = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
     kinds = (
         (over, "over-sigmas", "over the sigmas", over_sigmas),

@@ -26,8 +26,7 @@ from placecode.training.trainer import steps_per_epoch
 
 @dataclass(frozen=True)
 class LstData(KnobExperiment):
-    """Experiment on Latin squares: number of training puzzles against sigma, with the same number of steps
-    (lst-data)."""
+    """Number of training puzzles against sigma, with the same number of steps (lst-data)."""
 
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
@@ -44,13 +43,13 @@ class LstData(KnobExperiment):
         return {data_name({"puzzles": count}): {"train": count} for count in self.samples}
 
     def task(self) -> Task:
-        most = len(self.make_task().splits["train"])
-        if not len(CLASSES) <= min(self.samples) <= max(self.samples) <= most:
-            raise must_be("samples", f"whole numbers from {len(CLASSES)} to {most}", list(self.samples))
+        available = len(self.make_task().splits["train"])
+        if not len(CLASSES) <= min(self.samples) <= max(self.samples) <= available:
+            raise must_be("samples", f"whole numbers from {len(CLASSES)} to {available}", list(self.samples))
         return super().task()
 
     def per_epoch(self, task: Task) -> int:
-        """Return the steps of an epoch of the largest set of puzzles, for all sets."""
+        """Return the steps of an epoch of the largest set of puzzles. They are used for all sets."""
         return steps_per_epoch(max(self.samples), self.batch)
 
     def variants(self) -> list[Variant]:
@@ -61,11 +60,12 @@ class LstData(KnobExperiment):
 
 
 RANDOM, FIXED = "random start", "2d-fixed"
+"""Names of lines of lst-size: learned PEs with a random start, and 2d-fixed."""
 
 
 @dataclass(frozen=True)
 class LstSize(DonorExperiment):
-    """Experiment on Latin squares: larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
+    """Larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
 
     name = "lst-size"
     about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"
@@ -91,27 +91,26 @@ class LstSize(DonorExperiment):
         return {data_name(small): small, data_name(large): {**large, "puzzles": None}}
 
     def per_epoch(self, task: Task) -> int:
-        """Return the steps of an epoch. Both grids use the number of steps that they would have if all puzzles were
-        drawn."""
+        """Return the steps of an epoch, for both grids the number that they would have if all puzzles were drawn."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
     def plan(self) -> list[Member]:
         """Return random starts on both grids, donors on the smaller grid, models on the larger grid that start from the
-        donors' PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are trained by SGD from a tiny
-        start, so that their PEs learn the arrangement."""
+        donors' resized PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are trained by SGD
+        from a tiny start, so that their PEs learn the arrangement."""
         small, large = self.data_sets()
         members = []
-        both = {small: self._grids(self.from_order), large: self._grids(self.to_order)}
-        for data, grids in both.items():
+        names = {small: self._grids(self.from_order), large: self._grids(self.to_order)}
+        for data, grids in names.items():
             members += self.over_sigmas(self.sigmas, data=data, label=f"{RANDOM}, {grids}")
         first = len(members)
         donors = {(sigma, seed): first + i for sigma in self.sigmas for i, seed in enumerate(self.seeds)}
         by_sgd = {"optimizer": "sgd", "learning_rate": self.donor_rate, "sigma": self.donor_sigma}
-        donor = self.spec(data=small, role="donor", label=f"donor on {both[small]}", **by_sgd)
+        donor = self.spec(data=small, role="donor", label=f"donor on {names[small]}", **by_sgd)
         members += grid(donor, seed=[seed + DONORS for seed in self.seeds])
         for start, line in self._transplants().items():
-            members += self.with_donors(donors, data=large, start=start, label=f"{line}, {both[large]}")
-        for data, grids in both.items():
+            members += self.with_donors(donors, data=large, start=start, label=f"{line}, {names[large]}")
+        for data, grids in names.items():
             fixed = self.spec(**TRUE_POSITIONS, role="reference", data=data, label=f"{FIXED}, {grids}")
             members += grid(fixed, seed=self.seeds)
         return members

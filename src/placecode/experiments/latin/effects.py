@@ -1,8 +1,8 @@
 """Effects in runs on Latin squares, such as a difference in accuracy between two sigmas, with 95% intervals over seeds.
 
-The claims on lst-sigma (`latin.claims`) use all of them. Those on training speed (`later_at_large`, `stalled`) are also
-tested in lst-frozen, and `accuracy_at_early` is also used for lst-slingshot. The claims on other experiments use only
-`difference`, and the sigmas SMALL and LARGE.
+The claims on lst-sigma (`latin.claims`) use all of them. The claims on lst-frozen also use those on training speed
+(`later_at_large`, `stalled`), and those on lst-slingshot use `accuracy_at_early`. The claims on other experiments use
+only `difference` and the sigmas SMALL and LARGE.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from placecode.runs.read import Run
 SMALL, LARGE = 0.2, 2.0
 """The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
 EARLY = 200
-"""The epoch at which accuracy is already the final one, according to the authors' logs. Longer runs always evaluate
-it."""
+"""The epoch from which on accuracy no longer changes in the authors' logs. Longer runs always evaluate it."""
 ATTENTION = "2d-fixed"
 """Target of attention agreement: the 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15
@@ -55,6 +54,7 @@ FITTED = 0.99
 TINY = 0.05
 """Largest sigma that counts as very small."""
 Table = np.ndarray
+"""Values (..., sigmas, seeds)."""
 
 
 def difference(a: pd.Series, b: pd.Series) -> Interval:
@@ -114,20 +114,20 @@ def against_authors(run: Run) -> tuple[Table, Table]:
 def _means(values: Table) -> Table:
     """Return means over seeds: (draws, sigmas, seeds) -> (draws, sigmas). A mean is NaN if no finished seed of the
     sigma was drawn."""
-    count, kept = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
-    return np.asarray(np.divide(kept, count, out=np.full_like(kept, np.nan), where=count > 0))
+    count, total = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
+    return np.asarray(np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0))
 
 
 def mean_gap(run: Run) -> Interval:
-    """Return how far our mean OOD accuracy is from that of Ito et al. (arXiv 2406.08272), with a bootstrap interval
-    over our seeds: the absolute difference at each of their sigmas, averaged over the sigmas."""
+    """Return the absolute difference between our mean OOD accuracy and that of Ito et al. (arXiv 2406.08272), averaged
+    over their sigmas, with a bootstrap interval over our seeds."""
     ours, theirs = against_authors(run)
     return reflected(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
 def largest_gap(run: Run) -> Interval:
-    """Return the largest absolute difference between our mean OOD accuracy and that of Ito et al. at any sigma, in
-    standard errors, with a bootstrap interval over our seeds. Their standard deviation is assumed to equal ours."""
+    """Return the largest of these absolute differences at any sigma, in standard errors, with a bootstrap interval over
+    our seeds. The standard deviation of Ito et al. is assumed to equal ours."""
     ours, theirs = against_authors(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
@@ -138,8 +138,8 @@ def largest_gap(run: Run) -> Interval:
 
 
 def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Return the values by seed of the members with a learned PE and this sigma. `values` are by member. The initial
-    values and the placement of the PE are those in the settings of the run."""
+    """Return the values by seed of the members with a learned PE and this sigma, and with the initial values and the
+    placement of the PE in the settings of the run. `values` are by member."""
     rows = swept(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
@@ -168,8 +168,8 @@ def stalled(run: Run) -> Interval:
 
 
 def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
-    """Return an analysis and the final OOD accuracy as arrays (sigmas, seeds). Raise NotInRun if the run has fewer than
-    3 sigmas."""
+    """Return an analysis before or after training (`when`), and the final OOD accuracy, as arrays (sigmas, seeds).
+    Raise NotInRun if the run has fewer than 3 sigmas."""
     x, y = paired(run, analysis, target, when)
     if len(x) < 3:
         raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
@@ -177,8 +177,8 @@ def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Ta
 
 
 def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
-    """Return the rank correlation between a measure (`analysis`, against `target`) and OOD accuracy, with its interval.
-    Both are averaged over the seeds of each sigma first, so each sigma is one point."""
+    """Return the rank correlation over sigmas between a measure (`analysis`, against `target`) and OOD accuracy. Both
+    are first averaged over the seeds of each sigma."""
     return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
 
 

@@ -1,8 +1,6 @@
 """Claims on lst-encodings: what the paper says about other encodings, and our questions about it.
 
-Claims that the learned PE comes near or beats another encoding use the effect `against`. Those on dropout use
-`worth_of_dropout`, and the one on training puzzles uses `on_train`. The one that 2d-fixed beats the learned PE uses
-`difference`. Margins and tolerances follow the rules of `latin.claims`.
+Margins and tolerances follow the rules of `latin.claims`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run
 
 LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
-"""Texts of the learned PE at sigma 0.2, and of 2d-fixed."""
+"""The learned PE at sigma 0.2 and 2d-fixed, as texts for `encoding_spec`."""
 RIVALS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
     "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
@@ -27,14 +25,15 @@ RIVALS = {
     "none": ("none", "none", 0.0),
     "causal-none": ("causal-none", "causal-none:temperature=0.01", 0.0),
 }
-"""Encodings that the learned PE is compared with. By name: the encoding in its usual definition, the encoding as in the
-authors' code, and its dropout in their code."""
+"""Encodings that the learned PE is compared with, by name: the encoding in its usual definition, the encoding as in the
+authors' code (both as texts for `encoding_spec`), and its dropout in their code."""
 PUBLISHED_LEADS = {"relative": 0.036}
 """Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper (0.956 - 0.920 for relative)."""
 
 
 def against(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
-    """Return the OOD accuracy of the learned PE at sigma 0.2 minus that of another encoding, each with its dropout."""
+    """Return the OOD accuracy of the learned PE at sigma 0.2, with `learned_dropout`, minus that of another encoding
+    with `dropout`."""
     return difference(of_encoding(run, LEARNED, learned_dropout), of_encoding(run, text, dropout))
 
 

@@ -1,7 +1,7 @@
 """Accuracy of a trained model when its PE is replaced by another and all other weights stay (lst-causal).
 
-Some exchanges must not change accuracy and are controls: the PE for itself, times one, or shuffled together with the
-cells. Results are rows of the analysis `accuracy_with`, with the name of the exchange as the target.
+Some replacements must not change accuracy and are controls: the PE itself, the PE times one, and the PE shuffled
+together with the cells. Results are rows of the analysis `accuracy_with`, with the name of the replacement as target.
 """
 
 from __future__ import annotations
@@ -26,13 +26,10 @@ ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
 """Replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true arrangement
 rescaled to its size."""
-OTHER_SIGMA, OTHER_SIGMA_SIZED, OTHER_SEED = (
-    "that of the other sigma",
-    "that of the other sigma, own size",
-    "another seed's",
-)
-"""Replacements of a PE: that of a model with the other sigma (as it is, or rescaled to the size of the PE), or with
-another seed."""
+OTHER_SIGMA, OTHER_SIGMA_SIZED = "that of the other sigma", "that of the other sigma, own size"
+"""Replacements of a PE: that of a model with the other sigma, as it is or rescaled to the size of the PE."""
+OTHER_SEED = "another seed's"
+"""Replacement of a PE: that of a model with another seed."""
 FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
 """Factors by which the PE of a trained model is multiplied."""
 
@@ -40,7 +37,7 @@ Array = np.ndarray
 
 
 def times(factor: float) -> str:
-    """Return the name of the exchange in which the PE is multiplied by a factor."""
+    """Return the name of the replacement of a PE by a multiple of it."""
     return f"times {factor:g}"
 
 
@@ -52,7 +49,7 @@ def sized(pe: Array, like: Array) -> Array:
 
 def within_member(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
     """Return the replacements that need no other member: PEs (l, n, d) by name. `start` and `end` are the PE before and
-    after training, and `order` is that of shuffled cells."""
+    after training. `order` is the order of the cells of a shuffled PE."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -76,7 +73,7 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
     """Return rows with the OOD accuracy of every member with each of its replacement PEs. The stack is restored
     afterwards.
 
-    `exchanges` has the replacement PEs of each member by name. `order` is the order in which the PE is shuffled.
+    `exchanges` has the replacement PEs of each member by name. `order` is the order of the cells of a shuffled PE.
     """
     vectors = stack.encoding.vectors()
     assert vectors is not None
@@ -89,14 +86,14 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
         local = (_reordered(task, order) if name == WITH_CELLS else task).to(stack.flat.device, stack.flat.dtype)
         values = evaluate(stack, local, "ood")["all", "accuracy"]
         vectors.data.copy_(original)
-        every = rows(ACCURACY_WITH, values, target=name)
-        result += [row for row, pes in zip(every, exchanges, strict=True) if name in pes]
+        by_member = rows(ACCURACY_WITH, values, target=name)
+        result += [row for row, pes in zip(by_member, exchanges, strict=True) if name in pes]
     return result
 
 
 def _reordered(task: Task, order: Sequence[int]) -> Task:
-    """Return a copy of the task with the tokens of its OOD examples in another order. Its other splits have one example
-    each."""
+    """Return a copy of the task with the tokens of its OOD examples in another order, and one example in each other
+    split."""
     held_out = task.splits["ood"]
     reordered = task.first(1)
     reordered.splits = {**reordered.splits, "ood": replace(held_out, inputs=held_out.inputs[:, list(order)])}

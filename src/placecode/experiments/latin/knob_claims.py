@@ -39,10 +39,10 @@ def of(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Se
     return where(run, accuracy(run), sigmas, **columns)
 
 
-def between(one: Columns, other: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy at one setting minus that at another, as the mean over `sigmas` (None: all sigmas of the
-    run)."""
-    return difference(of(run, sigmas, **one), of(run, sigmas, **other))
+def between(a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
+    """Return the OOD accuracy at setting `a` minus that at setting `b`, as the mean over `sigmas` (None: all sigmas of
+    the run)."""
+    return difference(of(run, sigmas, **a), of(run, sigmas, **b))
 
 
 def worth(run: Run, columns: Columns, large: float = LARGE) -> pd.Series:
@@ -50,17 +50,17 @@ def worth(run: Run, columns: Columns, large: float = LARGE) -> pd.Series:
     return of(run, [SMALL], **columns) - of(run, [large], **columns)
 
 
-def worth_between(one: Columns, other: Columns, large: float, run: Run) -> Interval:
-    """Return the effect of sigma at one setting minus that at another."""
-    return difference(worth(run, one, large), worth(run, other, large))
+def worth_between(a: Columns, b: Columns, large: float, run: Run) -> Interval:
+    """Return the effect of sigma (`worth`) at setting `a` minus that at setting `b`."""
+    return difference(worth(run, a, large), worth(run, b, large))
 
 
 def least_worth(column: str, field: str, template: str, run: Run) -> Interval:
     """Return the effect of sigma at the value of a setting where the effect is least certain (lowest confidence limit).
 
-    Only values at which models fit their training puzzles count. `field` of the run lists the values. `template`, if
-    not empty, turns a value into that of the members' `column`. The value is chosen from the same results, so the
-    effect is too small rather than too large.
+    The values are those of the run's setting `field`. Values at which models do not fit their training puzzles are left
+    out. `template`, if not empty, turns a value into that of the members' `column`. The value is chosen from the same
+    results, so the effect is too small rather than too large.
     """
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:
@@ -69,7 +69,8 @@ def least_worth(column: str, field: str, template: str, run: Run) -> Interval:
             intervals.append(stats.interval(worth(run, columns).dropna().to_numpy()))
     if not intervals:
         raise NotInRun(f"the run has no models that fit their training puzzles at sigma {SMALL:g}")
-    return min(intervals, key=lambda each: (math.isfinite(each.low), each.low, each.mean))  # no bounds: least certain
+    # an interval without bounds is the least certain
+    return min(intervals, key=lambda interval: (math.isfinite(interval.low), interval.low, interval.mean))
 
 
 def everywhere(claim: Callable[..., Claim], column: str, field: str, words: str, template: str = "") -> Claim:
@@ -152,23 +153,23 @@ PLACEMENT: tuple[Claim, ...] = (
 """Claims on lst-placement."""
 
 
-def gained(gain: float, divided: bool, run: Run) -> dict[str, Any]:
+def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
     """Return the columns of the members with a gain, with the usual learning rate or (`divided`) with that rate divided
     by the gain."""
     rate = run.config["fields"]["learning_rate"]
     return {"gain": gain, "learning_rate": rate / gain if divided else rate}
 
 
-def between_gains(one: float, other: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy with one gain minus that with another, as the mean over `sigmas` (None: all of the
+def between_gains(a: float, b: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
+    """Return the OOD accuracy with gain `a` minus that with gain `b`, as the mean over `sigmas` (None: all of the
     run)."""
-    return between(gained(one, divided, run), gained(other, divided, run), sigmas, run)
+    return between(columns_of_gain(a, divided, run), columns_of_gain(b, divided, run), sigmas, run)
 
 
-def movement_between(one: float, other: float, divided: bool, run: Run) -> Interval:
-    """Return the distance that weights move with one gain minus that with another, as the mean over the sigmas."""
+def movement_between(a: float, b: float, divided: bool, run: Run) -> Interval:
+    """Return the distance that weights move with gain `a` minus that with gain `b`, as the mean over the sigmas."""
     moved = measured(run, "weights_moved", "start")
-    return difference(*(where(run, moved, **gained(gain, divided, run)) for gain in (one, other)))
+    return difference(*(where(run, moved, **columns_of_gain(gain, divided, run)) for gain in (a, b)))
 
 
 GAIN: tuple[Claim, ...] = (
@@ -230,10 +231,10 @@ FRESH, RESIZED, SHUFFLED = ({"data": "order=5", "start": start} for start in ("n
 shuffled."""
 
 
-def early(one: Columns, other: Columns, sigmas: Sequence[float], run: Run) -> Interval:
+def early(a: Columns, b: Columns, sigmas: Sequence[float], run: Run) -> Interval:
     """Return the same difference as `between`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
-    return difference(where(run, values, sigmas, **one), where(run, values, sigmas, **other))
+    return difference(where(run, values, sigmas, **a), where(run, values, sigmas, **b))
 
 
 SIZE: tuple[Claim, ...] = (

@@ -3,8 +3,8 @@
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: a factor of the logits, which is another control of lazy and rich learning.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
-lst-optimizer: optimizers and learning rates down to very small sigmas, a separate learning rate of the PE, Adam's
-epsilon. Experiments with other puzzles are in `data`.
+lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, down to very small
+sigmas. Experiments with other puzzles are in `data`.
 
 If the curves over sigma coincide, the effect of sigma does not depend on the knob. The last panel of the figure in the
 report shows this effect for each value of the knob: accuracy at sigma 0.2 minus accuracy at 2.0 (or the largest sigma).
@@ -33,13 +33,13 @@ from placecode.tasks.base import Task
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Sigmas that these experiments sweep by default."""
 Place = tuple[str, str]
-"""Names of a panel of the figure over sigma, and of a line in this panel."""
+"""Name of a panel of the figure over sigma, and name of a line in this panel."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the knob: its label, the fields of its members, and the lines in the figure over sigma that show it.
-    Without `places`, it is the line `label` in a figure with a single panel."""
+    """One value of the knob: its label, the fields of its members, and the panels and lines that show it in the figure
+    over sigma. Without `places`, it is the line `label` of a figure with a single panel."""
 
     label: str
     fields: Mapping[str, Any]
@@ -95,32 +95,33 @@ class KnobExperiment(LatinExperiment):
 
     def places(self) -> dict[str, Sequence[Place]]:
         """Return panels and lines by label, for the labels that have `places`."""
-        return {each.label: each.places for each in (*self.variants(), *self.references()) if each.places}
+        variants = (*self.variants(), *self.references())
+        return {variant.label: variant.places for variant in variants if variant.places}
 
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the finished members of the sweep with the columns `panel` and `line`. A member has a row for each
         panel that shows it."""
         if self.sweep:  # one panel, with a line for each label
             return super().lines(run).assign(line=lambda rows: rows["label"])
-        return self._drawn(run, "swept")
+        return self._with_places(run, "swept")
 
     def reference_lines(self, run: Run) -> pd.DataFrame:
         """Return the table of `lines` for the references."""
-        return self._drawn(run, "reference")
+        return self._with_places(run, "reference")
 
-    def _drawn(self, run: Run, role: str) -> pd.DataFrame:
-        """Return the finished members with this role, a row for each panel and line that shows them."""
+    def _with_places(self, run: Run, role: str) -> pd.DataFrame:
+        """Return the finished members with this role, in one row for each panel and line that shows them."""
         table, places = done(run), self.places()
-        drawn = [
+        rows = [
             {**row, "panel": panel, "line": line}
             for row in table[table["role"] == role].to_dict("records")
             for panel, line in places.get(row["label"], [("", row["label"])])
         ]
-        return pd.DataFrame(drawn, columns=[*table.columns, "panel", "line"])
+        return pd.DataFrame(rows, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps of `LatinExperiment`, and two more: after the first quarter, to compare the speed of
-        learning, and at the start of the last quarter, to see whether accuracy has settled."""
+        """Return the steps of `LatinExperiment` and two more: the end of the first quarter, to compare the speed of
+        learning, and the start of the last quarter, to see whether accuracy has settled."""
         epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
@@ -161,8 +162,8 @@ class FieldExperiment(KnobExperiment):
     """Base class of experiments on Latin squares whose knob is the single field in `swept_by`."""
 
     def variants(self) -> list[Variant]:
-        ((field, listed),) = self.swept_by.items()
-        return [Variant(self.label(value), {field: value}) for value in getattr(self, listed)]
+        ((field, values),) = self.swept_by.items()
+        return [Variant(self.label(value), {field: value}) for value in getattr(self, values)]
 
     def label(self, value: Any) -> str:
         """Return the label of one value of the field."""
@@ -171,7 +172,7 @@ class FieldExperiment(KnobExperiment):
 
 @dataclass(frozen=True)
 class LstHeads(FieldExperiment):
-    """Experiment on Latin squares: number of attention heads against sigma (lst-heads)."""
+    """Number of attention heads against sigma (lst-heads)."""
 
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
@@ -189,7 +190,7 @@ class LstHeads(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstDepth(FieldExperiment):
-    """Experiment on Latin squares: number of transformer blocks against sigma (lst-depth)."""
+    """Number of transformer blocks against sigma (lst-depth)."""
 
     name = "lst-depth"
     about = "Latin squares: number of transformer blocks against sigma"
@@ -207,7 +208,7 @@ class LstDepth(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstWidth(FieldExperiment):
-    """Experiment on Latin squares: features per token against sigma (lst-width)."""
+    """Features per token against sigma (lst-width)."""
 
     name = "lst-width"
     about = "Latin squares: width of the model against sigma"
@@ -225,7 +226,7 @@ class LstWidth(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstPlacement(FieldExperiment):
-    """Experiment on Latin squares: the PE in every block, or at the input alone, against sigma (lst-placement)."""
+    """The PE in every block, or at the input alone, against sigma (lst-placement)."""
 
     name = "lst-placement"
     about = "Latin squares: the PE in every block or at the input alone, against sigma"
@@ -243,7 +244,7 @@ class LstPlacement(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstGain(KnobExperiment):
-    """Experiment on Latin squares: a constant factor (gain) of the model's logits against sigma (lst-gain)."""
+    """A constant factor (gain) of the model's logits against sigma (lst-gain)."""
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"
@@ -266,19 +267,19 @@ class LstGain(KnobExperiment):
         """Return each gain with the usual learning rate, and with that rate divided by the gain. Adam's steps do not
         depend on the gain, so weights move less at a large gain only if the rate is divided."""
         same, divided = "one step size", "step size divided by the gain"
-        one_rate, divided_rate = [], []
+        same_rate, divided_rate = [], []
         for gain in self.gains:
-            line, places = f"gain {gain:g}", [same, divided] if gain == 1 else [same]
-            one_rate.append(Variant(line, {"gain": gain}, [(panel, line) for panel in places]))
+            line, panels = f"gain {gain:g}", [same, divided] if gain == 1 else [same]
+            same_rate.append(Variant(line, {"gain": gain}, [(panel, line) for panel in panels]))
             if gain != 1:
                 fields = {"gain": gain, "learning_rate": self.learning_rate / gain}
                 divided_rate.append(Variant(f"{line}, {divided}", fields, [(divided, line)]))
-        return [*one_rate, *divided_rate]
+        return [*same_rate, *divided_rate]
 
 
 @dataclass(frozen=True)
 class LstDecay(KnobExperiment):
-    """Experiment on Latin squares: weight decay, and the weights it is applied to, against sigma (lst-decay)."""
+    """Weight decay, and the weights it is applied to, against sigma (lst-decay)."""
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
@@ -325,8 +326,7 @@ class LstDecay(KnobExperiment):
 
 @dataclass(frozen=True)
 class LstOptimizer(KnobExperiment):
-    """Experiment on Latin squares: optimizers, learning rates and Adam's epsilon, down to very small sigmas
-    (lst-optimizer)."""
+    """Optimizers, learning rates and Adam's epsilon, down to very small sigmas (lst-optimizer)."""
 
     name = "lst-optimizer"
     about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
@@ -367,13 +367,14 @@ class LstOptimizer(KnobExperiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, usual in (("pe_rates", 1.0), ("epsilons", self.epsilon)):
-            if usual in getattr(self, name):
-                raise must_be(name, f"other than {usual:g}, which is always included", list(getattr(self, name)))
+        for name, included in (("pe_rates", 1.0), ("epsilons", self.epsilon)):
+            if included in getattr(self, name):
+                raise must_be(name, f"other than {included:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Return the variants of three panels: every optimizer at every learning rate; Adam at its usual rate with
-        several rates of the PE; the same with several epsilons. Plain Adam at its usual rate is in all three."""
+        """Return every optimizer at every learning rate, Adam at its usual rate with several learning rates of the PE,
+        and the same with several epsilons. Each optimizer has a panel, and so have the last two. Plain Adam at its
+        usual rate is also in the last two."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         middle = optimizer_claims.middle(self.rates)
         usual = {"optimizer": "adam", "learning_rate": middle}

@@ -38,25 +38,26 @@ def middle(values: Sequence[float]) -> float:
 
 
 def strongest(run: Run) -> float:
-    """Return the weight decay that claims are about, the largest of the run. It was set to 3 before the run: with adamw
+    """Return the largest weight decay of the run, which claims are about. It was set to 3 before the run: with adamw
     and a learning rate of 1e-4, a weight without a gradient then shrinks to a fiftieth in 200 epochs. With a decay of
     0.1 it would only shrink to nine tenths."""
     return float(max(run.config["fields"]["decays"]))
 
 
 def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
-    """Return the OOD accuracy, or other values by member, of the 2d-fixed members with a weight decay, by seed."""
+    """Return the OOD accuracy, or other `values` by member, of the 2d-fixed members with a weight decay of `amount`, by
+    seed."""
     rows = done(run)
     rows = rows[(rows["role"] == "reference") & (rows["weight_decay"] == amount)]
     if rows.empty:
         raise NotInRun(f"the run has no finished 2d-fixed members with weight decay {amount:g}")
-    chosen = rows["member"].map(accuracy(run) if values is None else values)
-    return pd.Series(chosen.to_numpy(), index=rows["seed"])
+    selected = rows["member"].map(accuracy(run) if values is None else values)
+    return pd.Series(selected.to_numpy(), index=rows["seed"])
 
 
 def gap_to_truth(run: Run, amount: float) -> pd.Series:
-    """Return the OOD accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed. Both have the same decay
-    on all weights."""
+    """Return the OOD accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed, both with a weight decay
+    of `amount` on all weights."""
     return true_positions(run, amount) - of(run, [SMALL], **decaying("all", amount))
 
 
@@ -137,8 +138,7 @@ def dip(run: Run, columns: Columns) -> pd.Series:
 
 
 def dips(optimizer: str, run: Run) -> Interval:
-    """Return how much higher accuracy is at sigma 0.2 than at the tiny sigmas, mean over seeds, for an optimizer at its
-    usual learning rate."""
+    """Return the mean of `dip` over seeds for an optimizer at its usual learning rate."""
     return stats.interval(dip(run, usual(optimizer, run)).dropna().to_numpy())
 
 

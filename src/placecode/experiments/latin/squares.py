@@ -1,8 +1,5 @@
 """The main experiments on Latin squares, and the base class of all others.
 
-The constant `QUICK` in this module has the length (`epochs`) and the model size of the quick experiment, which
-`make demo` runs: lst-sigma at the scale "quick".
-
 lst-sigma sweeps sigma, the initial scale of the learned PE, with one model on one data set. Do all sigmas fit the
 training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
 (ood)? A model with high training accuracy and low OOD accuracy has memorized. A PE near the true grid, or attention
@@ -73,8 +70,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def per_epoch(self, task: Task) -> int:
-        """Return the number of training steps of an epoch. If `sweep` changes the data, the largest data set determines
-        it, so that all members train for the same number of steps."""
+        """Return the number of training steps of an epoch. If `sweep` changes the data, it is that of the largest data
+        set, so that all members train for the same number of steps."""
         same_data = all(axis.of_member for axis in self.axes)
         return steps_per_epoch(len(task.splits["train"]) if same_data else most_examples(self), self.batch)
 
@@ -86,13 +83,10 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         return self.rest
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps at the end of some epochs, closer together at the start, where the curves are steep. Long
-        runs include epoch 200, which claims compare with the end."""
-        epochs = np.round(self.epochs * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
-        kept = {int(epoch) for epoch in epochs if epoch > 0}
-        if self.epochs > effects.EARLY:
-            kept.add(effects.EARLY)
-        return [epoch * self.per_epoch(task) for epoch in sorted(kept)]
+        """Return the steps at the end of the epochs of `moments`. Long runs include epoch 200, which claims compare
+        with the end."""
+        epochs = {*self.moments(self.epochs), *([effects.EARLY] if self.epochs > effects.EARLY else [])}
+        return [epoch * self.per_epoch(task) for epoch in sorted(epochs)]
 
     def _behaviour(self, stack: Stack, task: Task) -> measures.Rows:
         """Return rows on confidence, errors by target cell, robustness to noise, and accuracy without dropout."""
@@ -126,8 +120,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
 @cache
 def most_examples(experiment: LatinExperiment) -> int:
     """Return the number of training puzzles in the largest of the data sets that `sweep` makes."""
-    experiments = [replace(experiment, sweep=(), **values) for values in data_sets(experiment.axes).values()]
-    return max(len(each.task().splits["train"]) for each in experiments)
+    variants = [replace(experiment, sweep=(), **values) for values in data_sets(experiment.axes).values()]
+    return max(len(variant.task().splits["train"]) for variant in variants)
 
 
 REST = 100
@@ -147,13 +141,13 @@ QUICK: dict[str, Any] = {
     "cooldown": 0.25,
     "batch": 16,
 }
-"""Epochs, model size and other settings of the quick experiment, which `make demo` runs. Other experiments on Latin
-squares change some of them for their own scale "quick"."""
+"""Settings of lst-sigma at the scale "quick", which `make demo` runs. Other experiments on Latin squares change some of
+them for their own scale "quick"."""
 
 
 @dataclass(frozen=True)
 class LstSigma(LatinExperiment):
-    """Experiment on Latin squares: learned PEs with many initial scales (lst-sigma)."""
+    """Learned PEs with many initial scales (lst-sigma)."""
 
     name = "lst-sigma"
     about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
@@ -184,8 +178,8 @@ class LstSigma(LatinExperiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.sigmas) > 1 and (self.start == "zero" or not lookup(self.encoding).uses_sigma):
-            which = "the start zero" if self.start == "zero" else f"the encoding {self.encoding}"
-            raise must_be("sigmas", f"a single one for {which}, which has no random values", list(self.sigmas))
+            fixed = "the start zero" if self.start == "zero" else f"the encoding {self.encoding}"
+            raise must_be("sigmas", f"a single one for {fixed}, which has no random values", list(self.sigmas))
 
     def plan(self) -> list[Member]:
         """Return the members sigma by sigma, then the 2d-fixed references, with the seeds of each setting together."""
@@ -222,7 +216,7 @@ ENCODINGS = (
 
 @dataclass(frozen=True)
 class LstEncodings(LatinExperiment):
-    """Experiment on Latin squares: all encodings, with and without the authors' dropout (lst-encodings)."""
+    """All encodings, with and without the authors' dropout (lst-encodings)."""
 
     name = "lst-encodings"
     about = "Latin squares: all encodings, with and without the authors' dropout"

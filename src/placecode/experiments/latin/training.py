@@ -1,15 +1,10 @@
 """Experiments on Latin squares of what training does to the PE, and of what rounding errors do to training.
 
-lst-frozen: does the PE have to be learned? The experiment compares four kinds of PE, from very small to large sigma:
+lst-frozen: does the PE have to be learned? Four kinds of PE are compared, from very small to large sigma: learned and
+added in every block, learned and added only at the input, frozen at its random initial values, and frozen random
+vectors with the norm that the learned PE has at the end of training.
 
-- learned PEs, added in every block,
-- learned PEs, added only at the input,
-- PEs frozen at their random initial values,
-- frozen random vectors with the norm that the learned PEs have at the end of training.
-
-From which sigma on do learned and frozen PEs differ in accuracy?
-
-lst-slingshot: how much do rounding errors matter? Textbooks apply log-softmax once in the loss, the code of the paper's
+lst-slingshot: how much do rounding errors matter? Textbooks apply log-softmax once in the loss. The code of the paper's
 authors applies it twice, which is mathematically equal. In float32, the loss with one log-softmax has spikes, called
 slingshots, long after all training puzzles are fitted. Does the mean logit drift when they occur? Does OOD accuracy
 rise with them?
@@ -41,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class LstFrozen(KnobExperiment):
-    """Experiment on Latin squares: learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
+    """Learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
 
     name = "lst-frozen"
     about = "Latin squares: learned PEs beside frozen ones, from very small to large sigma"
@@ -60,7 +55,7 @@ class LstFrozen(KnobExperiment):
         members: list[Member] = []
         for label, fields in KINDS.items():
             if "start" in fields:
-                learned = {(each.sigma, each.seed): number for number, each in enumerate(members) if each.learn}
+                learned = {(member.sigma, member.seed): i for i, member in enumerate(members) if member.learn}
                 members += self.with_donors(learned, **fields, label=label)
             else:
                 members += self.over_sigmas(self.sigmas, **fields, label=label)
@@ -73,8 +68,7 @@ LOSSES = {1: "one log-softmax", 2: "two log-softmax"}
 
 @dataclass(frozen=True)
 class LstSlingshot(KnobExperiment):
-    """Experiment on Latin squares: one or two log-softmax in the loss, and the spikes of the loss with one
-    (lst-slingshot)."""
+    """One or two log-softmax in the loss, and the spikes of the loss with one (lst-slingshot)."""
 
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
@@ -99,14 +93,14 @@ class LstSlingshot(KnobExperiment):
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
         """Return one data set per loss. They have the same puzzles, and differ in how the task computes the loss."""
-        wanted = sorted({*self.losses, *self.frozen})
-        return {data_name({"log_softmax": times}): {"log_softmax": times, "logits": True} for times in wanted}
+        counts = sorted({*self.losses, *self.frozen})
+        return {data_name({"log_softmax": count}): {"log_softmax": count, "logits": True} for count in counts}
 
     def evaluate_at(self, task: Task) -> list[int]:
         return [epoch * self.per_epoch(task) for epoch in range(self.every, self.epochs + 1, self.every)]
 
     def variants(self) -> list[Variant]:
-        data = {times: {"data": data_name({"log_softmax": times})} for times in LOSSES}
-        learned = [Variant(LOSSES[times], data[times]) for times in self.losses]
-        frozen = [Variant(f"{LOSSES[times]}, PE frozen", {**data[times], "learn": False}) for times in self.frozen]
+        data = {count: {"data": data_name({"log_softmax": count})} for count in LOSSES}
+        learned = [Variant(LOSSES[count], data[count]) for count in self.losses]
+        frozen = [Variant(f"{LOSSES[count]}, PE frozen", {**data[count], "learn": False}) for count in self.frozen]
         return [*learned, *frozen]

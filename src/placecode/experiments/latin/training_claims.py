@@ -1,11 +1,10 @@
 """Claims on lst-frozen (frozen PEs) and lst-slingshot (slingshots: late spikes of the training loss, due to rounding).
 
-A claim holds if a difference is beyond its margin. All margins were set before these experiments were run with the loss
-of the paper's authors, but after earlier runs that had shown the accuracy of frozen PEs at epoch 200, and of some
-models with each loss. The margins are 0.05 for accuracies that are claimed to be about equal, 0.02 for an accuracy that
-is claimed to change no more (as in the authors' logs), half of the difference in the earlier runs for the effect of
-where the PE is added, and 0 for claims on the sign of a difference. The late gain is the OOD accuracy at the end of
-training minus that at epoch 200.
+All margins were set before these experiments were run with the loss of the paper's authors, but after earlier runs that
+had shown the accuracy of frozen PEs at epoch 200, and of some models with each loss. Margins are 0.05 for accuracies
+that are claimed to be about equal, and 0.02 for an accuracy that is claimed to change no more (as in the authors'
+logs). They are half of the difference in the earlier runs for the effect of where the PE is added, and 0 for claims on
+the sign of a difference. The late gain is the OOD accuracy at the end of training minus that at epoch 200.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from placecode.experiments.latin.effects import EARLY as EARLY
 from placecode.experiments.latin.effects import LARGE, accuracy_at_early, difference
 from placecode.experiments.latin.knob_claims import EQUAL, between, worth_between
 from placecode.experiments.reading import accuracy, where
+from placecode.experiments.sweeps import data_name
 from placecode.runs.read import Run
 
 SETTLED = 0.02
@@ -87,10 +87,10 @@ def late_gain(run: Run) -> pd.Series:
     return accuracy(run) - early
 
 
-def gains_of(run: Run, times: int, sigma: float, learn: bool = True) -> pd.Series:
-    """Return the late gains by seed of the members at one sigma with `times` log-softmax (1 or 2) and a learned or
-    frozen PE."""
-    return where(run, late_gain(run), [sigma], data=f"log_softmax={times}", learn=learn)
+def gains_of(run: Run, count: int, sigma: float, learn: bool = True) -> pd.Series:
+    """Return the late gains by seed of the members at one sigma whose loss applies log-softmax `count` times (1 or 2),
+    with a learned or frozen PE."""
+    return where(run, late_gain(run), [sigma], data=data_name({"log_softmax": count}), learn=learn)
 
 
 def one_against_two(sigma: float, run: Run) -> Interval:
@@ -98,9 +98,9 @@ def one_against_two(sigma: float, run: Run) -> Interval:
     return difference(gains_of(run, 1, sigma), gains_of(run, 2, sigma))
 
 
-def gain_with(times: int, sigma: float, learn: bool, run: Run) -> Interval:
+def gain_with(count: int, sigma: float, learn: bool, run: Run) -> Interval:
     """Return the mean late gain of the members that `gains_of` selects."""
-    return stats.interval(gains_of(run, times, sigma, learn).to_numpy())
+    return stats.interval(gains_of(run, count, sigma, learn).to_numpy())
 
 
 SIGMAS = (0.2, 1.0, 2.0)
