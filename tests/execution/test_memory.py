@@ -287,8 +287,8 @@ def test_an_estimate_divides_the_time_by_the_number_of_workers(monkeypatch: pyte
     single, triple = (estimate(six(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
     assert (triple.stacks, triple.processes, triple.bytes_per_member) == (3, 3, None)
     task = six().task()
-    answers = sum(task.rows(name) for name in task.splits) * (len(six().evaluate_at(task)) + 2)
-    assert single.answer == 1 / (2 * task.rows("train"))  # a second for all examples and both members
+    answers = sum(task.row_count(name) for name in task.splits) * (len(six().evaluate_at(task)) + 2)
+    assert single.answer == 1 / (2 * task.row_count("train"))  # a second for all examples and both members
     assert single.seconds == pytest.approx(8 * 6 / 3 / 2 + 6 * answers * single.answer)  # steps and evaluations
     assert triple.seconds == pytest.approx(single.seconds / 3)
 

@@ -67,7 +67,7 @@ def test_initial_pes_are_computed_from_those_of_the_origins(complete: Run) -> No
 def test_a_loaded_member_has_the_shape_of_its_data(complete: Run, task: Task) -> None:
     for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
         assert complete.member(number).data == data
-        inputs = task.part(data).splits["ood"].inputs
+        inputs = task.for_data_set(data).splits["ood"].inputs
         probabilities = complete.load(number)(inputs).softmax(-1).detach().numpy()
         np.testing.assert_allclose(probabilities, complete.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 
@@ -152,6 +152,6 @@ def test_pes_of_another_shape_are_rejected(task: Task, start: str, monkeypatch: 
         return
     for data, owner in ((FIVE, "the member"), (FOUR, "its origin 0")):
         with monkeypatch.context() as patch:
-            patch.setattr(task.part(data), "positions", None)
+            patch.setattr(task.for_data_set(data), "positions", None)
             with pytest.raises(BadInput, match=f"the tokens of {owner} are not on one"):
                 check(task, start=start, data=FIVE)

@@ -60,7 +60,7 @@ def test_baselines_are_evaluated_on_the_batches_of_members(task: Network) -> Non
     rows = pd.DataFrame(baselines.of_data(task, [member], ("linear",), [0]))
     assert set(rows["world"]) == {1}
     bound = task.bind([member])
-    inputs, targets = bound.batch("test", torch.arange(bound.rows("test"))[None])
+    inputs, targets = bound.batch("test", torch.arange(bound.row_count("test"))[None])
     fitted = Linear().fit(structure.training_values(task, 1))
     hidden = inputs[0, ..., 1].bool().numpy()
     guess = fitted.predict(targets[0, ..., 0].double().numpy(), hidden)

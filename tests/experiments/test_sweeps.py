@@ -11,7 +11,7 @@ from placecode.errors import BadInput
 from placecode.experiments.base import Experiment
 from placecode.experiments.sweeps import axes_of, combinations
 from placecode.runs.read import Run
-from placecode.tasks.several import Several
+from placecode.tasks.collection import TaskCollection
 
 DATA: dict[str, Any] = {"per_class": 20, "heldout": 9, "distance": 0.5}
 TINY = {**DATA, "sigmas": (0.2, 2.0), "seeds": (0, 1), "epochs": 1, "evaluations": 1, "references": (0.0,)}
@@ -45,11 +45,11 @@ def test_origins_stay_within_their_combination() -> None:
 def test_fields_of_the_data_give_data_sets() -> None:
     experiment = tiny(sweep=("per_class=20,40", "heads=1,2"))
     data = experiment.data()
-    assert isinstance(data, Several) and list(data.parts) == ["per_class=20", "per_class=40"]
-    sizes = [len(task.splits["train"]) for task in data.parts.values()]
+    assert isinstance(data, TaskCollection) and list(data.tasks) == ["per_class=20", "per_class=40"]
+    sizes = [len(task.splits["train"]) for task in data.tasks.values()]
     assert sizes[0] < sizes[1]
     assert [member.data for member in experiment.members()] == 12 * ["per_class=20"] + 12 * ["per_class=40"]
-    assert len({experiment.training_steps(part) for part in data.parts.values()}) == 1  # all train for as many steps
+    assert len({experiment.training_steps(part) for part in data.tasks.values()}) == 1  # all train for as many steps
     with pytest.raises(BadInput, match="which has several data sets"):
         experiments.lookup("lst-data").at("quick", **DATA, samples=(18, 54), sweep=("heldout=6,9",)).data()
 
@@ -65,7 +65,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
         ("gain=1", 3.0),
     ]
     data = experiment.data()
-    assert isinstance(data, Several) and [task.describe()["gain"] for task in data.parts.values()] == [0.5, 1.0]
+    assert isinstance(data, TaskCollection) and [task.describe()["gain"] for task in data.tasks.values()] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,6 @@ def test_missing_values_neither_hide_nor_create_a_dependence() -> None:
 def test_errors_of_questions_are_those_of_evaluation() -> None:
     stack, task = trained(dependent(), 3, seeds=(0, 5))
     result = sample_errors(stack, task, "validation")
-    assert result.shape == (2, task.rows("validation"))
+    assert result.shape == (2, task.row_count("validation"))
     expected = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
     np.testing.assert_allclose(result.mean(axis=1), expected, rtol=1e-6)

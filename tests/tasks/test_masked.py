@@ -6,8 +6,8 @@ import torch
 
 from placecode.errors import BadInput
 from placecode.models.member import Member
+from placecode.tasks.collection import TaskCollection
 from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, recordings
-from placecode.tasks.several import Several
 from placecode.training.trainer import Trainer, stack_for
 
 N, T = 6, 40
@@ -30,7 +30,7 @@ def members(*seeds: int, **fields: object) -> list[Member]:
 
 
 def rows(task: Masked, split: str, e: int = 1) -> torch.Tensor:
-    return torch.arange(task.rows(split)).expand(e, -1)
+    return torch.arange(task.row_count(split)).expand(e, -1)
 
 
 def test_hidden_values_are_zero_and_marked() -> None:
@@ -49,7 +49,7 @@ def test_evaluation_hides_every_share_alike_for_all_members() -> None:
     inputs, _ = task.batch("test", rows(task, "test", 2))
     hidden = inputs[..., 1].sum(-1)
     assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all() and torch.equal(inputs[0], inputs[1])
-    assert [list(task.condition("test")).count(name) for name in ("hidden 0.5", "hidden 0.9")] == [T, T]
+    assert [list(task.row_conditions("test")).count(name) for name in ("hidden 0.5", "hidden 0.9")] == [T, T]
     portion = torch.arange(7, 19).expand(2, -1)  # in whatever portions
     assert torch.equal(task.batch("test", portion)[0], inputs[:, 7:19])
     training_inputs, _ = task.batch("train", rows(task, "train", 2))
@@ -105,8 +105,8 @@ def test_evaluation_of_long_training_sets_is_limited() -> None:
     long = Numbers()
     data = recordings([np.zeros((1, MAX_TRAINING_EXAMPLES + 9, N))])
     long.splits = {"train": data, "test": data}
-    assert long.rows("train") == 2 * MAX_TRAINING_EXAMPLES
-    assert long.rows("test") == 2 * len(data) == len(long.condition("test"))
+    assert long.row_count("train") == 2 * MAX_TRAINING_EXAMPLES
+    assert long.row_count("test") == 2 * len(data) == len(long.row_conditions("test"))
 
 
 def test_a_ramp_hides_from_one_channel_to_the_full_share() -> None:
@@ -141,13 +141,14 @@ def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
 
 
 def test_every_member_has_its_data_set() -> None:
-    task = Several({"small": Numbers(), "large": Numbers(n=9)})
-    assert [task.part(name).tokens for name in ("small", "large")] == [6, 9]
-    assert task.first(2).part("large").rows("test") == 4 and set(task.describe()["parts"]) == {"small", "large"}
+    task = TaskCollection({"small": Numbers(), "large": Numbers(n=9)})
+    assert [task.for_data_set(name).tokens for name in ("small", "large")] == [6, 9]
+    assert task.first(2).for_data_set("large").row_count("test") == 4
+    assert set(task.describe()["parts"]) == {"small", "large"}
     with pytest.raises(BadInput) as error:
-        task.part("other")
+        task.for_data_set("other")
     assert (error.value.name, error.value.given) == ("data", "other")
     with pytest.raises(BadInput, match="at least one data set"):
-        Several({})
+        TaskCollection({})
     with pytest.raises(BadInput, match="the same shape"):
         stack_for([*members(0, data="small"), *members(0, data="large")], Numbers())

@@ -38,7 +38,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
 def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     """All that is asked at evaluation, (b, n, w + 1) twice."""
     bound = task.bind([Member(hidden=hidden)])
-    inputs, targets = bound.batch(split, torch.arange(task.rows(split))[None])
+    inputs, targets = bound.batch(split, torch.arange(task.row_count(split))[None])
     return inputs[0], targets[0]
 
 

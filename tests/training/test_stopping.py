@@ -247,7 +247,7 @@ def test_no_member_settles_in_training_with_random_numbers(what: str, make_task:
         trainer, _ = trained([small(dropout=0.1, learning_rate=0.0)], 40)
     else:
         task = make_task(readout="token")
-        task.drawn_anew = True
+        task.stochastic_batches = True
         trainer = run_to_end(Trainer(stack_for([small(learning_rate=0.0)], task), task, 40 * 6))
     assert trainer.outcome()["settled_epoch"].tolist() == [-1]
 

@@ -56,7 +56,7 @@ def estimate(experiment: Experiment, where: Where, chosen: str = ":") -> Estimat
         base, threads_before = memory.peak_resident() or 0, torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
-            task = task.part(members[largest[0]].data)
+            task = task.for_data_set(members[largest[0]].data)
             stack = stack_for([members[i].alone() for i in largest], task, where.device, fast=where.fast)
             warmup = 1 if split.costs is None else PROBE_STEPS
             trainer = Trainer(stack, task, max(steps, warmup + TIMED_STEPS))
@@ -76,7 +76,7 @@ def estimate(experiment: Experiment, where: Where, chosen: str = ":") -> Estimat
         stack_bytes = (memory.peak_resident() or 0) - base
         total_bytes, bytes_per_member = crew.processes * base + crew.concurrent_stacks * stack_bytes, None
     evaluations = len(experiment.evaluate_at(task)) + 2  # also before and after training
-    answers = sum(task.rows(name) for name in task.splits) * evaluations
+    answers = sum(task.row_count(name) for name in task.splits) * evaluations
     seconds = (seconds_per_step * steps + seconds_per_answer * answers) * len(numbers) / crew.concurrent_stacks
     return Estimate(
         members=len(numbers),
@@ -98,7 +98,7 @@ def _seconds_per_answer(stack: Stack, task: Task, where: Where) -> float:
     It is measured on as many training examples as one batch of an evaluation has.
     """
     device_task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    rows = torch.arange(len(portions(stack, task, task.rows("train"))[0]), device=stack.flat.device)
+    rows = torch.arange(len(portions(stack, task, task.row_count("train"))[0]), device=stack.flat.device)
     inputs, _ = device_task.batch("train", rows.expand(len(stack.members), -1))
     stack(inputs)
     start = _clock(where)

@@ -177,7 +177,7 @@ def check(experiment: Experiment, task: Task, members: Sequence[Member]) -> None
     two_examples = task.first(2)
     kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
     for member in kinds.values():
-        member_task = two_examples.part(member.data).bind([member])
+        member_task = two_examples.for_data_set(member.data).bind([member])
         experiment.rehearse(stack_for([member.alone()], member_task), member_task)
 
 
@@ -189,7 +189,7 @@ def _config(
     `members` are all members of the experiment, and `numbers` those to train. A run is resumed only with an equal
     config.
     """
-    shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
+    shapes = {data: _shape(task.for_data_set(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
         "format": FORMAT,
         "experiment": experiment.name,

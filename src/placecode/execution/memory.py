@@ -123,7 +123,7 @@ def probe(
 ) -> PeakMemory:
     """Train a stack for `updates` steps, evaluate and analyse it, and return its peak memory in each phase."""
     meter.reset()
-    task = task.part(members[0].data).bind(members)
+    task = task.for_data_set(members[0].data).bind(members)
     steps, moments = experiment.training_steps(task), experiment.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     persistent = meter.peak()

@@ -57,7 +57,7 @@ def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
 
     The number of tokens may differ if the member's `start` resizes the PE from one full grid of tokens to another.
     """
-    member_task, origin_task = task.part(member.data), task.part(origin.data)
+    member_task, origin_task = task.for_data_set(member.data), task.for_data_set(origin.data)
     sizes = [(name, getattr(member, name), getattr(origin, name)) for name in SHARED_FIELDS]
     if member.start in RESIZED:
         for owner, part in (("the member", member_task), (f"its origin {member.origin}", origin_task)):
@@ -103,7 +103,8 @@ def resolve_starts(
     def resolved(member: Member) -> Member:
         if member.origin is None:
             return member
-        origin_positions, positions = (task.part(data).positions for data in (members[member.origin].data, member.data))
+        data_sets = (members[member.origin].data, member.data)
+        origin_positions, positions = (task.for_data_set(data).positions for data in data_sets)
         return _with_initial_pe(member, *origin_pes[member.origin], origin_positions, positions)
 
     return {index: [resolved(member) for member in stack] for index, stack in stacks.items()}
@@ -152,7 +153,7 @@ def _origin_pes(
         if not rows:
             continue
         origin_members = [members[part[row]] for row in rows]
-        stack = stack_for(origin_members, task.part(origin_members[0].data))
+        stack = stack_for(origin_members, task.for_data_set(origin_members[0].data))
         before = _vectors(stack)
         stack.flat.copy_(weights(index)[rows])
         pes |= zip([part[row] for row in rows], zip(before, _vectors(stack), strict=True), strict=True)

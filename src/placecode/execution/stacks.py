@@ -86,7 +86,7 @@ def train(
     makes progress. When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the peak GPU
     memory in bytes, or None on a CPU, where only the memory of the whole process is known.
     """
-    meter, name, task = memory.meter_for(where), checkpoint_name(index), task.part(members[0].data)
+    meter, name, task = memory.meter_for(where), checkpoint_name(index), task.for_data_set(members[0].data)
     if meter is not None:
         meter.reset()
     with memory.explain_out_of_memory(len(members)), Saver(folder, name) as saver:
@@ -217,7 +217,7 @@ def assemble(
 
     def built(index: int) -> tuple[Stack, Task]:
         """Return a stack with its initial parameters, and the task of its members."""
-        stack_task = task.part(stack_members[index][0].data).bind(stack_members[index])
+        stack_task = task.for_data_set(stack_members[index][0].data).bind(stack_members[index])
         return stack_for(stack_members[index], stack_task, where.device, fast=where.fast), stack_task
 
     for index, part in enumerate(parts):
@@ -260,7 +260,7 @@ def assemble(
     arrays = {name: array for name, array in arrays.items() if name not in temporary}
     baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in numbers):
-        data_task, data_members = task.part(data), [members[i] for i in numbers if members[i].data == data]
+        data_task, data_members = task.for_data_set(data), [members[i] for i in numbers if members[i].data == data]
         baseline_rows += [{"data": data, **row} for row in experiment.baselines(data_task, data_members)]
         for name, array in experiment.data_arrays(data_task, data_members).items():
             arrays[f"{data}:{name}" if data else name] = array

@@ -123,7 +123,7 @@ class Where:
 
 def values_of(members: Iterable[Member], task: Task) -> int:
     """Return the largest number of values (batch x tokens x width) of any of these members."""
-    return max(member.batch * task.part(member.data).tokens * member.width for member in members)
+    return max(member.batch * task.for_data_set(member.data).tokens * member.width for member in members)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from placecode.models.member import Member
 from placecode.runs.read import Run
 from placecode.settings import Settings, setting, settings_of
 from placecode.tasks.base import Task
-from placecode.tasks.several import Several
+from placecode.tasks.collection import TaskCollection
 
 SCALES = ("quick", "paper")
 """Names of the two sizes of every experiment: "quick" is a demonstration on a CPU, "paper" is the full size."""
@@ -83,14 +83,14 @@ class Experiment(Settings):
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:
-        """Return the data of all members: `task` or, if values in `sweep` change the data, a `Several` with one task
-        for each combination of these values."""
+        """Return the data of all members: `task` or, if values in `sweep` change the data, a `TaskCollection` with
+        one task for each combination of these values."""
         if all(axis.of_member for axis in self.axes):
             return self.task()
         tasks = {name: replace(self, sweep=(), **values).task() for name, values in data_sets(self.axes).items()}
-        if any(isinstance(task, Several) for task in tasks.values()):
+        if any(isinstance(task, TaskCollection) for task in tasks.values()):
             raise must_be("sweep", f"of fields of the model for {self.name}, which has several data sets", self.sweep)
-        return Several(tasks)
+        return TaskCollection(tasks)
 
     def plan(self) -> list[Member]:
         """Return the members of the experiment in a fixed order. `members` then repeats them for the values in `sweep`,

@@ -14,7 +14,7 @@ from placecode.experiments.base import Experiment
 from placecode.models.member import Member, ModelSettings, grid
 from placecode.settings import declaration, setting, settings_of, sweep_over
 from placecode.tasks.base import Task
-from placecode.tasks.several import Several
+from placecode.tasks.collection import TaskCollection
 from placecode.validation import real_number, whole_number
 
 
@@ -55,7 +55,7 @@ class ModelExperiment(Experiment, ModelSettings):
 
     def task(self) -> Task:
         tasks = {name: self.make_task(**changes) for name, changes in self.data_sets().items()}
-        return Several(tasks) if tasks else self.make_task()
+        return TaskCollection(tasks) if tasks else self.make_task()
 
     def make_task(self, **changes: Any) -> Task:
         """Return the task with the settings of the experiment and these changes."""

@@ -62,7 +62,7 @@ def sample_errors(stack: Stack, task: Table, split: str) -> Array:
     """Return the mean squared error of each of e members on each of N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
-    for part in portions(stack, task, task.rows(split)):
+    for part in portions(stack, task, task.row_count(split)):
         rows = torch.arange(part.start, part.stop, device=stack.flat.device).expand(count, -1)
         inputs, targets = local.batch(split, rows)
         errors.append(local.metrics(stack(inputs), targets)["mse"].double().cpu())

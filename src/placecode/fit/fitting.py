@@ -154,7 +154,7 @@ def fit(
 def count_predictions(experiment: OwnData) -> int:
     """Estimate how many samples all models together must predict to choose sigma and to test against chance."""
     task = experiment.tables[PARTS[0]]
-    per_seed = len(experiment.sigmas) * task.rows("validation") + task.rows("test")
+    per_seed = len(experiment.sigmas) * task.row_count("validation") + task.row_count("test")
     return len(experiment.seeds) * (per_seed + chance.count_predictions(task, experiment.draws))
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | `latin_squares` | predict a cell of a Latin square puzzle |
 | `network`, `synergy`, `brain`, `pixels`, `table` | predict hidden channels from visible ones; `masked` is their base |
-| `several` | several data sets in one experiment |
+| `collection` | several tasks in one experiment, for example with different noise |
 
 To make a new task, write a subclass of `Task` (in `base`) in a module of this folder. It sets `name`, `readout`,
 `outputs` and `splits`, and implements `loss`, `metrics` and `describe`. `examples/extend.py` does this in 30 lines, and

@@ -46,8 +46,8 @@ class Split:
         )
 
 
-class Pupil(Protocol):
-    """The fields of `Member` (a model to train) that a task may use. Tasks must not import `Member` itself."""
+class MemberLike(Protocol):
+    """The fields of `models.member.Member` (a model to train) that a task may use. Tasks must not import models."""
 
     @property
     def seed(self) -> int: ...
@@ -70,7 +70,7 @@ class Task:
     outputs: int
     """Number of outputs, o, per example, or per token if `readout` is "token"."""
     settings_class: type[Settings] = Settings
-    """Class of the settings that the task takes as keyword arguments."""
+    """Class of the settings. Its fields are keyword arguments of the task."""
     splits: Mapping[str, Split]
     """Splits of the data by name. One of them is "train"."""
     positions: np.ndarray | None = None
@@ -82,13 +82,13 @@ class Task:
     conditions: tuple[str, ...] = ()
     """Names of the conditions in the order in which reports show them. If empty, the names in the data are sorted."""
     pooled: bool = True
-    """Whether metrics are also averaged over all examples, as the condition "all"."""
-    drawn_anew: bool = False
-    """Whether `batch` draws random numbers in training, so that an example differs each time it is read."""
+    """Whether metrics are also averaged over the examples of all conditions. The mean has the condition "all"."""
+    stochastic_batches: bool = False
+    """Whether training batches depend on random numbers, so that an example differs each time it is read."""
 
     @property
     def worlds(self) -> int:
-        """Number of worlds (independent realizations or splits of the data).
+        """Number of worlds: independent realizations (or splits) of the data.
 
         A member with seed s is trained on world s modulo this number.
         """
@@ -129,20 +129,29 @@ class Task:
         """
         raise NotImplementedError
 
-    def part(self, data: str) -> Task:
-        """Return the task on which members with this value of `Member.data` are trained, by default this one."""
+    def for_data_set(self, name: str) -> Task:
+        """Return the task on which members whose field `data` is `name` are trained: this one, except in a collection.
+
+        `TaskCollection` holds several tasks and returns the one with this name.
+        """
         return self
 
-    def bind(self, members: Sequence[Pupil]) -> Self:
-        """Return a copy for the members of a stack. By default it is the task itself, with the same data for all."""
+    def bind(self, members: Sequence[MemberLike]) -> Self:
+        """Return the task for the members of one stack. By default it is this one, with the same data for all members.
+
+        A task whose batches depend on the members, for example on their seeds, returns a copy that knows them.
+        """
         return self
 
-    def rows(self, split: str) -> int:
-        """Return the number of rows (metric values per member) of an evaluation, by default one for each example."""
+    def row_count(self, split: str) -> int:
+        """Return the number of rows of an evaluation on `split`. Every row gives one value of each metric per member.
+
+        By default there is one row for each example. A task may evaluate an example several times.
+        """
         return len(self.splits[split])
 
-    def condition(self, split: str) -> Sequence[str] | None:
-        """Return the condition of each row of an evaluation, or None if there are no conditions."""
+    def row_conditions(self, split: str) -> Sequence[str] | None:
+        """Return the condition of each row of an evaluation on `split`, or None if there are no conditions."""
         return self.splits[split].conditions
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -152,9 +161,9 @@ class Task:
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            Indices of the examples for each member, at evaluation of its rows.
+            In training, the indices of each member's examples. At evaluation, indices of rows (see `row_count`).
         step : int or Tensor, optional
-            Training step, from which random numbers are derived if `drawn_anew`. None at evaluation.
+            Training step, from which random numbers are derived if `stochastic_batches`. None at evaluation.
 
         Returns
         -------
@@ -181,8 +190,8 @@ class Task:
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute the metrics of each member for each example of a batch.
 
-        Every evaluation averages them over the examples of each condition. The means are the rows of metrics.parquet in
-        the run folder, with the keys of the returned dict in the column `metric`.
+        Every evaluation averages the metrics over the examples of each condition. The means are written to
+        metrics.parquet in the run folder, with the keys of the returned dict in the column `metric`.
 
         Parameters
         ----------

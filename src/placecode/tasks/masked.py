@@ -25,7 +25,7 @@ from torch import Tensor
 from placecode import random
 from placecode.data.atlases import Partition
 from placecode.errors import must_be
-from placecode.tasks.base import Pupil, Split, Task
+from placecode.tasks.base import MemberLike, Split, Task
 from placecode.validation import whole_number
 
 MAX_TRAINING_EXAMPLES = 2048  # maximum number of examples of the split "train" that are evaluated
@@ -84,7 +84,7 @@ class Masked(Task):
 
     readout = "token"
     pooled = False
-    drawn_anew = True
+    stochastic_batches = True
     options: Mapping[str, Any] = {}
     """Settings of the data, which `describe` returns in addition."""
     partner: np.ndarray | None = None
@@ -132,7 +132,7 @@ class Masked(Task):
         short.splits = {name: replace(split, targets=split.targets[:count]) for name, split in self.splits.items()}
         return short
 
-    def bind(self, members: Sequence[Pupil]) -> Self:
+    def bind(self, members: Sequence[MemberLike]) -> Self:
         """Return a copy of the task for members of a stack: each with its world, hidden channels and random numbers."""
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
@@ -147,11 +147,11 @@ class Masked(Task):
         """Return the number of examples of a split that are evaluated: all, but of "train" only the first 2048."""
         return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
-    def rows(self, split: str) -> int:
+    def row_count(self, split: str) -> int:
         """Return the number of rows of an evaluation: all examples with the first of `ratios`, then with the next."""
         return self.examples(split) * len(self.ratios)
 
-    def condition(self, split: str) -> Sequence[str]:
+    def row_conditions(self, split: str) -> Sequence[str]:
         """Return the condition of each row of an evaluation, its fraction of hidden channels, such as "hidden 0.5"."""
         return [name for name in self.conditions for _ in range(self.examples(split))]
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from placecode import random
 from placecode.errors import BadInput
-from placecode.tasks.base import Pupil
+from placecode.tasks.base import MemberLike
 from placecode.tasks.columns import Columns, Values, chunks, column_statistics, usable_samples, warn_of_copies
 from placecode.tasks.masked import Masked, Recordings
 from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, autocorrelation_length, cut, split_samples, whole_groups
@@ -92,7 +92,7 @@ class Table(Masked):
             setattr(moved, name, getattr(self, name).to(device, dtype))
         return moved
 
-    def bind(self, members: Sequence[Pupil]) -> Self:
+    def bind(self, members: Sequence[MemberLike]) -> Self:
         bound = super().bind(members)
         ratios = [member.hidden for member in members]
         bound._share = torch.tensor(ratios, device=self._indices.device, dtype=torch.float64)

@@ -99,7 +99,7 @@ class Running:
         `refresh_stopped` from the status vectors, so it is not part of a checkpoint."""
         epochs = [NO_LAST_EPOCH if member.last_epoch is None else member.last_epoch for member in stack.members]
         self._last_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
-        repeats = [not (self.task.drawn_anew or member.dropout) for member in stack.members]
+        repeats = [not (self.task.stochastic_batches or member.dropout) for member in stack.members]
         self._repeats = torch.tensor(repeats, device=device)
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None

@@ -360,14 +360,14 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
         Mean of the metric over the examples of the condition, for each member. The condition "all" is the mean over all
         examples, present if `task.pooled`.
     """
-    device, count, total = stack.flat.device, len(stack.members), task.rows(split)
+    device, count, total = stack.flat.device, len(stack.members), task.row_count(split)
     batches: dict[str, list[Tensor]] = {}
     for part in portions(stack, task, total):
         inputs, targets = task.batch(split, torch.arange(part.start, part.stop, device=device).expand(count, -1))
         for metric, values in task.metrics(stack(inputs, first_row=part.start), targets).items():
             batches.setdefault(metric, []).append(values)
     by_metric = {metric: torch.cat(values, dim=1).double() for metric, values in batches.items()}  # (e, N)
-    example_conditions = task.condition(split) or ()
+    example_conditions = task.row_conditions(split) or ()
     present = set(example_conditions)
     conditions = ["all"] if task.pooled else []
     conditions += [name for name in task.conditions or sorted(present) if name in present]

@@ -8,8 +8,8 @@ from placecode.experiments.latin.squares import LatinExperiment
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
+from placecode.tasks.collection import TaskCollection
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.tasks.several import Several
 
 FOUR, FIVE = "order 4", "order 5"
 HEIRS = (
@@ -35,7 +35,7 @@ class TwoOrders(LatinExperiment):
 
     def task(self) -> Task:
         shared: dict[str, Any] = {"heldout": self.heldout, "per_class": self.per_class, "distance": self.distance}
-        return Several({FOUR: LatinSquares(order=4, **shared), FIVE: LatinSquares(order=5, **shared)})
+        return TaskCollection({FOUR: LatinSquares(order=4, **shared), FIVE: LatinSquares(order=5, **shared)})
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return []  # slow, and tested elsewhere

@@ -75,10 +75,10 @@ def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iter
     for split in task.splits:
         if split == "train":
             continue
-        inputs, targets = (x[0].double().numpy() for x in bound.batch(split, torch.arange(task.rows(split))[None]))
+        inputs, targets = (x[0].double().numpy() for x in bound.batch(split, torch.arange(task.row_count(split))[None]))
         true, hidden = targets[..., :-1], inputs[..., -1] > 0
         errors = baselines.errors(fitted.predict(np.where(hidden[..., None], np.nan, true), hidden), true, hidden)
-        conditions = np.array(task.condition(split))
+        conditions = np.array(task.row_conditions(split))
         for condition in task.conditions:
             value = float(errors[conditions == condition].mean())
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}

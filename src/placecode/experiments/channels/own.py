@@ -23,7 +23,7 @@ from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
-from placecode.tasks.several import Several
+from placecode.tasks.collection import TaskCollection
 from placecode.tasks.table import PARTS, Table
 from placecode.validation import whole_number
 
@@ -111,7 +111,7 @@ class OwnData(ModelExperiment):
         return {**settings, **fields}
 
     def task(self) -> Task:
-        return Several(self.tables)
+        return TaskCollection(self.tables)
 
     def plan(self) -> list[Member]:
         """Return for each sigma the members trained on all training samples, and then, for each half of the samples,
