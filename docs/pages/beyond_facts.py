@@ -19,7 +19,7 @@ from placecode.experiments.claims import FAILS, HOLDS
 from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
 from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, columns_of_gain, of, worth
 from placecode.experiments.latin.optimizer_claims import TINY, decaying, true_positions
-from placecode.experiments.reading import STILL, accuracy, late_change, measured, where
+from placecode.experiments.reading import STILL, accuracy, analysis_values, late_change, mean_over_sigmas
 from placecode.runs.read import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -38,7 +38,9 @@ Kinds = Mapping[str, Mapping[str, Any]]
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
     """Return, for each kind of member, the means over seeds of `values` (by member) at each of SIGMAS."""
-    return {name: [where(run, values, [s], **columns).mean() for s in SIGMAS] for name, columns in kinds.items()}
+    return {
+        name: [mean_over_sigmas(run, values, [s], **columns).mean() for s in SIGMAS] for name, columns in kinds.items()
+    }
 
 
 def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3) -> str:
@@ -50,7 +52,7 @@ def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3)
 def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
     """Return whether mean accuracy changed by more than STILL in the last quarter of training at every given sigma."""
     changes = late_change(run)
-    return all(abs(where(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
+    return all(abs(mean_over_sigmas(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
 
 
 # ------------------------------------------------------------------------------------------------ causes, optimizers
@@ -78,7 +80,7 @@ def controls(claims: Findings) -> Facts:
 def causal(run: Run) -> Facts:
     """Compute the effects of manipulating the PE before and after training."""
     by_kind, difference, sizes = causal_effects.of, causal_effects.between, causal_effects.SMALLS
-    rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
+    rsa, moved = analysis_values(run, "rsa", "relation"), analysis_values(run, "moved_relative", "start")
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
     return {
         "axes_rsa": by_kind(run, "rows and columns, frozen", [0.2], rsa).mean(),
@@ -104,7 +106,7 @@ def optimizer(run: Run) -> Facts:
     pilot = pd.read_csv(RESULTS / "lst-optimizer" / "pilot.csv")
     large = Run(RESULTS / "lst-optimizer-large")
     learned = list(pilot.loc[pilot["train"] > FITTED, "learning_rate"])
-    rsa, sigmas = measured(run, "rsa", "relation"), (*TINY, 1.0)
+    rsa, sigmas = analysis_values(run, "rsa", "relation"), (*TINY, 1.0)
     kinds = {
         "slow_pe": {**adam, "pe_learning_rate": 0.1 * adam["learning_rate"]},
         "adam": adam,
@@ -118,11 +120,13 @@ def optimizer(run: Run) -> Facts:
         "lowest": min(float(of(run, [sigma], **best).mean()) for sigma in run.config["fields"]["sigmas"]),
         "worth": {rate: interval(worth(run, {**best, "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03)},
         "at_two": {rate: interval(of(large, [2.0], **{**best, "learning_rate": rate})) for rate in learned},
-        "training_at_two": where(large, accuracy(large, "train"), [2.0], **best).mean(),
+        "training_at_two": mean_over_sigmas(large, accuracy(large, "train"), [2.0], **best).mean(),
         "shown_sigmas": sigmas,
-        "rsa": {key: [where(run, rsa, [s], **columns).mean() for s in sigmas] for key, columns in kinds.items()},
+        "rsa": {
+            key: [mean_over_sigmas(run, rsa, [s], **columns).mean() for s in sigmas] for key, columns in kinds.items()
+        },
         "accuracy": {key: [of(run, [s], **columns).mean() for s in sigmas] for key, columns in kinds.items()},
-        "tiny_rsa": {key: where(run, rsa, TINY, **kinds[key]).mean() for key in ("adam", "sgd")},
+        "tiny_rsa": {key: mean_over_sigmas(run, rsa, TINY, **kinds[key]).mean() for key in ("adam", "sgd")},
     }
 
 
@@ -132,7 +136,7 @@ def optimizer(run: Run) -> Facts:
 def depth(run: Run) -> Facts:
     """Compute accuracy by number of blocks."""
     depths, train = run.config["fields"]["depths"], accuracy(run, "train")
-    training = {layers: where(run, train, [0.2], layers=layers).mean() for layers in depths}
+    training = {layers: mean_over_sigmas(run, train, [0.2], layers=layers).mean() for layers in depths}
     return {
         "training": training,
         "unfitted": [layers for layers, value in training.items() if value <= FITTED],
@@ -146,7 +150,7 @@ def width(run: Run) -> Facts:
     """Compute accuracy by width."""
     widths, train = run.config["fields"]["widths"], accuracy(run, "train")
     best = {width: max(of(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
-    training = {width: where(run, train, [2.0], width=width).mean() for width in widths}
+    training = {width: mean_over_sigmas(run, train, [2.0], width=width).mean() for width in widths}
     return {
         "most_behind": max(best[width] - of(run, [0.2], width=width).mean() for width in widths),
         "over_one": {width: interval(worth(run, {"width": width}, 1.0)) for width in widths},
@@ -173,9 +177,11 @@ def data(run: Run) -> Facts:
     few = [interval(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
     return {
         "some": interval(worth(run, kinds["4,000"])),
-        "alike": interval(where(run, test, [0.2], **kinds["500"]) - where(run, test, [2.0], **kinds["500"])),
+        "alike": interval(
+            mean_over_sigmas(run, test, [0.2], **kinds["500"]) - mean_over_sigmas(run, test, [2.0], **kinds["500"])
+        ),
         "few_are_near_chance": all(accuracies.low < 0.3 and accuracies.high < 0.35 for accuracies in few),
-        "least_training": min(where(run, train, [0.2], **columns).mean() for columns in kinds.values()),
+        "least_training": min(mean_over_sigmas(run, train, [0.2], **columns).mean() for columns in kinds.values()),
         "means": means(run, kinds, accuracy(run)),
         "means_alike": means(run, kinds, test),
     }
@@ -185,8 +191,8 @@ def size(run: Run) -> Facts:
     """Compare PEs on larger grids that start at random with those that start from PEs of smaller grids."""
     fresh, resized, shuffled = knob_claims.FRESH, knob_claims.RESIZED, knob_claims.SHUFFLED
     small = {"data": "order=4", "start": "normal", "optimizer": "adam"}
-    rsa, nearest = (measured(run, name, "relation", when="start") for name in ("rsa", "neighbor_agreement"))
-    donors = run.members[run.members["optimizer"] == "sgd"]["member"].map(measured(run, "rsa", "relation"))
+    rsa, nearest = (analysis_values(run, name, "relation", when="start") for name in ("rsa", "neighbor_agreement"))
+    donors = run.members[run.members["optimizer"] == "sgd"]["member"].map(analysis_values(run, "rsa", "relation"))
     kinds = {"small": small, "fresh": fresh, "resized": resized, "shuffled": shuffled}
     parts = run.config["task"]["parts"]
     return {
@@ -195,10 +201,10 @@ def size(run: Run) -> Facts:
         "others": between(resized, fresh, [0.2, 0.5], run),
         "best": [max(of(run, [sigma], **columns).mean() for sigma in SIGMAS) for columns in (resized, fresh)],
         "donors": donors,
-        "resized_rsa": where(run, rsa, [0.2], **resized).mean(),
-        "shuffled_rsa": where(run, rsa, [0.2], **shuffled).mean(),
-        "near_shuffled": where(run, nearest, [0.2], **shuffled).mean(),
-        "near_random": where(run, nearest, [0.2], **fresh).mean(),
+        "resized_rsa": mean_over_sigmas(run, rsa, [0.2], **resized).mean(),
+        "shuffled_rsa": mean_over_sigmas(run, rsa, [0.2], **shuffled).mean(),
+        "near_shuffled": mean_over_sigmas(run, nearest, [0.2], **shuffled).mean(),
+        "near_random": mean_over_sigmas(run, nearest, [0.2], **fresh).mean(),
         "early": knob_claims.early(resized, shuffled, knob_claims.SMALLS, run),
         "large_grids": parts["order=5"],
         "small_grids": parts["order=4"],
@@ -225,18 +231,18 @@ def decay(run: Run) -> Facts:
     """Compare weight decay on all weights, on all but the PE, and on the PE alone; and a decay of 1 on fresh seeds."""
     kinds: dict[str, dict[str, float]] = {"none": decaying("all", 0.0)}
     kinds |= {f"{part} {amount}": decaying(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")}
-    rsa, alone, none = measured(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
-    end, before = of(run, [0.1], **alone), where(run, accuracy(run) - late_change(run), [0.1], **alone)
+    rsa, alone, none = analysis_values(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
+    end, before = of(run, [0.1], **alone), mean_over_sigmas(run, accuracy(run) - late_change(run), [0.1], **alone)
     steps = int(run.metrics["step"].max())
     return decay_on_fresh_seeds() | {
         "late_change": {amount: true_positions(run, amount, late_change(run)).mean() for amount in (0.0, 1.0, 3.0)},
         "collapsed": {name: collapsed(run, encoding="learned", **columns) for name, columns in kinds.items()},
         "collapsed_small": collapsed(run, sigma=0.2, **kinds["all 3"]),
-        "smallest": where(run, measured(run, "norm", ""), [0.2], **alone).mean(),
+        "smallest": mean_over_sigmas(run, analysis_values(run, "norm", ""), [0.2], **alone).mean(),
         "all_done": (run.members["state"] == "done").all(),
-        "map_with": interval(where(run, rsa, SIGMAS[:4], **alone)),
-        "map_without": interval(where(run, rsa, SIGMAS[:4], **none)),
-        "mild_rsa": [where(run, rsa, [sigma], **kinds["pe 1"]).mean() for sigma in SIGMAS[:4]],
+        "map_with": interval(mean_over_sigmas(run, rsa, SIGMAS[:4], **alone)),
+        "map_without": interval(mean_over_sigmas(run, rsa, SIGMAS[:4], **none)),
+        "mild_rsa": [mean_over_sigmas(run, rsa, [sigma], **kinds["pe 1"]).mean() for sigma in SIGMAS[:4]],
         "added": {sigma: between(alone, none, [sigma], run) for sigma in (0.5, 1.0)},
         "large_sigmas_unsettled": unsettled(run, [1.0, 2.0], **alone),
         "dropped": int((end < 0.9).sum()),
@@ -253,8 +259,8 @@ def decay_on_fresh_seeds() -> Facts:
     run = Run(RESULTS / "lst-decay-fresh")
     ends, training = (true_positions(run, 1.0, values) for values in (accuracy(run), accuracy(run, "train")))
     changes = late_change(run).groupby(run.members.set_index("member")["weight_decay"]).mean()
-    rsa = measured(run, "rsa", "relation")
-    rsa_with, rsa_without = (where(run, rsa, [0.2], **decaying("all", amount)) for amount in (1.0, 0.0))
+    rsa = analysis_values(run, "rsa", "relation")
+    rsa_with, rsa_without = (mean_over_sigmas(run, rsa, [0.2], **decaying("all", amount)) for amount in (1.0, 0.0))
     return {
         "fresh": findings_of(run),
         "fresh_name": run.path.name,
@@ -274,7 +280,7 @@ def decay_on_fresh_seeds() -> Facts:
 
 def gain(run: Run) -> Facts:
     """Compare gains of the outputs, at one step size and with the step size divided by the gain."""
-    moved, train = measured(run, "weights_moved", "start"), accuracy(run, "train")
+    moved, train = analysis_values(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]
     kinds = [
         columns_of_gain(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided
@@ -284,11 +290,13 @@ def gain(run: Run) -> Facts:
     of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
     values = of_rich["member"].map(accuracy(run)).round(6)
     return small_models_by_gain() | {
-        "further": interval(where(run, moved, None, **usual[0]) - where(run, moved, None, **usual[-1])),
+        "further": interval(
+            mean_over_sigmas(run, moved, None, **usual[0]) - mean_over_sigmas(run, moved, None, **usual[-1])
+        ),
         "at_two": [of(run, [2.0], **columns).mean() for columns in usual],
-        "least_training": min(where(run, train, [s], **columns).mean() for columns in usual for s in SIGMAS),
-        "rich_training": max(where(run, train, [sigma], **rich).mean() for sigma in SIGMAS),
-        "lazy_training": max(where(run, train, [sigma], **lazy).mean() for sigma in SIGMAS),
+        "least_training": min(mean_over_sigmas(run, train, [s], **columns).mean() for columns in usual for s in SIGMAS),
+        "rich_training": max(mean_over_sigmas(run, train, [sigma], **rich).mean() for sigma in SIGMAS),
+        "lazy_training": max(mean_over_sigmas(run, train, [sigma], **lazy).mean() for sigma in SIGMAS),
         "lazy_unsettled": unsettled(run, SIGMAS[:4], **lazy),
         "rich_rate": rich["learning_rate"],
         "rich_members": len(of_rich),
@@ -296,8 +304,8 @@ def gain(run: Run) -> Facts:
         "rows": [
             columns
             | {
-                "moved": where(run, moved, None, **columns).mean(),
-                "train": where(run, train, None, **columns).mean(),
+                "moved": mean_over_sigmas(run, moved, None, **columns).mean(),
+                "train": mean_over_sigmas(run, train, None, **columns).mean(),
                 "held_out": of(run, None, **columns).mean(),
                 "worth": [interval(worth(run, columns, large)) for large in (1.0, 2.0)],
             }
@@ -305,7 +313,7 @@ def gain(run: Run) -> Facts:
         ],
         "lazy_worth": [interval(worth(run, lazy, large)) for large in (1.0, 2.0)],
         "usual_worth": [interval(worth(run, plain, large)) for large in (1.0, 2.0)],
-        "lazy_training_at_one": where(run, train, [1.0], **lazy).mean(),
+        "lazy_training_at_one": mean_over_sigmas(run, train, [1.0], **lazy).mean(),
     }
 
 
@@ -322,9 +330,9 @@ def small_models_by_gain() -> Facts:
         "quick_usual": interval(usual),
         "quick_difference": interval(with_gain - with_rate),
         "quick_usual_ahead": interval(usual - with_gain),
-        "quick_training": where(run, train, [0.2], **by_gain).mean(),
-        "quick_too_large": where(run, train, [0.2], **columns_of_gain(0.3, True, run)).mean(),
-        "quick_too_large_alone": where(rates, accuracy(rates, "train"), [0.2], **large).mean(),
+        "quick_training": mean_over_sigmas(run, train, [0.2], **by_gain).mean(),
+        "quick_too_large": mean_over_sigmas(run, train, [0.2], **columns_of_gain(0.3, True, run)).mean(),
+        "quick_too_large_alone": mean_over_sigmas(rates, accuracy(rates, "train"), [0.2], **large).mean(),
         "quick_gains": knob_claims.between_gains(0.3, 3.0, False, [0.2], run),
         "same_step_size": math.isclose(by_gain["learning_rate"], small["learning_rate"]),
     }

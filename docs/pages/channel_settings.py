@@ -13,7 +13,7 @@ from templating import grid, number
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
-from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
 from placecode.experiments.specs import named
 from placecode.reports.figures import SIGMA
 from placecode.runs.read import Run
@@ -62,12 +62,12 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "random_large_minus_small": gaps["synergy"](RANDOM_LARGE, RANDOM),
         "random_minus_learned": gaps["synergy"](RANDOM, LEARNED),
         "fixed": over(syn, of(syn, errors, name="1d-fixed")).mean,
-        "random_near": over(syn, of(syn, measured(syn, *NEIGHBOURS), name=RANDOM)).mean,
+        "random_near": over(syn, of(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)).mean,
         "in_sweep": tally(models(sweep).query(query)),
         "here": tally(models(syn).query(query)),
         "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
         "random_minus_sweep": over(syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()),
-        "fixed_mirrors": over(brain, of(brain, measured(brain, *MIRROR), name="1d-fixed")).mean,
+        "fixed_mirrors": over(brain, of(brain, analysis_values(brain, *MIRROR), name="1d-fixed")).mean,
     }
 
 
@@ -77,8 +77,8 @@ def encodings_table(runs: Runs) -> str:
     columns = []
     for name, share, measure in ENCODINGS.values():
         run = runs[name]
-        columns += [(run, error(run, share)), (run, measured(run, *measure))]
-        members = named(done(run))
+        columns += [(run, error(run, share)), (run, analysis_values(run, *measure))]
+        members = named(finished_members(run))
         encodings |= dict(zip(members["name"], members["encoding"], strict=True))
     rows = [
         (name.replace(SIGMA, "sigma"), *(number(of(run, values, name=name).mean()) for run, values in columns))
@@ -115,7 +115,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
-        mirrors = over(run, of(run, measured(run, *MIRROR), hidden=trained, sigma=sigma)).mean
+        mirrors = over(run, of(run, analysis_values(run, *MIRROR), hidden=trained, sigma=sigma)).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
         rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))
@@ -143,7 +143,9 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     mirrors = {MIRROR: "nearest region is the mirror region"}
     one = {"network": runs["network-sigma"], "brain": runs["brain-sigma"]}
     five = {"network": runs["network-sigma-window"], "brain": runs["brain-sigma-window"]}
-    near = {what: measured(run, *NEIGHBOURS) for what, run in (("one", one["network"]), ("five", five["network"]))}
+    near = {
+        what: analysis_values(run, *NEIGHBOURS) for what, run in (("one", one["network"]), ("five", five["network"]))
+    }
     net, brain = five["network"], five["brain"]
 
     def leads(run: Run, sigma: float) -> pd.Series:
@@ -171,7 +173,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "linear_one": float(tables.by_world(one["brain"], "linear", "mse", SAME).mean()),
         "linear_five": float(tables.by_world(brain, "linear", "mse", SAME).mean()),
         "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
-        "mirrors": {s: at(brain, measured(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
+        "mirrors": {s: at(brain, analysis_values(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
 
 
@@ -180,7 +182,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     noise, size = runs["network-noise-quick"], runs["network-size-quick"]
     few_hidden, most_hidden = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
     rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
-    chances = [chance_in(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
+    chances = [chance_levels(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
     nodes = {s: {n: nearest(size, s, f"nodes={n}") for n in (25, 50, 100)} for s in (0.01, 0.5)}
     shares = (FEWER, SAME, SHIFTED)
     trained = {few_hidden: "15%", most_hidden: "90%"}
@@ -189,7 +191,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for run, words in trained.items()
     }
     rows = [
-        (words, f"{s:g}", number(at(run, measured(run, *NEIGHBOURS), s).mean), *map(number, means[words][s]))
+        (words, f"{s:g}", number(at(run, analysis_values(run, *NEIGHBOURS), s).mean), *map(number, means[words][s]))
         for run, words in trained.items()
         for s in SIGMAS
     ]
@@ -234,7 +236,7 @@ def last_errors(run: Run, condition: str) -> pd.Series:
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
     """Return the share of nodes whose nearest node is in the same cluster, by seed, at a sigma and on a data set."""
-    return of(run, measured(run, *NEIGHBOURS), sigma=sigma, data=data)
+    return of(run, analysis_values(run, *NEIGHBOURS), sigma=sigma, data=data)
 
 
 def by_data_table(run: Run, header: str, field: str) -> str:
@@ -242,10 +244,10 @@ def by_data_table(run: Run, header: str, field: str) -> str:
 
     `field` is what distinguishes the data sets, in their records, and `header` is its column header.
     """
-    rows, columns = [], [measured(run, *NEIGHBOURS), last_errors(run, SAME), last_errors(run, SHIFTED)]
+    rows, columns = [], [analysis_values(run, *NEIGHBOURS), last_errors(run, SAME), last_errors(run, SHIFTED)]
     for data, record in run.config["task"]["parts"].items():
         value = f"{record[field]:g}"
-        for sigma in sorted(done(run).query("data == @data")["sigma"].unique()):
+        for sigma in sorted(finished_members(run).query("data == @data")["sigma"].unique()):
             means = (number(of(run, column, sigma=sigma, data=data).mean()) for column in columns)
             rows.append((value, f"sigma {sigma:g}", *means))
         baselines = [("fc", *NEIGHBOURS), *(("linear", "mse", share) for share in (SAME, SHIFTED))]

@@ -24,7 +24,7 @@ from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
 from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, over
 from placecode.experiments.claims import HOLDS
-from placecode.experiments.reading import by_sigma, done, measured
+from placecode.experiments.reading import analysis_values, by_sigma, finished_members
 from placecode.runs.read import Run
 
 SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
@@ -60,7 +60,9 @@ PEOPLE = {
 def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on networks with known clusters."""
     run, long = runs["network-sigma"], runs["network-sigma-50000"]
-    q, ari, near = (measured(run, *measure) for measure in (("modularity", "labels"), ("ari", "labels"), NEIGHBOURS))
+    q, ari, near = (
+        analysis_values(run, *measure) for measure in (("modularity", "labels"), ("ari", "labels"), NEIGHBOURS)
+    )
     best = {share: best_sigma(run, condition) for share, condition in SHARES.items()}
     ends = (0.01, 0.2, 2.0)
     return {
@@ -73,8 +75,8 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
         "ari_gap": gap(run, ari, 0.1, 0.2),
-        "modules": {s: at(run, measured(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)},
-        "near_at_start": at(run, measured(run, *NEIGHBOURS, "start"), 0.01).mean,
+        "modules": {s: at(run, analysis_values(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)},
+        "near_at_start": at(run, analysis_values(run, *NEIGHBOURS, "start"), 0.01).mean,
         "best": best,
         "above_best": {
             share: {s: gap(run, error(run, condition), s, best[share]) for s in (0.01, 2.0)}
@@ -85,8 +87,8 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             share: {s: change(run, long, error(run, condition), error(long, condition), s) for s in ends}
             for share, condition in SHARES.items()
         },
-        "ari_change": {s: change(run, long, ari, measured(long, "ari", "labels"), s) for s in (0.01, 0.2)},
-        "near_change": change(run, long, near, measured(long, *NEIGHBOURS), 0.01),
+        "ari_change": {s: change(run, long, ari, analysis_values(long, "ari", "labels"), s) for s in (0.01, 0.2)},
+        "near_change": change(run, long, near, analysis_values(long, *NEIGHBOURS), 0.01),
     }
 
 
@@ -102,7 +104,7 @@ def linear_is_best(run: Run) -> bool:
 def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
-    stability = measured(run, "stability", "other seeds")
+    stability = analysis_values(run, "stability", "other seeds")
     by_seed = minus_linear(run, 0.5, SAME)
     leads = pd.Series(by_seed.groupby(by_seed.index.to_numpy() % run.config["shape"]["worlds"]).mean())
     world = int(leads.to_numpy().argmin())
@@ -121,7 +123,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
         "long_table": tables.twins_table(run, long, twins, "steps", "steps"),
         "labelled": brain_networks.labelled(run),
-        "modularity_at_start": at(run, measured(run, "modularity", "best", "start"), 2.0).mean,
+        "modularity_at_start": at(run, analysis_values(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
         "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
         "small_minus_middle": {share: gap(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
@@ -146,7 +148,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> pd.Series:
     """Return the mean error over the seeds of a sigma on the split "train" or "test", by step."""
     rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
-    rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
+    rows = rows[rows["member"].isin(finished_members(run).query("sigma == @sigma")["member"])]
     return pd.Series(rows.groupby("step")["value"].mean())
 
 
@@ -188,7 +190,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def preprocessing_table(run: Run, measure: Measure) -> str:
     """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
-    values, names = measured(run, *measure), variants(run)
+    values, names = analysis_values(run, *measure), variants(run)
     columns = {brain_networks.BY_VARIANT[measure]: names}
     for sigma in run.config["fields"]["sigmas"]:
         columns[f"sigma {sigma:g}"] = [number(by_split(run, name, values, sigma).mean()) for name in names]
@@ -203,13 +205,13 @@ def significant_models(run: Run, measure: Measure, suffix: str, sigma: float) ->
     `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
     """
     analysis, target = measure
-    p_values = of(run, measured(run, f"{analysis}{suffix}", target), sigma=sigma)
+    p_values = of(run, analysis_values(run, f"{analysis}{suffix}", target), sigma=sigma)
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
 def below_connectivity(run: Run, measure: Measure) -> bool:
     """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
-    values = measured(run, *measure)
+    values = analysis_values(run, *measure)
     levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
     return all(by_split(run, name, values, SMALL).mean() < sum(level) / len(level) for name, level in levels.items())
 
@@ -226,7 +228,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     rows = [
         (words, *(spread(over(run, second(half, sigma, *kind))) for sigma in sigmas)) for words, kind in PEOPLE.items()
     ]
-    similar = measured(run, "stability", "other data")
+    similar = analysis_values(run, "stability", "other data")
     return {
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
         "taken_minus_random": over(run, second(half, 0.1, "taken") - second(half, 0.5, "normal")),

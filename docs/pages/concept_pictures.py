@@ -24,7 +24,7 @@ from placecode import Member, Run
 from placecode.analysis import alignment, modules, nulls
 from placecode.encodings import sinusoid
 from placecode.experiments.channels import structure
-from placecode.experiments.reading import accuracy, by_sigma, chance_in, measured
+from placecode.experiments.reading import accuracy, analysis_values, by_sigma, chance_levels
 from placecode.reports.figures import base, save
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
 from placecode.tasks.network import Network
@@ -160,10 +160,10 @@ def rich_and_lazy() -> Figure:
     squares, nodes = run_of(SQUARES), run_of(NODES)
     figure, panels = base.panels(2, 2, (8.2, 5.6), sharey=False)
     tables = {
-        "Latin squares: distance the PE moved": by_sigma(squares, measured(squares, "moved_relative", "start")),
-        "networks: distance the PE moved": by_sigma(nodes, measured(nodes, "moved_relative", "start")),
+        "Latin squares: distance the PE moved": by_sigma(squares, analysis_values(squares, "moved_relative", "start")),
+        "networks: distance the PE moved": by_sigma(nodes, analysis_values(nodes, "moved_relative", "start")),
         "OOD accuracy": by_sigma(squares, accuracy(squares)),
-        "nearest node is of the same cluster": by_sigma(nodes, measured(nodes, "neighbor_agreement", "labels")),
+        "nearest node is of the same cluster": by_sigma(nodes, analysis_values(nodes, "neighbor_agreement", "labels")),
     }
     for i, (axes, (name, table)) in enumerate(zip(panels, tables.items(), strict=True)):
         _over_sigma(axes, table, markersize=4.5, color=VERMILLION if i > 1 else BLUE, marker="D" if i > 1 else "s")
@@ -175,7 +175,7 @@ def rich_and_lazy() -> Figure:
         axes.yaxis.set_minor_locator(NullLocator())
         axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)), label="distance equal to the initial size")
     base.accuracy_axis(panels[2], 1 / 4)  # four symbols
-    base.accuracy_axis(panels[3], chance_in(nodes.config["task"])["neighbor_agreement", "labels"])
+    base.accuracy_axis(panels[3], chance_levels(nodes.config["task"])["neighbor_agreement", "labels"])
     base.label(panels[0], y="distance / initial size")
     base.label(panels[2], f"initial {SIGMA}", "share")
     base.label(panels[3], f"initial {SIGMA}")
@@ -251,7 +251,7 @@ def procrustes() -> Figure:
     }
     for axes, (measure, name) in zip(bottom, distances.items(), strict=True):
         base.plain(axes)
-        start, end = (by_sigma(run, measured(run, measure, "2d-fixed", when)) for when in ("start", "end"))
+        start, end = (by_sigma(run, analysis_values(run, measure, "2d-fixed", when)) for when in ("start", "end"))
         _over_sigma(axes, start, markersize=4, color=INK, marker="o", hollow=True, label="before training")
         _over_sigma(axes, end, markersize=4, color=VERMILLION, marker="D", hollow=False, label="after training")
         base.title(axes, "Latin squares: distance to 2d-fixed", name, width=60)

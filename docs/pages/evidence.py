@@ -18,7 +18,7 @@ import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import in_sweep, measured
+from placecode.experiments.reading import analysis_values, is_swept
 from placecode.inspection.evidence import FILE
 from placecode.models.member import AUXILIARY
 from placecode.runs.read import Run
@@ -85,7 +85,7 @@ def evidence() -> str:
 
 def settings(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a record for each setting of a run that has enough sigmas."""
-    members = run.members[in_sweep(run) & run.members["learn"] & (run.members["start"] == "normal")]
+    members = run.members[is_swept(run) & run.members["learn"] & (run.members["start"] == "normal")]
     members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # usual settings only
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
@@ -144,7 +144,7 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
     """
     for measure, words in STRUCTURE.items():
         with contextlib.suppress(NotInRun):
-            before, after = (measured(run, *measure, when) for when in ("start", "end"))
+            before, after = (analysis_values(run, *measure, when) for when in ("start", "end"))
             return curve(words, 1, float(before.reindex(rows["member"]).mean()), rows, after, shape)
     return None
 

@@ -19,7 +19,15 @@ from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS, EA
 from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.latin.training import KINDS
 from placecode.experiments.latin.training_claims import late_gain
-from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired, swept
+from placecode.experiments.reading import (
+    accuracy,
+    analysis_values,
+    at_sigma,
+    by_sigma,
+    encoding_accuracy,
+    measure_and_accuracy,
+    sweep_members,
+)
 from placecode.reports.pages.training import spikes
 from placecode.runs.read import Run
 
@@ -55,12 +63,12 @@ def steps_per_epoch(run: Run) -> int:
 def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare our curve of accuracy over sigma with the authors'."""
     run = runs["lst-sigma"]
-    table, rows = curve_gaps(run), swept(run)
+    table, rows = curve_gaps(run), sweep_members(run)
     change = by_sigma(run, late_gain(run))
     means = change.mean(axis="columns")
     late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
     noisy = {
-        f"{words}, noise {level}": measured(run, "block_noise_accuracy", f"{split} {level}")
+        f"{words}, noise {level}": analysis_values(run, "block_noise_accuracy", f"{split} {level}")
         for split, words in (("train", "training"), ("ood", "held-out"))
         for level in ("0", "0.2")
     }
@@ -109,7 +117,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "mean": average,
         "gap": average - theirs,
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
-        "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[sigmas],
+        "stopped": sweep_members(run).groupby("sigma")["rested_epoch"].median().loc[sigmas],
     }
     return pd.DataFrame(columns).assign(values=[interval(row) for _, row in ours.iterrows()])
 
@@ -180,7 +188,7 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
     """Return the numbers of the members with one of LOSSES, at these sigmas; at all SPIKE_SIGMAS if none is given."""
     data, learn = LOSSES[loss]
-    rows = swept(run)
+    rows = sweep_members(run)
     rows = rows[rows["sigma"].isin(sigmas or SPIKE_SIGMAS) & (rows["data"] == data) & (rows["learn"] == learn)]
     return list(rows["member"])
 
@@ -239,7 +247,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "above_tiny": {name: interval(main_kinds[name][0.2] - main_kinds[name][0.01]) for name in ("learned", "input")},
         "accuracy": {name: pd.DataFrame(values).mean() for name, values in main_kinds.items()},
         "tiny_on_train": of(run, train, label=LEARNED, sigma=0.01).min(),
-        "tiny_norm": of(run, measured(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
+        "tiny_norm": of(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
         "stopped": int((run.members["rested_epoch"] >= 0).sum()),
@@ -250,8 +258,8 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute what dropout adds to each encoding, and how the encodings compare."""
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
-    norms = measured(sweep, "norm", "")
-    fixed, fixed_long = (of_encoding(of_length, "sinusoid:axes=2", 0.0) for of_length in (run, longer))
+    norms = analysis_values(sweep, "norm", "")
+    fixed, fixed_long = (encoding_accuracy(of_length, "sinusoid:axes=2", 0.0) for of_length in (run, longer))
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
         "findings_long": findings["lst-encodings-long"],
@@ -262,34 +270,37 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "long_table": tables.dropout_table(longer),
         "as_published": {
             name: interval(
-                of_encoding(both[name], "learned:sigma=0.2", 0.0) - of_encoding(both[name], "sinusoid:axes=2", 0.1)
+                encoding_accuracy(both[name], "learned:sigma=0.2", 0.0)
+                - encoding_accuracy(both[name], "sinusoid:axes=2", 0.1)
             )
             for name in both
         },
         "fixed_norm": of(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
-        "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
-        "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
+        "dropped": encoding_accuracy(run, "sinusoid:axes=2", 0.1).mean(),
+        "dropped_long": encoding_accuracy(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed_long.mean(),
         "gain_plain": interval(fixed_long - fixed),
         "minus": partial(accuracy_gap, run),
-        "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
-        "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
+        "relative_worst": encoding_accuracy(run, "relative:axes=2", 0.0).min(),
+        "no_position_does_not_fit": all(encoding_accuracy(run, x, 0.0, "train").max() < 0.6 for x in without_position),
     }
 
 
 def accuracy_gap(run: Run, encoding: str, reference: str, dropout: float = 0.0) -> Interval:
     """Return the accuracy of an encoding minus that of the encoding `reference`, paired by seed."""
-    return interval(of_encoding(run, encoding, dropout) - of_encoding(run, reference, dropout))
+    return interval(encoding_accuracy(run, encoding, dropout) - encoding_accuracy(run, reference, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute which measures of PE and attention predict accuracy."""
     run, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
-    start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
-    x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
+    start = {
+        sigma: at_sigma(run, analysis_values(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)
+    }
+    x, y = (table.to_numpy() for table in measure_and_accuracy(run, "attention_cosine", "2d-fixed"))
     sigmas = (0.1, 0.2, 1.0)
-    shapes = {when: measured(run, "attention_correlation", "2d-fixed", when) for when in ("start", "end")}
+    shapes = {when: analysis_values(run, "attention_correlation", "2d-fixed", when) for when in ("start", "end")}
     by_member = (run.members.set_index("member")["sigma"], accuracy(run))
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
@@ -337,7 +348,7 @@ def significance(run: Run) -> dict[str, dict[str, set[str]]]:
 
 def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, float]]:
     """Return the mean of a measure of attention by sigma, before and after training."""
-    times = {when: measured(run, analysis, target, when) for when in ("start", "end")}
+    times = {when: analysis_values(run, analysis, target, when) for when in ("start", "end")}
     sigmas = (0.1, 0.2, 2.0)
     return {s: {when: at_sigma(run, values, s).mean() for when, values in times.items()} for s in sigmas}
 

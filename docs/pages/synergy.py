@@ -28,7 +28,7 @@ from templating import columns_table, directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
 from placecode.experiments.claims import HOLDS
-from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
 from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
@@ -106,13 +106,13 @@ def models(run: Run) -> pd.DataFrame:
     whether it has it at the end.
     """
     parts = run.config["task"].get("parts", {"": run.config["task"]})
-    rows = done(run)
+    rows = finished_members(run)
     rows = rows.assign(
         least=rows["data"].map({data: part["best_mse"][CONDITION] for data, part in parts.items()}),
         channels=rows["data"].map({data: len(part["labels"]) for data, part in parts.items()}),
         samples=rows["data"].map({data: part["counts"]["train"] for data, part in parts.items()}),
         error=rows["member"].map(error(run, CONDITION)),
-        near=rows["member"].map(measured(run, *NEIGHBOURS)),
+        near=rows["member"].map(analysis_values(run, *NEIGHBOURS)),
     )
     curves = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
     curves = curves.merge(rows[["member", "least"]], on="member")
@@ -153,9 +153,9 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         {sigma: counts for (sigma,), counts in by(models(sweep), "sigma").items()} for sweep in (run, large)
     )
     least = run.config["task"]["best_mse"]
-    moved = measured(large, "moved_relative", "start")
+    moved = analysis_values(large, "moved_relative", "start")
     columns = {"sigma": [f"{sigma:g}" for sigma in tallies]}
-    values = {words: measured(run, *measure) for measure, words in STRUCTURE.items()}
+    values = {words: analysis_values(run, *measure) for measure, words in STRUCTURE.items()}
     values |= {f"error, {percent_hidden(run)[condition]}": error(run, condition) for condition in least}
     columns |= {words: [spread(at(run, column, sigma)) for sigma in tallies] for words, column in values.items()}
     columns["at the least error"] = [str(counts) for counts in tallies.values()]
@@ -215,7 +215,9 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tallies": tallies,
         "sizes": sizes,
         "least": list(rows.groupby("channels")["least"].first()),
-        "chances": {len(part["labels"]): chance_in(part)[NEIGHBOURS] for part in run.config["task"]["parts"].values()},
+        "chances": {
+            len(part["labels"]): chance_levels(part)[NEIGHBOURS] for part in run.config["task"]["parts"].values()
+        },
         "steps": steps,
         "all_steps": all_steps,
         "ratios": ratios,

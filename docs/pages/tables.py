@@ -18,7 +18,15 @@ from placecode.experiments.channels.brain_networks import TITLES
 from placecode.experiments.channels.claims import SAME, SHIFTED, error, over
 from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
-from placecode.experiments.reading import accuracy, at_sigma, by_sigma, chance_in, done, measured, of_encoding
+from placecode.experiments.reading import (
+    accuracy,
+    analysis_values,
+    at_sigma,
+    by_sigma,
+    chance_levels,
+    encoding_accuracy,
+    finished_members,
+)
 from placecode.experiments.specs import named
 from placecode.runs.read import Run
 
@@ -71,7 +79,7 @@ def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
 
     `values` are by member.
     """
-    rows = named(done(run))
+    rows = named(finished_members(run))
     for column, value in columns.items():
         rows = rows[rows[column] == value]
     return rows.set_index("seed")["member"].map(values).sort_index()
@@ -109,7 +117,8 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
-            level: gap(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other) for level in levels
+            level: gap(run, analysis_values(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
+            for level in levels
         }
         for split, words in (("train", "training puzzles"), ("ood", "held-out puzzles"))
         for other in (1.0, 2.0)
@@ -142,20 +151,22 @@ def movement_table(run: Run) -> str:
         "norm of the change / norm of the PE": [number(relative_change(run, sigma)) for sigma in sigmas],
     }
     for words, measure in measures.items():
-        gain = measured(run, *measure) - measured(run, *measure, "start")
+        gain = analysis_values(run, *measure) - analysis_values(run, *measure, "start")
         columns[words] = [signed(interval(at_sigma(run, gain, sigma)), digits=3) for sigma in sigmas]
     return columns_table(columns)
 
 
 def relative_change(run: Run, sigma: float) -> float:
     """Return the norm of the change of the PEs of a sigma, relative to their norm."""
-    return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
+    return float(at_sigma(run, analysis_values(run, "moved_relative", "start"), sigma).mean())
 
 
 def gap_closed(run: Run, sigma: float) -> float:
     """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
-    start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
-    fixed = of(run, measured(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
+    start, end = (
+        at_sigma(run, analysis_values(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end")
+    )
+    fixed = of(run, analysis_values(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
     return float((end - start) / (fixed - start))
 
 
@@ -185,8 +196,8 @@ def fixed_table(runs: dict[str, Run]) -> str:
     """Return a table of accuracies: 2d-fixed without and with dropout, and learned at sigma 0.2 without, by run."""
     rows = []
     for name, run in runs.items():
-        plain, dropped = (of_encoding(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
-        learned = of_encoding(run, "learned:sigma=0.2", 0.0)
+        plain, dropped = (encoding_accuracy(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
+        learned = encoding_accuracy(run, "learned:sigma=0.2", 0.0)
         means = (number(values.mean()) for values in (plain, dropped, learned))
         gaps = (dropped - plain, learned - plain, learned - dropped)
         rows.append((name, *means, *(signed(interval(gap), digits=3) for gap in gaps)))
@@ -196,9 +207,13 @@ def fixed_table(runs: dict[str, Run]) -> str:
 
 def dropout_table(run: Run) -> str:
     """Return a table of every encoding without and with dropout, and their difference; the most accurate first."""
-    ood, train, dropout_off = accuracy(run), accuracy(run, "train"), measured(run, "accuracy_without_dropout", "ood")
+    ood, train, dropout_off = (
+        accuracy(run),
+        accuracy(run, "train"),
+        analysis_values(run, "accuracy_without_dropout", "ood"),
+    )
     rows = []
-    for name in dict.fromkeys(named(done(run))["name"]):
+    for name in dict.fromkeys(named(finished_members(run))["name"]):
         plain, dropped = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
         means = (spread(interval(values)) for values in (plain, dropped))
         more = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
@@ -259,7 +274,7 @@ def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
 def chance(run: Run, measure: Measure) -> float:
     """Return the chance level of a measure. Several data sets with equally many channels share that of the first."""
     task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
-    return chance_in(task)[measure]
+    return chance_levels(task)[measure]
 
 
 def counted(p_values: pd.Series, unit: str = "") -> str:
@@ -278,11 +293,11 @@ def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
     Values are means over worlds. `measures` holds measures of structure and their column headers, `p` is that of the
     p-values.
     """
-    sigmas, hidden = sorted(done(run)["sigma"].unique()), percent_hidden(run)
+    sigmas, hidden = sorted(finished_members(run)["sigma"].unique()), percent_hidden(run)
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
     for measure, words in measures.items():
-        columns[words] = [number(at(run, measured(run, *measure), sigma).mean) for sigma in sigmas]
-    columns["seeds with p at most 0.05"] = [counted(at_sigma(run, measured(run, *p), sigma)) for sigma in sigmas]
+        columns[words] = [number(at(run, analysis_values(run, *measure), sigma).mean) for sigma in sigmas]
+    columns["seeds with p at most 0.05"] = [counted(at_sigma(run, analysis_values(run, *p), sigma)) for sigma in sigmas]
     for c in CONDITIONS:
         columns[f"error, {hidden[c]}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
     for c in CONDITIONS:
@@ -325,9 +340,9 @@ def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str,
     `measures` holds measures of structure and their column headers, `header` is that of the field.
     """
     rows, seeds = [], twin.members["seed"].unique()
-    for sigma in sorted(done(twin)["sigma"].unique()):
+    for sigma in sorted(finished_members(twin)["sigma"].unique()):
         for run in (sweep, twin):
-            cells = [at_sigma(run, measured(run, *measure), sigma)[seeds] for measure in measures]
+            cells = [at_sigma(run, analysis_values(run, *measure), sigma)[seeds] for measure in measures]
             cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in CONDITIONS]
             setting = f"{run.config['fields'][field]:,}"
             rows.append((f"{sigma:g}", setting, *(spread(over(run, values)) for values in cells)))
@@ -349,8 +364,8 @@ def networks_table(run: Run) -> str:
         return [counted(x, unit) if name == p else number(over(run, x).mean) for (name, _), x in pairs]
 
     rows = [
-        (f"{sigma:g}", *cells([at_sigma(run, measured(run, *column), sigma) for column in columns]))
-        for sigma in sorted(done(run)["sigma"].unique())
+        (f"{sigma:g}", *cells([at_sigma(run, analysis_values(run, *column), sigma) for column in columns]))
+        for sigma in sorted(finished_members(run)["sigma"].unique())
     ]
     for baseline, words in (("fc", "functional connectivity"), (CENTRED, "the same, centred as PEs are")):
         by_column = [by_world(run, baseline, *column) for column in columns]

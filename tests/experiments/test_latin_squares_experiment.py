@@ -12,7 +12,7 @@ from placecode import cli
 from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
-from placecode.experiments.reading import dials, final_accuracy, swept
+from placecode.experiments.reading import contrast_sigmas, final_accuracy, sweep_members
 from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
 from placecode.reports.pages.latin_words import kind_of
@@ -203,11 +203,11 @@ def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members(
         train=lambda m: 0.5 if m.sigma == 0.1 else 0.99,
         diverged=lambda m: m.seed == 1,
     )
-    table = final_accuracy(run, swept(run)).set_index(["split", "sigma"])
+    table = final_accuracy(run, sweep_members(run)).set_index(["split", "sigma"])
     assert (table["seed"] == 0).all()
     assert table.loc["ood", "value"].to_dict() == pytest.approx({0.1: 0.51, 0.2: 0.52, 2.0: 0.7})
     assert table.loc["train", "value"].to_dict() == {0.1: 0.5, 0.2: 0.99, 2.0: 0.99}
-    assert dials(run) == (0.2, 2.0)  # 0.2 if the run has it, and the largest
+    assert contrast_sigmas(run) == (0.2, 2.0)  # 0.2 if the run has it, and the largest
 
 
 PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors"]

@@ -13,7 +13,7 @@ from placecode import experiments
 from placecode.analysis import modules, places
 from placecode.errors import BadInput
 from placecode.experiments.channels.pixels import NEXT_TO, PIXELS, PixelsSigma
-from placecode.experiments.reading import chance_in
+from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
 from placecode.reports.pages.pixel_figures import as_pictures
@@ -107,11 +107,11 @@ def test_a_run_without_the_smallest_sigma_decides_nothing() -> None:
 
 def test_chance_is_the_share_of_pairs_that_are_neighbours() -> None:
     near = np.abs(POSITIONS[:, None] - POSITIONS).sum(-1) == 1
-    chance = chance_in({"tokens": SIZE**2, "positions": POSITIONS.tolist(), "labels": None})[NEXT_TO]
+    chance = chance_levels({"tokens": SIZE**2, "positions": POSITIONS.tolist(), "labels": None})[NEXT_TO]
     assert chance == pytest.approx(near.sum() / (SIZE**2 * (SIZE**2 - 1)))
     noise = modules.similarities(np.random.default_rng(1).normal(size=(300, 1, SIZE**2, 8)))[-1]
     assert places.place_agreement(noise, near).mean() == pytest.approx(chance, abs=0.02)
-    assert NEXT_TO not in chance_in({"tokens": 25, "labels": None})
+    assert NEXT_TO not in chance_levels({"tokens": 25, "labels": None})
 
 
 def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlation() -> None:

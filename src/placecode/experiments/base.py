@@ -18,7 +18,7 @@ from torch import Tensor
 
 from placecode.errors import must_be, one_of
 from placecode.experiments.claims import Claim, Finding
-from placecode.experiments.reading import done
+from placecode.experiments.reading import finished_members
 from placecode.experiments.specs import label_of
 from placecode.experiments.sweeps import Axis, axes_of, combinations, crossed, data_sets
 from placecode.models.encoder import Stack
@@ -110,7 +110,7 @@ class Experiment(Settings):
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the finished members of the sweep over sigma. The columns `panel` and `line` say where the figure over
         sigma shows them. Every combination of the values in `sweep` is one line."""
-        members = done(run)
+        members = finished_members(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
         labels = [label for label, _ in combinations(self.axes)]

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 
 from placecode.analysis import stats
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import accuracy, measured, paired, swept
+from placecode.experiments.reading import accuracy, analysis_values, measure_and_accuracy, sweep_members
 from placecode.runs.read import Run
 
 MEASURES: dict[str, tuple[str, str]] = {
@@ -67,8 +67,8 @@ def correlations(run: Run) -> pd.DataFrame | None:
     rows = []
     for label, (analysis, target) in MORE_MEASURES.items():
         try:
-            after, y = (table.to_numpy() for table in paired(run, analysis, target))
-            before = paired(run, analysis, target, "start")[0].to_numpy()
+            after, y = (table.to_numpy() for table in measure_and_accuracy(run, analysis, target))
+            before = measure_and_accuracy(run, analysis, target, "start")[0].to_numpy()
         except NotInRun:
             continue
         if after.shape[0] < 3 or after.shape[1] < stats.LEAST_SEEDS:
@@ -106,11 +106,11 @@ def relations(run: Run) -> pd.DataFrame | None:
     final, parts = accuracy(run), []
     for label, (analysis, target) in MEASURES.items():
         try:
-            moments = {moment: measured(run, analysis, target, moment) for moment in ("start", "end")}
+            moments = {moment: analysis_values(run, analysis, target, moment) for moment in ("start", "end")}
         except NotInRun:
             continue
         for moment, values in moments.items():
-            rows = swept(run)[["member", "sigma", "seed"]]
+            rows = sweep_members(run)[["member", "sigma", "seed"]]
             rows = rows.assign(measure=label, moment=moment, value=rows["member"].map(values))
             parts.append(rows.assign(accuracy=rows["member"].map(final)))
     return pd.concat(parts, ignore_index=True) if parts else None
@@ -122,7 +122,7 @@ def notes(run: Run) -> dict[str, str]:
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:
-            tables = {when: paired(run, analysis, target, when) for when in ("start", "end")}
+            tables = {when: measure_and_accuracy(run, analysis, target, when) for when in ("start", "end")}
         except NotInRun:
             continue
         before, after = (float(stats.over_settings(*tables[when])) for when in ("start", "end"))

@@ -30,14 +30,14 @@ def members_of(run: Run) -> pd.DataFrame:
     return run.members
 
 
-def done(run: Run) -> pd.DataFrame:
+def finished_members(run: Run) -> pd.DataFrame:
     """Return the members that did not diverge."""
     members = members_of(run)
-    finished: pd.DataFrame = members[members["state"] == "done"]
-    return finished
+    rows: pd.DataFrame = members[members["state"] == "done"]
+    return rows
 
 
-def in_sweep(run: Run) -> pd.Series:
+def is_swept(run: Run) -> pd.Series:
     """Return a boolean column: whether each member belongs to the sweep over sigma. References, donors, controls and
     members with another encoding do not."""
     members = members_of(run)
@@ -45,10 +45,10 @@ def in_sweep(run: Run) -> pd.Series:
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
 
 
-def swept(run: Run) -> pd.DataFrame:
+def sweep_members(run: Run) -> pd.DataFrame:
     """Return the members of the sweep over sigma that did not diverge."""
-    members: pd.DataFrame = done(run)
-    return members[in_sweep(run).loc[members.index]]
+    members: pd.DataFrame = finished_members(run)
+    return members[is_swept(run).loc[members.index]]
 
 
 def _accuracies(run: Run) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
     return float(steps[before] + weight * (steps[after] - steps[before]))
 
 
-def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
+def analysis_values(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
     """Return the values of an analysis by member, before (`when` is "start") or after training ("end"). Raise NotInRun
     if the run does not have the analysis."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
@@ -106,7 +106,7 @@ def measured(run: Run, analysis: str, target: str, when: str = "end", block: int
 
 def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
     """Arrange values by member as a table (sigmas, seeds) of the sweep over sigma."""
-    rows = swept(run).assign(value=lambda table: table["member"].map(values))
+    rows = sweep_members(run).assign(value=lambda table: table["member"].map(values))
     return rows.pivot(index="sigma", columns="seed", values="value")
 
 
@@ -119,10 +119,10 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     return pd.Series(table.loc[sigma])
 
 
-def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
+def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
     """Return the final accuracy by seed of the members with this dropout and this encoding, such as
     "sinusoid:axes=2"."""
-    rows = named(done(run))
+    rows = named(finished_members(run))
     rows = rows[(rows["name"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
         raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
@@ -130,23 +130,23 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.S
     return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
 
 
-def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
+def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Select members of the sweep by their columns, and return the mean of their values over sigmas, by seed.
 
     `values` are by member. `columns` are the values to select; None selects members that have no value. The mean is
     over those of `sigmas` that the run sweeps (None: over all that it sweeps). Seeds without a finished member at one
     of these sigmas are left out.
     """
-    rows = swept(run)
+    rows = sweep_members(run)
     for name, value in columns.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    swept_sigmas = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
+    selected = swept_sigmas(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
     table = by_seed(rows.assign(value=rows["member"].map(values)))
-    if missing := [sigma for sigma in swept_sigmas if sigma not in table.columns]:
+    if missing := [sigma for sigma in selected if sigma not in table.columns]:
         words = ", ".join(f"{name.replace('_', ' ')} {'not set' if v is None else v}" for name, v in columns.items())
         selection = f" and {words}" if words else ""
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}{selection}")
-    return pd.Series(table[swept_sigmas].dropna().mean(axis="columns"))
+    return pd.Series(table[selected].dropna().mean(axis="columns"))
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -155,7 +155,7 @@ def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.dropna(subset=["value"]).groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
-def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
+def swept_sigmas(run: Run, sigmas: Sequence[float]) -> list[float]:
     """Return those of these sigmas that the run sweeps, or all of them if it sweeps none. (Small runs sweep fewer.)"""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
@@ -187,22 +187,22 @@ def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
     return joined
 
 
-def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
+def measure_and_accuracy(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return two tables (sigmas, seeds): an analysis before or after training (`when`), and the final OOD accuracy."""
-    values, accuracies = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+    values, accuracies = by_sigma(run, analysis_values(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
         raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # when merged from parts
     return values, accuracies
 
 
-def dials(run: Run) -> tuple[float, float]:
+def contrast_sigmas(run: Run) -> tuple[float, float]:
     """Return the two sigmas that figures show side by side: 0.2 (the smallest if the run does not have 0.2) and the
     largest."""
-    sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
+    sigmas = sorted(run.members.loc[is_swept(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
 
 
-def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+def chance_levels(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     """Return chance levels by analysis and target, for the measures of channels that have one. `task` is the run's
     record of its data."""
     chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
@@ -218,7 +218,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     return chance
 
 
-def once(lines: pd.DataFrame) -> pd.DataFrame:
+def drop_repeated_lines(lines: pd.DataFrame) -> pd.DataFrame:
     """Keep each member of a table of `Experiment.lines` once, in its first line. If several panels show this line, the
     panel is empty."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")

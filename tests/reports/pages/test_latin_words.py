@@ -12,7 +12,14 @@ from helpers.made_up import STRANGE, made_up, student
 from placecode import experiments
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
-from placecode.experiments.reading import early_accuracy, first_quarter, late_change, once, planned, where
+from placecode.experiments.reading import (
+    drop_repeated_lines,
+    early_accuracy,
+    first_quarter,
+    late_change,
+    mean_over_sigmas,
+    swept_sigmas,
+)
 from placecode.models.member import Member
 from placecode.reports.pages.knobs import levels_of, settling, worth
 from placecode.reports.pages.latin_words import of_encodings, of_sigmas
@@ -148,10 +155,10 @@ def test_early_accuracy_is_that_after_the_first_quarter() -> None:
 
 def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_through_none() -> None:
     run = heads({})
-    assert planned(run, (0.1, 0.2, 0.5)) == [0.2]
-    assert planned(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
+    assert swept_sigmas(run, (0.1, 0.2, 0.5)) == [0.2]
+    assert swept_sigmas(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
     with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0\.1$"):
-        where(run, early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
+        mean_over_sigmas(run, early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
 
 
 def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
@@ -189,6 +196,6 @@ def test_members_in_several_panels_are_kept_once() -> None:
         "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
     )
     lines = experiment.lines(made_up(experiment, lambda m: 0.5))
-    single = once(lines)
+    single = drop_repeated_lines(lines)
     assert lines["member"].duplicated().any() and not single["member"].duplicated().any()
     assert set(single["member"]) == set(lines["member"])

@@ -16,7 +16,7 @@ from placecode.experiments.base import Experiment
 from placecode.experiments.channels.brain import BrainEncodings, BrainMask, BrainSigma
 from placecode.experiments.channels.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.experiments.channels.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
-from placecode.experiments.reading import chance_in
+from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
 from placecode.reports.pages.base import Shown
@@ -140,7 +140,7 @@ def test_chance_is_the_mean_over_all_ways_to_deal_out_labels(labels: list[int]) 
     dealt = np.array(list(itertools.permutations(labels)))  # (n!, n)
     near = dealt[:, nearest(len(labels), 0)]
     right = ((near == dealt) & (dealt >= 0)).sum(axis=1) / (dealt >= 0).sum(axis=1)
-    chance = chance_in(made_up(NetworkSigma.at("quick"), ERRORS, FEW, labels=labels).config["task"])[GROUPS]
+    chance = chance_levels(made_up(NetworkSigma.at("quick"), ERRORS, FEW, labels=labels).config["task"])[GROUPS]
     assert chance == pytest.approx(right.mean())
     with_itself = np.mean([labels.count(label) / len(labels) for label in labels if label >= 0])
     assert abs(chance - with_itself) > 0.05
@@ -150,7 +150,7 @@ def test_chance_of_mirrors_is_the_mean_over_all_ways_to_name_the_regions() -> No
     partner, near = np.array([1, 0, 3, 2, 5, 4, -1]), nearest(7, 1)
     names = np.array(list(itertools.permutations(range(7))))  # region i of the PE is region names[i] of the brain
     right = (partner[names] == names[:, near]).sum(axis=1) / 6
-    chance = chance_in(made_up(BrainSigma.at("quick"), ERRORS, FEW, labels=None, tokens=7).config["task"])
+    chance = chance_levels(made_up(BrainSigma.at("quick"), ERRORS, FEW, labels=None, tokens=7).config["task"])
     assert chance[MIRROR] == pytest.approx(right.mean()) and GROUPS not in chance
 
 

@@ -18,7 +18,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.channels import known_networks
 from placecode.experiments.channels.claims import less_baseline, own_data_claim, structure_between
 from placecode.experiments.claims import Claim, NotInRun, our_claim, reviewer_claim
-from placecode.experiments.reading import done, measured
+from placecode.experiments.reading import analysis_values, finished_members
 from placecode.runs.read import Run, shape_of
 
 Measure = tuple[str, str]
@@ -78,7 +78,7 @@ def variants(run: Run) -> list[str]:
 def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
     """Return the values of the members with a variant and a sigma, averaged for each split of the people. `values` are
     by member. Raise NotInRun if there are none."""
-    rows = done(run)
+    rows = finished_members(run)
     rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
     rows = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
     if rows.empty:
@@ -88,7 +88,7 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
 
 def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
     """Return a measure at the small sigma minus that at the large sigma, in one variant."""
-    values = measured(run, *measure)
+    values = analysis_values(run, *measure)
     change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
     return stats.interval(change.to_numpy())
 

@@ -23,7 +23,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
-from placecode.experiments.reading import at_sigma, chance_in, done, measured, swept
+from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members, sweep_members
 from placecode.runs.read import Run
 from placecode.tasks.synergy import Synergy
 
@@ -46,18 +46,18 @@ def worlds_of(run: Run) -> int:
 
 def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
     """Return a measure of structure in the PE at one sigma."""
-    return over(run, at_sigma(run, measured(run, analysis, target), sigma))
+    return over(run, at_sigma(run, analysis_values(run, analysis, target), sigma))
 
 
 def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
     """Return a measure of structure in the PE at the small sigma minus that at the large sigma."""
-    values = measured(run, analysis, target)
+    values = analysis_values(run, analysis, target)
     return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
 def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
     """Return a measure of structure in the PE after training minus that before training, at one sigma."""
-    values = measured(run, analysis, target) - measured(run, analysis, target, "start")
+    values = analysis_values(run, analysis, target) - analysis_values(run, analysis, target, "start")
     return over(run, at_sigma(run, values, sigma))
 
 
@@ -93,7 +93,7 @@ def less_baseline(
     if rows.empty:
         raise NotInRun(f"the run has no {metric} of the baseline {name}")
     by_world = rows.set_index("world")["value"]
-    values = at_sigma(run, measured(run, *analysis) if analysis else error(run, condition), sigma)
+    values = at_sigma(run, analysis_values(run, *analysis) if analysis else error(run, condition), sigma)
     worlds = worlds_of(run)
     theirs = pd.Series([by_world.get(int(seed) % worlds, float("nan")) for seed in values.index], index=values.index)
     return over(run, values - theirs)
@@ -110,7 +110,7 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
     if rows.empty:
         raise NotInRun(f"the run has no structure of the baseline {name}")
-    chance = chance_in(run.config["task"])[NEIGHBOURS]
+    chance = chance_levels(run.config["task"])[NEIGHBOURS]
     return stats.interval(rows["value"].fillna(chance).to_numpy() - chance)
 
 
@@ -124,7 +124,7 @@ def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
 
 def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
     """Return the mean error over sigmas up to `limit` minus that over larger sigmas, paired by seed."""
-    table = swept(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
+    table = sweep_members(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
     is_small = table["sigma"] <= limit
     small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
     return over(run, small - large)
@@ -133,7 +133,7 @@ def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
 def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
     """Return the error by seed of the members of brain-transfer on the second half of the people with this sigma, start
     of the PE, and `learn` (whether the PE is trained)."""
-    rows = done(run)
+    rows = finished_members(run)
     rows = rows[(rows["data"] == "second half") & (rows["sigma"] == sigma)]
     rows = rows[(rows["start"] == start) & (rows["learn"] == learn)]
     if rows.empty:
@@ -153,7 +153,7 @@ def transfer(condition: str, a: Kind, b: Kind, run: Run) -> Interval:
 def halves_agree(small: float, large: float, run: Run) -> Interval:
     """Return the similarity of PEs from two halves of the people, with different seeds, at a small sigma minus that at
     a large sigma."""
-    values, rows = measured(run, "stability", "other data"), done(run)
+    values, rows = analysis_values(run, "stability", "other data"), finished_members(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
     if not {small, large} <= set(table.index):

@@ -32,7 +32,7 @@ from placecode.experiments.latin.causal_effects import (
 )
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.latin.knob_claims import EQUAL, HALF
-from placecode.experiments.reading import measured
+from placecode.experiments.reading import analysis_values
 
 ROUNDING = 0.02
 """Margin for controls that differ in rounding only."""
@@ -115,7 +115,7 @@ CLAIMS: tuple[Claim, ...] = (
         "masters-learned",
         "Donors trained by SGD from a tiny start have learned rows and columns: the RSA of their PEs with the relation "
         "of cells is above 0.4.",
-        lambda run: stats.interval(of(run, MASTER, None, measured(run, "rsa", "relation")).to_numpy()),
+        lambda run: stats.interval(of(run, MASTER, None, analysis_values(run, "rsa", "relation")).to_numpy()),
         0.4,
     ),
     later_claim(

@@ -15,7 +15,14 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
-from placecode.experiments.reading import accuracy, by_seed, done, early_accuracy, measured, planned
+from placecode.experiments.reading import (
+    accuracy,
+    analysis_values,
+    by_seed,
+    early_accuracy,
+    finished_members,
+    swept_sigmas,
+)
 from placecode.runs.read import Run
 
 MASTER = "master"
@@ -63,7 +70,7 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
     `sigmas` is None for kinds with a single size. `values` by member, if given, replace the accuracy. Raise NotInRun if
     the run has no finished members of the kind at one of the sizes.
     """
-    rows = done(run)
+    rows = finished_members(run)
     rows = rows[rows["label"] == kind]
     rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
     if rows.empty:
@@ -71,10 +78,10 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
     if sigmas is None:
         return pd.Series(rows.set_index("seed")["value"])
     table = by_seed(rows)
-    swept_sigmas = planned(run, sigmas)
-    if missing := [sigma for sigma in swept_sigmas if sigma not in table.columns]:
+    selected = swept_sigmas(run, sigmas)
+    if missing := [sigma for sigma in selected if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
-    return pd.Series(table[swept_sigmas].dropna().mean(axis="columns"))
+    return pd.Series(table[selected].dropna().mean(axis="columns"))
 
 
 def between(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
@@ -101,5 +108,5 @@ def twins(a: str, b: str, sigma: float | None, run: Run) -> Interval:
 
 def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
     """Return the OOD accuracy of trained models minus their accuracy with the replacement PE `name`."""
-    values = measured(run, interventions.ACCURACY_WITH, name)
+    values = analysis_values(run, interventions.ACCURACY_WITH, name)
     return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))

@@ -15,7 +15,15 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import accuracy, at_sigma, by_sigma, first_epoch, measured, paired, swept
+from placecode.experiments.reading import (
+    accuracy,
+    analysis_values,
+    at_sigma,
+    by_sigma,
+    first_epoch,
+    measure_and_accuracy,
+    sweep_members,
+)
 from placecode.runs.read import Run
 
 SMALL, LARGE = 0.2, 2.0
@@ -140,7 +148,7 @@ def largest_gap(run: Run) -> Interval:
 def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     """Return the values by seed of the members with a learned PE and this sigma, and with the initial values and the
     placement of the PE in the settings of the run. `values` are by member."""
-    rows = swept(run)
+    rows = sweep_members(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
     rows = rows[rows["learn"].astype(bool) & (rows["encoding"] == "learned") & (rows["sigma"] == sigma)]
@@ -160,7 +168,7 @@ def later_at_large(run: Run) -> Interval:
 def stalled(run: Run) -> Interval:
     """Return the final training accuracy at the smallest sigma of the run minus that at 0.2. Raise NotInRun if the
     smallest is above `TINY`."""
-    sigmas = [float(sigma) for sigma in swept(run)["sigma"].unique() if sigma <= TINY]
+    sigmas = [float(sigma) for sigma in sweep_members(run)["sigma"].unique() if sigma <= TINY]
     if not sigmas:
         raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")
     values = accuracy(run, "train")
@@ -170,7 +178,7 @@ def stalled(run: Run) -> Interval:
 def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
     """Return an analysis before or after training (`when`), and the final OOD accuracy, as arrays (sigmas, seeds).
     Raise NotInRun if the run has fewer than 3 sigmas."""
-    x, y = paired(run, analysis, target, when)
+    x, y = measure_and_accuracy(run, analysis, target, when)
     if len(x) < 3:
         raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
     return x.to_numpy(), y.to_numpy()
@@ -211,7 +219,7 @@ def beyond_start(analysis: str, target: str, run: Run) -> Interval:
 def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:
     """Return how much the RSA of the PE with rows and columns increases in training at one sigma. If `against` is
     another sigma, subtract the increase there."""
-    gain = measured(run, "rsa", "relation") - measured(run, "rsa", "relation", "start")
+    gain = analysis_values(run, "rsa", "relation") - analysis_values(run, "rsa", "relation", "start")
     gains = at_sigma(run, gain, sigma)
     return stats.interval(gains.to_numpy()) if against is None else difference(gains, at_sigma(run, gain, against))
 
@@ -221,7 +229,7 @@ def under_noise(split: str, run: Run) -> Interval:
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
-    mean = sum(measured(run, "noise_accuracy", f"{split} {level:g}") for level in levels) / len(levels)
+    mean = sum(analysis_values(run, "noise_accuracy", f"{split} {level:g}") for level in levels) / len(levels)
     assert isinstance(mean, pd.Series)
     return difference(at_sigma(run, mean, SMALL), at_sigma(run, mean, LARGE))
 

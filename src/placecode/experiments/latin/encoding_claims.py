@@ -11,7 +11,7 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, our_claim, paper_claim
 from placecode.experiments.latin.effects import difference
-from placecode.experiments.reading import of_encoding
+from placecode.experiments.reading import encoding_accuracy
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run
 
@@ -34,17 +34,17 @@ PUBLISHED_LEADS = {"relative": 0.036}
 def against(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
     """Return the OOD accuracy of the learned PE at sigma 0.2, with `learned_dropout`, minus that of another encoding
     with `dropout`."""
-    return difference(of_encoding(run, LEARNED, learned_dropout), of_encoding(run, text, dropout))
+    return difference(encoding_accuracy(run, LEARNED, learned_dropout), encoding_accuracy(run, text, dropout))
 
 
 def worth_of_dropout(text: str, run: Run) -> Interval:
     """Return the OOD accuracy of an encoding with dropout 0.1 minus that without dropout."""
-    return difference(of_encoding(run, text, 0.1), of_encoding(run, text, 0.0))
+    return difference(encoding_accuracy(run, text, 0.1), encoding_accuracy(run, text, 0.0))
 
 
 def on_train(run: Run) -> Interval:
     """Return the training accuracy of the learned PE at sigma 0.2, without dropout."""
-    return stats.interval(of_encoding(run, LEARNED, 0.0, "train").to_numpy())
+    return stats.interval(encoding_accuracy(run, LEARNED, 0.0, "train").to_numpy())
 
 
 def _beats(name: str, clean: str, published: str, dropout: float) -> list[Claim]:
@@ -92,7 +92,7 @@ ENCODINGS: tuple[Claim, ...] = (
     paper_claim(
         "2d-fixed-beats-learned",
         "2d-fixed is more accurate than the learned PE, both without dropout.",
-        lambda run: difference(of_encoding(run, TRUE, 0.0), of_encoding(run, LEARNED, 0.0)),
+        lambda run: difference(encoding_accuracy(run, TRUE, 0.0), encoding_accuracy(run, LEARNED, 0.0)),
     ),
     our_claim(
         "dropout-lifts-2d-fixed",

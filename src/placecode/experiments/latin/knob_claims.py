@@ -20,7 +20,7 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
-from placecode.experiments.reading import accuracy, early_accuracy, measured, where
+from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, mean_over_sigmas
 from placecode.runs.read import Run
 
 EQUAL = 0.05
@@ -36,7 +36,7 @@ Columns = Mapping[str, Any]
 
 def of(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Return the OOD accuracy by seed of the members of the sweep with these columns, as the mean over sigmas."""
-    return where(run, accuracy(run), sigmas, **columns)
+    return mean_over_sigmas(run, accuracy(run), sigmas, **columns)
 
 
 def between(a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
@@ -65,7 +65,7 @@ def least_worth(column: str, field: str, template: str, run: Run) -> Interval:
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:
         columns = {column: template.format(value) if template else value}
-        if where(run, on_train, [SMALL], **columns).mean() > FITTED:
+        if mean_over_sigmas(run, on_train, [SMALL], **columns).mean() > FITTED:
             intervals.append(stats.interval(worth(run, columns).dropna().to_numpy()))
     if not intervals:
         raise NotInRun(f"the run has no models that fit their training puzzles at sigma {SMALL:g}")
@@ -168,8 +168,8 @@ def between_gains(a: float, b: float, divided: bool, sigmas: Sequence[float] | N
 
 def movement_between(a: float, b: float, divided: bool, run: Run) -> Interval:
     """Return the distance that weights move with gain `a` minus that with gain `b`, as the mean over the sigmas."""
-    moved = measured(run, "weights_moved", "start")
-    return difference(*(where(run, moved, **columns_of_gain(gain, divided, run)) for gain in (a, b)))
+    moved = analysis_values(run, "weights_moved", "start")
+    return difference(*(mean_over_sigmas(run, moved, **columns_of_gain(gain, divided, run)) for gain in (a, b)))
 
 
 GAIN: tuple[Claim, ...] = (
@@ -234,7 +234,7 @@ shuffled."""
 def early(a: Columns, b: Columns, sigmas: Sequence[float], run: Run) -> Interval:
     """Return the same difference as `between`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
-    return difference(where(run, values, sigmas, **a), where(run, values, sigmas, **b))
+    return difference(mean_over_sigmas(run, values, sigmas, **a), mean_over_sigmas(run, values, sigmas, **b))
 
 
 SIZE: tuple[Claim, ...] = (

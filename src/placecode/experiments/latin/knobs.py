@@ -23,7 +23,7 @@ from placecode.errors import must_be
 from placecode.experiments import measures
 from placecode.experiments.latin import knob_claims, optimizer_claims
 from placecode.experiments.latin.squares import QUICK, TRUE_POSITIONS, LatinExperiment
-from placecode.experiments.reading import LAST_QUARTER, done, first_quarter
+from placecode.experiments.reading import LAST_QUARTER, finished_members, first_quarter
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.runs.read import Run
@@ -111,7 +111,7 @@ class KnobExperiment(LatinExperiment):
 
     def _with_places(self, run: Run, role: str) -> pd.DataFrame:
         """Return the finished members with this role, in one row for each panel and line that shows them."""
-        table, places = done(run), self.places()
+        table, places = finished_members(run), self.places()
         rows = [
             {**row, "panel": panel, "line": line}
             for row in table[table["role"] == role].to_dict("records")

@@ -16,7 +16,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, paper_claim, reviewer_claim
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.latin.knob_claims import EQUAL, HALF, Columns, between, of
-from placecode.experiments.reading import accuracy, done
+from placecode.experiments.reading import accuracy, finished_members
 from placecode.runs.read import Run
 
 DECAYING = ("all", "rest", "pe")
@@ -47,7 +47,7 @@ def strongest(run: Run) -> float:
 def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
     """Return the OOD accuracy, or other `values` by member, of the 2d-fixed members with a weight decay of `amount`, by
     seed."""
-    rows = done(run)
+    rows = finished_members(run)
     rows = rows[(rows["role"] == "reference") & (rows["weight_decay"] == amount)]
     if rows.empty:
         raise NotInRun(f"the run has no finished 2d-fixed members with weight decay {amount:g}")

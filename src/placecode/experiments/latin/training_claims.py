@@ -20,7 +20,7 @@ from placecode.experiments.latin.claims import LOGS, TRAINING
 from placecode.experiments.latin.effects import EARLY as EARLY
 from placecode.experiments.latin.effects import LARGE, accuracy_at_early, difference
 from placecode.experiments.latin.knob_claims import EQUAL, between, worth_between
-from placecode.experiments.reading import accuracy, where
+from placecode.experiments.reading import accuracy, mean_over_sigmas
 from placecode.experiments.sweeps import data_name
 from placecode.runs.read import Run
 
@@ -90,7 +90,7 @@ def late_gain(run: Run) -> pd.Series:
 def gains_of(run: Run, count: int, sigma: float, learn: bool = True) -> pd.Series:
     """Return the late gains by seed of the members at one sigma whose loss applies log-softmax `count` times (1 or 2),
     with a learned or frozen PE."""
-    return where(run, late_gain(run), [sigma], data=data_name({"log_softmax": count}), learn=learn)
+    return mean_over_sigmas(run, late_gain(run), [sigma], data=data_name({"log_softmax": count}), learn=learn)
 
 
 def one_against_two(sigma: float, run: Run) -> Interval:

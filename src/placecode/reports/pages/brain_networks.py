@@ -30,7 +30,7 @@ from placecode.experiments.channels.brain_networks import (
     variants,
 )
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import done, measured
+from placecode.experiments.reading import analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Shown, captioned, run_name
 from placecode.reports.pages.masked_figures import tables
@@ -60,8 +60,8 @@ def over_variants(run: Run) -> list[Shown]:
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in DRAWN if _has(run, measure)]
     for measure, variant in product(present, variants(run)):
-        key, values = (BY_VARIANT[measure], variant or "recordings"), measured(run, *measure)
-        for sigma in sorted(done(run)["sigma"].unique()):
+        key, values = (BY_VARIANT[measure], variant or "recordings"), analysis_values(run, *measure)
+        for sigma in sorted(finished_members(run)["sigma"].unique()):
             with contextlib.suppress(NotInRun):
                 by_world = by_split(run, variant, values, sigma)
                 rows += [(*key, float(value), sigma, world) for world, value in by_world.items()]
@@ -82,7 +82,7 @@ def over_variants(run: Run) -> list[Shown]:
 def _has(run: Run, measure: Measure) -> bool:
     """Return whether the run has values of a measure."""
     try:
-        return bool(len(measured(run, *measure)))
+        return bool(len(analysis_values(run, *measure)))
     except NotInRun:
         return False
 
@@ -90,7 +90,7 @@ def _has(run: Run, measure: Measure) -> bool:
 def sentences_on_networks(run: Run) -> list[str]:
     """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
     partitions = partitions_in(run)
-    sigmas = sorted(done(run)["sigma"].dropna().unique())
+    sigmas = sorted(finished_members(run)["sigma"].dropna().unique())
     if not partitions or not sigmas:
         return []
     smallest_and_largest = dict.fromkeys((sigmas[0], sigmas[-1]))
@@ -110,14 +110,14 @@ def sentences_on_networks(run: Run) -> list[str]:
 def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
     """Return the interval of a measure at a sigma and, for each null hypothesis, how many models have p <= ALPHA."""
     variant = variants(run)[0]
-    rows = done(run)
+    rows = finished_members(run)
     members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
     above = []
     for suffix, null in NULLS.items():
         if _has(run, (f"{analysis}{suffix}", target)):
-            p_values = members.map(measured(run, f"{analysis}{suffix}", target)).dropna()
+            p_values = members.map(analysis_values(run, f"{analysis}{suffix}", target)).dropna()
             above.append((null, int((p_values <= ALPHA).sum()), len(p_values)))
-    value = interval(by_split(run, variant, measured(run, analysis, target), sigma).to_numpy())
+    value = interval(by_split(run, variant, analysis_values(run, analysis, target), sigma).to_numpy())
     return {"sigma": sigma, "value": value, "above": above}
 
 

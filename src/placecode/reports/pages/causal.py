@@ -13,7 +13,7 @@ from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal_claims import CONTROL
 from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.reading import accuracy, done, measured
+from placecode.experiments.reading import accuracy, analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Shown, captioned, counts, run_name
 from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
@@ -140,12 +140,12 @@ def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
 
 def _losses(run: Run) -> pd.DataFrame:
     """Return how much accuracy learned models lose by each exchange of their PE, by sigma, exchange and seed."""
-    members = done(run)
+    members = finished_members(run)
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []
     for name in EXCHANGES:
         with contextlib.suppress(NotInRun):  # a part of the experiment may lack it
-            values = before - measured(run, interventions.ACCURACY_WITH, name)
+            values = before - analysis_values(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["sigma", "seed", "name", "value"])

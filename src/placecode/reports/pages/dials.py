@@ -22,7 +22,7 @@ from placecode.analysis.places import arrange
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import measured, swept
+from placecode.experiments.reading import analysis_values, sweep_members
 from placecode.models.member import AUXILIARY, COPIED
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
@@ -96,7 +96,7 @@ def turned_members(run: Run) -> pd.DataFrame:
     If the run varies other settings too, these are the members of the setting with the most sigmas, or of the first of
     several such settings. Members whose PE was taken from another member or frozen are left out if there are others.
     """
-    rows = swept(run)
+    rows = sweep_members(run)
     if "start" in rows:
         fresh = rows[~rows["start"].isin(COPIED)]
         rows = fresh[fresh["learn"]] if fresh["learn"].any() else fresh
@@ -202,7 +202,7 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[C
         measures[f"{metric}, {legend}"] = (Curve(axis, legend, split), values["value"])
     for measure, (words, axis) in MEASURED.items():
         with contextlib.suppress(NotInRun):
-            values = measured(run, *measure)
+            values = analysis_values(run, *measure)
             if values.reindex(members["member"]).notna().any():
                 chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
                 measures[words + chance] = (Curve(axis, words + chance), values)

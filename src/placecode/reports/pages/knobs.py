@@ -15,7 +15,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.experiments.latin.squares import LatinExperiment
-from placecode.experiments.reading import STILL, accuracy, by_seed, done, late_change, once
+from placecode.experiments.reading import STILL, accuracy, by_seed, drop_repeated_lines, finished_members, late_change
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Page, Shown, captioned, counts, run_name
 from placecode.reports.pages.dials import Dial
@@ -64,7 +64,7 @@ class KnobPage(Page):
         Further sentences say which settings have not settled, and how many members diverged.
         """
         entries = []
-        for (panel, line), rows in once(self.final).groupby(["panel", "line"], sort=False):
+        for (panel, line), rows in drop_repeated_lines(self.final).groupby(["panel", "line"], sort=False):
             means = rows.groupby("sigma")["value"].mean()
             sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
             accuracies = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
@@ -88,14 +88,14 @@ def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | N
     `final` is `KnobPage.final`. `knob` names the varied setting. `levels` are the accuracies of reference members,
     which are drawn as horizontal lines.
     """
-    gains, chance = worth(once(final)), chance_by_panel(run, final)
+    gains, chance = worth(drop_repeated_lines(final)), chance_by_panel(run, final)
     figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gains, levels)
     return [captioned("knob.accuracy", figure, knob=knob, gain=len(gains) > 0), curves_figure(run, final)]
 
 
 def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
     """Draw OOD accuracy during training, with a line for each setting."""
-    members = once(lines)
+    members = drop_repeated_lines(lines)
     figure = figures.curves_by_setting(ood_curves(run, members), run_name(run), chance_by_panel(run, members))
     return captioned("knob.curves", figure)
 
@@ -137,7 +137,7 @@ def _name(panel: str, line: str) -> str:
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
     """Return how mean accuracy changed in the last quarter of training, by line and sigma, and for 2d-fixed."""
-    members, finished = once(lines), done(run)
+    members, finished = drop_repeated_lines(lines), finished_members(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
     table = pd.concat([members, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else members
     table = table.assign(value=table["member"].map(late_change(run)))

@@ -16,7 +16,16 @@ from placecode.experiments import predictors
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.measures import reference_members
-from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, members_of, swept
+from placecode.experiments.reading import (
+    accuracy,
+    analysis_values,
+    contrast_sigmas,
+    final_accuracy,
+    finished_members,
+    is_swept,
+    members_of,
+    sweep_members,
+)
 from placecode.experiments.specs import named
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown, captioned, run_name
@@ -56,23 +65,23 @@ def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 def of_sigmas(run: Run) -> list[Shown]:
     """Return the figures of lst-sigma; a run without members of the sweep has only accuracy and learning curves."""
     name, chance, members = run_name(run), chance_of(run), members_of(run)
-    labels = members["label"].where(~in_sweep(run), members["encoding"])
+    labels = members["label"].where(~is_swept(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
     drawn = [
         captioned("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
         captioned("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
-    if not in_sweep(run).any():  # a part of the experiment with references only
+    if not is_swept(run).any():  # a part of the experiment with references only
         return drawn
     drawn += _published(run)
-    if len(swept(run)["sigma"].unique()) > 2:
+    if len(sweep_members(run)["sigma"].unique()) > 2:
         drawn += _relations(run)
     return [*drawn, *_pictures(run), *_behaviour(run)]
 
 
 def _published(run: Run) -> list[Shown]:
     """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
-    fields, rows = run.config["fields"], swept(run)
+    fields, rows = run.config["fields"], sweep_members(run)
     their_protocol = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not their_protocol or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
         return []
@@ -93,7 +102,7 @@ def _relations(run: Run) -> list[Shown]:
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
     """Return the first finished member of a sigma and its title. If all diverged, the first member is returned."""
-    rows = run.members[in_sweep(run) & (run.members["sigma"] == sigma)]
+    rows = run.members[is_swept(run) & (run.members["sigma"] == sigma)]
     finished = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(finished) else ", diverged")
     return int((finished if len(finished) else rows)["member"].iloc[0]), title
@@ -104,7 +113,7 @@ def _pictures(run: Run) -> list[Shown]:
     positions = np.array(run.config["shape"]["positions"])
     names = [f"r{int(r) + 1}c{int(c) + 1}" for r, c in positions]
     rule = int(positions.max()) + 1
-    examples = [_example(run, sigma) for sigma in dials(run)]
+    examples = [_example(run, sigma) for sigma in contrast_sigmas(run)]
     first = examples[0][0]
     drawn = []
     if run.has_array(f"pe_end/{first}"):  # not for rotary and others without a vector per cell
@@ -144,10 +153,10 @@ def _token_maps(
 def _geometry(run: Run) -> list[Shown]:
     """Draw size, effective dimension and movement of the PEs by sigma, if the run measured any of them."""
     parts = []
-    rows = swept(run)[["member", "sigma", "seed"]]
+    rows = sweep_members(run)[["member", "sigma", "seed"]]
     for analysis, moment in product(GEOMETRY, ("start", "end")):
         with contextlib.suppress(NotInRun):
-            values = measured(run, analysis, "start" if analysis == "moved_relative" else "", moment)
+            values = analysis_values(run, analysis, "start" if analysis == "moved_relative" else "", moment)
             parts.append(rows.assign(measure=analysis, moment=moment, value=rows["member"].map(values)))
     if not parts:
         return []
@@ -173,13 +182,13 @@ def _behaviour(run: Run) -> list[Shown]:
     """Draw accuracy under noise, by class of puzzle and by cell, as far as the run measured them."""
     levels = [0.0, *run.config["fields"].get("noise", [])]
     drawn = []
-    rows = swept(run)[["member", "sigma", "seed"]]
+    rows = sweep_members(run)[["member", "sigma", "seed"]]
     if len(levels) > 1:
         usual = rows[rows["sigma"].isin(USUAL_SIGMAS)]
         members = usual if usual["sigma"].nunique() > 2 else rows
         parts = []
         for split, level in product(("train", "ood"), levels):
-            values = members["member"].map(measured(run, "noise_accuracy", f"{split} {level:g}"))
+            values = members["member"].map(analysis_values(run, "noise_accuracy", f"{split} {level:g}"))
             parts.append(members.assign(split=split, level=level, value=values))
         table = pd.concat(parts, ignore_index=True)
         drawn.append(captioned("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
@@ -195,20 +204,20 @@ def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return final OOD accuracy and confidence of each member on one class of puzzles."""
     final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
-    confidence = rows["member"].map(measured(run, "confidence", name))
+    confidence = rows["member"].map(analysis_values(run, "confidence", name))
     return rows.assign(condition=name, accuracy=rows["member"].map(final), confidence=confidence)
 
 
 def _errors(run: Run) -> Shown:
     """Draw the error rate of each cell at the small and the large sigma."""
     positions = np.array(run.config["shape"]["positions"]).astype(int)
-    members = swept(run)
+    members = sweep_members(run)
     panels = []
-    for sigma in dict.fromkeys(dials(run)):
+    for sigma in dict.fromkeys(contrast_sigmas(run)):
         numbers = members.loc[members["sigma"] == sigma, "member"]
         grid = np.full(positions.max(0) + 1, np.nan)
         for row, column in positions:
-            values = measured(run, "error_rate", f"r{row + 1}c{column + 1}")
+            values = analysis_values(run, "error_rate", f"r{row + 1}c{column + 1}")
             grid[row, column] = values.reindex(numbers).mean()
         panels.append((f"{figures.SIGMA} = {sigma:g}", grid))
     return captioned("latin.errors", figures.error_maps(panels, run_name(run)))
@@ -219,7 +228,7 @@ def _errors(run: Run) -> Shown:
 
 def of_encodings(run: Run) -> list[Shown]:
     """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
-    name, chance, members = run_name(run), chance_of(run), named(done(run))
+    name, chance, members = run_name(run), chance_of(run), named(finished_members(run))
     final = final_accuracy(run, members)
     published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
     least = float(final["dropout"].min())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from placecode.analysis.stats import interval
-from placecode.experiments.reading import dials, final_accuracy, in_sweep, members_of, swept
+from placecode.experiments.reading import contrast_sigmas, final_accuracy, is_swept, members_of, sweep_members
 from placecode.experiments.specs import named
 from placecode.reports import wording
 from placecode.reports.pages.base import counts
@@ -28,9 +28,9 @@ def of_sigmas(run: Run) -> list[str]:
     """Return sentences on accuracy at the small and the large sigma, what it means, and the difference between them."""
     settings: list[dict[str, Any]] = []
     small = large = difference = None
-    if in_sweep(run).any():
-        table = final_accuracy(run, swept(run))
-        small, large = dials(run)
+    if is_swept(run).any():
+        table = final_accuracy(run, sweep_members(run))
+        small, large = contrast_sigmas(run)
         for sigma in dict.fromkeys((small, large)):
             means = table[table["sigma"] == sigma].groupby("split")["value"].mean()
             seeds = int(((table["sigma"] == sigma) & (table["split"] == "train")).sum())

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis import modules, partitions
-from placecode.experiments.reading import chance_in
+from placecode.experiments.reading import chance_levels
 from placecode.experiments.specs import worded
 from placecode.models.member import AUXILIARY
 from placecode.reports import figures
@@ -101,7 +101,13 @@ def _sigmas(run: Run, data: Tables) -> list[Shown]:
     drawn: list[Shown] = []
     if measures:
         figure = figures.structure_by_sigma(
-            members, data.analysis, run.baselines, name, measures, chance=chance_in(run.config["task"]), labels=MEASURES
+            members,
+            data.analysis,
+            run.baselines,
+            name,
+            measures,
+            chance=chance_levels(run.config["task"]),
+            labels=MEASURES,
         )
         drawn.append(captioned("masked.structure", figure))
     best = run.config["task"].get("best_mse")
@@ -167,7 +173,7 @@ def _encodings(run: Run, data: Tables) -> list[Shown]:
     """Draw structure and held-out error of each encoding."""
     tables, others = (
         (data.members, data.analysis, data.metrics),
-        (run.baselines, chance_in(run.config["task"]), MEASURES),
+        (run.baselines, chance_levels(run.config["task"]), MEASURES),
     )
     return [captioned("masked.encodings", figures.measure_by_name(*tables, data.name, measures_in(run)[:1], *others))]
 

@@ -15,7 +15,7 @@ from placecode.experiments import experiment_of
 from placecode.experiments.channels.claims import over
 from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import measured
+from placecode.experiments.reading import analysis_values
 from placecode.experiments.specs import named, worded
 from placecode.reports import wording
 from placecode.reports.figures.channels import final_errors
@@ -115,7 +115,7 @@ def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Ser
     done = members[members["state"] == "done"]
     for measure in MEASURES:
         try:
-            before, after = (done["member"].map(measured(run, *measure, when)) for when in ("start", "end"))
+            before, after = (done["member"].map(analysis_values(run, *measure, when)) for when in ("start", "end"))
         except NotInRun:
             continue
         yield measure, before, after, done

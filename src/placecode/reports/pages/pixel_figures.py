@@ -6,7 +6,7 @@ import numpy as np
 
 from placecode.analysis import places
 from placecode.experiments.channels.structure import flat_map
-from placecode.experiments.reading import swept
+from placecode.experiments.reading import sweep_members
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown, captioned, run_name
 from placecode.reports.pages.dials import mean_similarity, stored_members
@@ -19,7 +19,7 @@ MAX_SIGMAS = 4
 
 def as_pictures(run: Run) -> list[Shown]:
     """Draw a picture on the learned map of each sigma and on that of plain correlation, if PEs were stored."""
-    members = stored_members(run, swept(run))
+    members = stored_members(run, sweep_members(run))
     if members.empty:
         return []
     positions = np.array(run.config["shape"]["positions"], dtype=np.float64)
