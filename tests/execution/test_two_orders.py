@@ -14,7 +14,7 @@ from placecode.errors import BadInput
 from placecode.execution import local, origins
 from placecode.execution.local import Event, Interrupted, Where
 from placecode.models.member import COPIED, Member
-from placecode.reports.pages import dials
+from placecode.reports.pages import interactive
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
@@ -101,7 +101,7 @@ def test_members_are_compared_with_those_on_the_same_data(complete: Run) -> None
 def test_tokens_have_the_names_of_their_order(complete: Run) -> None:
     members = complete.members
     for data, order in ((FOUR, 4), (FIVE, 5)):
-        names, rows, row_names = dials.named_channels(complete, members[members["data"] == data])
+        names, rows, row_names = interactive.named_channels(complete, members[members["data"] == data])
         assert len(names) == order**2 and rows is not None and len(row_names) == order
 
 

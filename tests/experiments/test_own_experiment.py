@@ -77,10 +77,10 @@ def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None
     page = page_of(experiment, run)
     assert [shown.name for shown in page.figures()] == ["map", "methods", "sigma"]
     assert page.summary() and set(page.summary()) <= set(page.words())
-    channels, dial = page.channels(), page.dial()
+    channels, slider = page.channels(), page.slider()
     assert channels is not None and channels.names == own_results.read(run.path).names
     assert {"known group", "known x", "known y", "known z"} <= set(channels.columns)
-    assert dial is not None and dial.groups is not None and len(dial.groups) == 6
+    assert slider is not None and slider.groups is not None and len(slider.groups) == 6
 
 
 def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(run: Run) -> None:

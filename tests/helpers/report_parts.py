@@ -13,7 +13,7 @@ from scipy import stats
 from placecode.reports import html as report
 from placecode.reports.figures import accuracy_by_sigma
 from placecode.reports.pages.base import Shown
-from placecode.reports.pages.dials import Channels, Curve, Dial, Stop
+from placecode.reports.pages.interactive import ChannelMap, Curve, SigmaSlider, SliderPosition
 
 EVIL = "<img src=x onerror=alert(1)>"  # a name of a channel that would run as code if the report did not escape it
 SIGMAS = (0.01, 0.1, 1.0)
@@ -28,7 +28,7 @@ LONG = "a name of ninety letters " + "x" * 65
 FORMULA = "$x^2$ and more"
 
 
-def crowded() -> tuple[Dial, Channels]:
+def crowded() -> tuple[SigmaSlider, ChannelMap]:
     """Return a slider and a map with channels in three clusters, so close that their names would hide each other.
 
     One name is long, and one looks like a formula.
@@ -36,16 +36,18 @@ def crowded() -> tuple[Dial, Channels]:
     labels = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
     centres = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
     places = centres + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
-    stops = [Stop(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)]
-    turning = Dial(labels, None, [], stops, {"mse, test": Curve("error (mse)", "test", "test")})
-    return turning, Channels(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
+    positions = [
+        SliderPosition(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)
+    ]
+    turning = SigmaSlider(labels, None, [], positions, {"mse, test": Curve("error (mse)", "test", "test")})
+    return turning, ChannelMap(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
 
 
-def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention: bool = False) -> Dial:
+def slider(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention: bool = False) -> SigmaSlider:
     """Return a slider in which blocks of similar channels fade as sigma grows, and the error is 0.5 + sigma."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, groups, count)
-    stops = []
+    positions = []
     for place, sigma in enumerate(sigmas):
         noise = rng.uniform(-0.2, 0.2, (count, count))
         similar = (codes[:, None] == codes) * (0.9 - 0.4 * place) + (noise + noise.T) / 2
@@ -53,12 +55,14 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
         attended = rng.dirichlet(np.ones(count), count) if attention else None
         values = {"mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma)}
         values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
-        stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), attended))
+        positions.append(SliderPosition(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), attended))
     curves = {"mse, test": Curve("error (mse)", "test", "test"), "same group": Curve("share of channels", "same group")}
-    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, curves, note="Made up.")
+    return SigmaSlider(
+        names(count), codes, [f"group {i + 1}" for i in range(groups)], positions, curves, note="Made up."
+    )
 
 
-def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
+def channels(count: int, modules: int = 4, space: bool = True) -> ChannelMap:
     """Return a map of channels with modules, neighbours, columns and edges, and with a third dimension if `space`."""
     rng = np.random.default_rng(1)
     codes = rng.integers(-1, modules, count)
@@ -73,7 +77,9 @@ def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
     columns["kind"] = ["unit" if i % 2 else "" for i in range(count)]
     edges = [(i, int(nearest[i, 0]), 0.5) for i in range(count)]
     deep = places if space else None
-    return Channels(names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up.")
+    return ChannelMap(
+        names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up."
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- runs and pages

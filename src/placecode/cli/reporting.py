@@ -48,7 +48,7 @@ def _shared(page: Page) -> dict[str, Any]:
         "metric": experiment.metric,
         "claims": [finding.record() for finding in page.findings],
         "verdicts": page.verdicts(),
-        "dial": page.dial(),
+        "slider": page.slider(),
     }
 
 

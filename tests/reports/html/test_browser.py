@@ -53,10 +53,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
     claims = [claim.check(run).record() for claim in experiment.claims]
     shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, experiment)}
     texts = {
-        "demo": report.render(run, **shared, claims=claims, dial=page_of(experiment, run).dial()),
-        "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
-        "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
-        "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
+        "demo": report.render(run, **shared, claims=claims, slider=page_of(experiment, run).slider()),
+        "fit": report.render(run, **shared, slider=made_up.slider(60, 4), channels=made_up.channels(60)),
+        "many": report.render(run, **shared, slider=made_up.slider(1000, 5), channels=made_up.channels(1000)),
+        "crowded": report.render(run, **shared, **dict(zip(("slider", "channels"), made_up.crowded(), strict=True))),
         "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
         "both": together.render([compared(page_of(experiment_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
     }
@@ -102,21 +102,22 @@ class Opened:
         self.context.close()
         assert not wrong
 
-    def turn(self, at: int, dial: int = 0) -> None:
+    def move_to(self, at: int, slider: int = 0) -> None:
         self.page.evaluate(
-            "([dial, at]) => { const slider = document.getElementById(`dial-${dial}`); slider.value = at;"
-            " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
-            [dial, at],
+            "([slider, at]) => { const input = document.getElementById(`slider-${slider}`); input.value = at;"
+            " input.dispatchEvent(new Event('input', { bubbles: true })); }",
+            [slider, at],
         )
 
-    def shown(self, dial: int = 0) -> dict[str, tuple[str, str, dict[str, str]]]:
-        """The numbers of a dial by measure: as a reader sees them, and with all digits."""
+    def shown(self, slider: int = 0) -> dict[str, tuple[str, str, dict[str, str]]]:
+        """The numbers of a slider by measure: as a reader sees them, and with all digits."""
         script = (
-            "(dial) => Object.fromEntries([...document.querySelectorAll(`[data-dial='${dial}'] [data-measure]`)].map("
+            "(slider) => Object.fromEntries("
+            "[...document.querySelectorAll(`[data-slider='${slider}'] [data-measure]`)].map("
             "(row) => [row.dataset.measure, [row.querySelector('b').textContent,"
             " row.querySelector('small').textContent, { ...row.dataset }]]))"
         )
-        return {name: tuple(values) for name, values in self.page.evaluate(script, dial).items()}
+        return {name: tuple(values) for name, values in self.page.evaluate(script, slider).items()}
 
     def drawn(self, panel: str, script: str) -> Any:
         """What plotly has of a panel: `plot` is its element in the script."""
@@ -207,9 +208,9 @@ def test_the_policy_stops_other_scripts(browser: Any, pages: dict[str, Path], tm
         assert opened.page.title() == "T"
 
 
-def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable[[str], Opened], run: Run) -> None:
-    dial = page_of(experiment_of(run), run).dial()
-    assert dial is not None
+def test_the_slider_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable[[str], Opened], run: Run) -> None:
+    slider = page_of(experiment_of(run), run).slider()
+    assert slider is not None
     summary = {
         (row["sigma"], row["split"]): row["mean"]
         for row in run.summary
@@ -217,38 +218,38 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
     }
     opened = at("demo")
     for place in (4, 1):
-        opened.turn(place)
-        stop, shown = dial.stops[place], opened.shown()
+        opened.move_to(place)
+        position, shown = slider.positions[place], opened.shown()
         for split in ("train", "test", "ood"):
             text, bounds, exact = shown[f"accuracy, {split}"]
-            assert text == number(summary[stop.sigma, split])
-            assert float(exact["mean"]) == pytest.approx(summary[stop.sigma, split], abs=1e-12)
-            low, high = stop.measures[f"accuracy, {split}"][1:]
+            assert text == number(summary[position.sigma, split])
+            assert float(exact["mean"]) == pytest.approx(summary[position.sigma, split], abs=1e-12)
+            low, high = position.measures[f"accuracy, {split}"][1:]
             assert bounds == f"{number(low)} to {number(high)}"
-        assert opened.page.locator("#dial-0").get_attribute("aria-valuetext") == f"sigma {stop.label}"
-        assert opened.page.locator(".dial output b").inner_text() == stop.label
+        assert opened.page.locator("#slider-0").get_attribute("aria-valuetext") == f"sigma {position.label}"
+        assert opened.page.locator(".slider output b").inner_text() == position.label
         marks = opened.drawn("measure", "plot.data[plot.data.length - 1]")
-        assert marks["x"] == [stop.sigma] * 3
-        assert marks["y"] == pytest.approx([summary[stop.sigma, split] for split in ("train", "test", "ood")])
-        assert stop.similarity is not None and stop.places is not None and stop.attention is not None
+        assert marks["x"] == [position.sigma] * 3
+        assert marks["y"] == pytest.approx([summary[position.sigma, split] for split in ("train", "test", "ood")])
+        assert position.similarity is not None and position.places is not None and position.attention is not None
         z = np.array(opened.drawn("similarity", "plot.data[0].z"))
         off = ~np.eye(16, dtype=bool)
-        others = [item.similarity[off] for item in dial.stops if item.similarity is not None]
-        assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
+        others = [item.similarity[off] for item in slider.positions if item.similarity is not None]
+        assert np.abs(z - position.similarity)[off].max() < np.abs(others).max() / 127
         looks = np.array(opened.drawn("attention", "plot.data[0].z"))
-        assert np.abs(looks - stop.attention).max() < 1 / 127
+        assert np.abs(looks - position.attention).max() < 1 / 127
         script = "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])"
         for i, x, y in opened.drawn("places", script):
-            assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
+            assert [x, y] == pytest.approx(position.places[int(i)], abs=1e-3)
 
 
-def test_the_dial_is_turned_by_keys(at: Callable[[str], Opened], run: Run) -> None:
+def test_the_slider_is_turned_by_keys(at: Callable[[str], Opened], run: Run) -> None:
     opened = at("demo")
-    opened.page.locator("#dial-0").focus()
+    opened.page.locator("#slider-0").focus()
     opened.page.keyboard.press("End")
-    assert opened.page.locator(".dial").get_attribute("data-sigma") == "2"
+    assert opened.page.locator(".slider").get_attribute("data-sigma") == "2"
     opened.page.keyboard.press("ArrowLeft")
-    assert opened.page.locator(".dial").get_attribute("data-sigma") == "1"
+    assert opened.page.locator(".slider").get_attribute("data-sigma") == "1"
 
 
 def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], run: Run) -> None:
@@ -279,7 +280,7 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
         opened.page.locator(".take button").click()
     whole = json.loads(Path(download.value.path()).read_text())
     assert len(whole["tables"]) == opened.page.locator("table").count() > 4
-    assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
+    assert [position["sigma"] for position in whole["sliders"][0]] == [0.1, 0.2, 0.5, 1, 2]
     records = [claim.check(run).record() for claim in experiment_of(run).claims]
     (claims,) = [table for table in whole["tables"] if table["title"] == "Claims"]
     low, high = (claims["columns"].index(f"95% interval, {end}") for end in ("low", "high"))
@@ -308,7 +309,7 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
         assert truth.modules is not None
         code = truth.modules[channel]
         assert card.locator("dd").first.inner_text() == ("none" if code < 0 else f"module {code + 1}")
-        ringed = opened.drawn("atlas", "plot.data[plot.data.length - 1].customdata")
+        ringed = opened.drawn("channel-map", "plot.data[plot.data.length - 1].customdata")
         assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
         rows[0].locator("button").click()  # and on to the nearest one
     page.fill("#find-channel", "channel 1")
@@ -317,7 +318,7 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
     page.fill("#find-channel", "nobody")
     assert page.locator(".more").inner_text() == "no channel has that name"
     assert card.get_attribute("data-channel") is None and card.inner_text() == ""
-    assert opened.drawn("atlas", "plot.data.every((t) => t.marker?.symbol !== 'circle-open' || t.name)")
+    assert opened.drawn("channel-map", "plot.data.every((t) => t.marker?.symbol !== 'circle-open' || t.name)")
 
 
 def test_channels_are_found_by_keys_alone(at: Callable[[str], Opened]) -> None:
@@ -341,16 +342,16 @@ def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> 
     opened = at("fit")
     for plot in opened.page.locator(".plot").all():
         assert plot.get_attribute("role") == "img" and plot.get_attribute("aria-label")
-    opened.drawn("atlas", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
+    opened.drawn("channel-map", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
     assert opened.page.locator(".found h3").inner_text() == "channel 7"
     opened.page.locator("#in-space").check()
-    before = opened.drawn("atlas", "plot.data[2].x")
+    before = opened.drawn("channel-map", "plot.data[2].x")
     opened.page.locator("#turn").focus()
     opened.page.keyboard.press("End")
-    assert before != opened.drawn("atlas", "plot.data[2].x")
+    assert before != opened.drawn("channel-map", "plot.data[2].x")
     opened.page.locator("#in-space").uncheck()
     truth = made_up.channels(60)
-    at = opened.drawn("atlas", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
+    at = opened.drawn("channel-map", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
     for i, x in at:
         assert x == pytest.approx(truth.places[int(i), 0], abs=1e-3)
 
@@ -367,7 +368,7 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     page.wait_for_timeout(100)
     assert page.locator("details.all tbody tr:visible").locator("th").all_inner_texts()[0] == made_up.EVIL
     assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
-    labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
+    labels = page.locator("[data-panel=channel-map] text", has_text="onerror").all_text_contents()
     assert labels == [made_up.EVIL]
 
 
@@ -382,7 +383,7 @@ def hides(one: dict[str, float], two: dict[str, float]) -> bool:
     return across and one["y"] < two["y"] + two["height"] and two["y"] < one["y"] + one["height"]
 
 
-@pytest.mark.parametrize("panel", ["atlas", "places"])
+@pytest.mark.parametrize("panel", ["channel-map", "places"])
 def test_no_name_on_a_map_hides_another(at: Callable[[str], Opened], panel: str) -> None:
     opened = at("crowded")
     for size in (PHONE, WIDE):
@@ -419,7 +420,7 @@ def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> No
     for scheme, ink in (("light", "#1d2126"), ("dark", "#e4e7eb")):
         opened.page.emulate_media(color_scheme=scheme)
         wait_for_ink(ink)
-    opened.turn(2)
+    opened.move_to(2)
     opened.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = false")
     opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     opened.page.emulate_media(media="print", color_scheme="dark")
@@ -427,38 +428,40 @@ def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> No
     assert opened.page.locator("details:not([open])").count() == 0
     buttons = opened.page.locator("button:visible, input:visible")
     assert all(button.evaluate("(item) => item.closest('th, .near') !== null") for button in buttons.all())
-    assert opened.page.locator(".dial output b").inner_text() == "1"
+    assert opened.page.locator(".slider output b").inner_text() == "1"
     opened.page.emulate_media(media="screen", color_scheme="light")
     opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
     wait_for_ink("#1d2126")
     assert opened.page.locator("details[open]").count() == 0 < opened.page.locator("details").count()
 
 
-def test_dials_of_several_runs_move_together(at: Callable[[str], Opened], run: Run) -> None:
+def test_sliders_of_several_runs_move_together(at: Callable[[str], Opened], run: Run) -> None:
     other = Run(RESULTS / "demo-fresh")
-    first, second = page_of(experiment_of(run), run).dial(), page_of(experiment_of(other), other).dial()
+    first, second = page_of(experiment_of(run), run).slider(), page_of(experiment_of(other), other).slider()
     assert first is not None and second is not None
     opened = at("both")
-    follower = opened.page.locator("[data-dial='1']")
-    shared = [stop.sigma for stop in first.stops if stop.sigma in {other.sigma for other in second.stops}]
-    lonely = [stop.sigma for stop in first.stops if stop.sigma not in shared]
+    follower = opened.page.locator("[data-slider='1']")
+    shared = [
+        position.sigma for position in first.positions if position.sigma in {other.sigma for other in second.positions}
+    ]
+    lonely = [position.sigma for position in first.positions if position.sigma not in shared]
     assert shared and lonely
     for sigma in (shared[-1], lonely[0]):
-        opened.turn([stop.sigma for stop in first.stops].index(sigma), dial=0)
-        assert float(follower.get_attribute("data-sigma")) == shared[-1]  # where there is no such stop, it stays
+        opened.move_to([position.sigma for position in first.positions].index(sigma), slider=0)
+        assert float(follower.get_attribute("data-sigma")) == shared[-1]  # where there is no such position, it stays
         assert ("behind" in str(follower.get_attribute("class"))) == (sigma in lonely)
-    stop = next(stop for stop in second.stops if stop.sigma == shared[-1])
-    for name, (mean, _, _) in stop.measures.items():
-        assert opened.shown(dial=1)[name][0] == number(mean)
+    position = next(position for position in second.positions if position.sigma == shared[-1])
+    for name, (mean, _, _) in position.measures.items():
+        assert opened.shown(slider=1)[name][0] == number(mean)
 
 
 def test_without_plotly_the_rest_works(browser: Any, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report.page, "plotly", lambda: None)
-    text = report.render(run, "T", [], [], "c", dial=made_up.dial(60, 4), channels=made_up.channels(60))
+    text = report.render(run, "T", [], [], "c", slider=made_up.slider(60, 4), channels=made_up.channels(60))
     assert len(text) < 1e6 and report.page.INSTALL in text
     (tmp_path / "still.html").write_text(text)
     with Opened(browser, tmp_path / "still.html") as opened:
-        opened.turn(2)
+        opened.move_to(2)
         assert opened.shown()["mse, test"][:2] == ("1.500", "1.400 to 1.600")
         assert opened.shown()["same group"][1] == ""
         opened.page.fill("#find-channel", "channel 59")

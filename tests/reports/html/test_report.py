@@ -190,7 +190,7 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
 def test_only_its_own_script_may_run(tmp_path: Path) -> None:
     """Its own, and plotly's where something moves; data are no script."""
     run = make(tmp_path)
-    for text, count in ((page_of(run), 1), (page_of(run, dial=made_up.dial(9, 3)), 2)):
+    for text, count in ((page_of(run), 1), (page_of(run, slider=made_up.slider(9, 3)), 2)):
         scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
         digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
         allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -202,14 +202,14 @@ def test_without_plotly_the_page_says_how_to_get_it(tmp_path: Path, monkeypatch:
     assert not re.findall(r"^(?:import|from) plotly", Path(str(page.__file__)).read_text(), flags=re.MULTILINE)
     page.plotly.cache_clear()
     monkeypatch.setattr(page, "find_spec", lambda name: None)
-    text = page_of(make(tmp_path), dial=made_up.dial(9, 3))
+    text = page_of(make(tmp_path), slider=made_up.slider(9, 3))
     page.plotly.cache_clear()
     assert len(text) < 200_000 and page.INSTALL in text
 
 
 def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
     run = make(tmp_path)
-    moving = {"dial": made_up.dial(9, 3), "channels": made_up.channels(20)}
+    moving = {"slider": made_up.slider(9, 3), "channels": made_up.channels(20)}
     page = Page(page_of(run, figures=[shown(run, name, name, "") for name in ("one", "two")], **moving))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -316,10 +316,10 @@ def test_blocks_are_means() -> None:
 
 @pytest.mark.parametrize(("count", "rows"), [(250, 250), (251, 126), (1000, 250)])
 def test_matrices_are_at_most_250_wide(count: int, rows: int) -> None:
-    packed = packing.dial(made_up.dial(count, 3, sigmas=(0.1,)))
-    stop = packed["stops"][0]
-    assert len(read(stop["similarity"], packed["scales"]["similarity"], packing.STEPS)) == rows**2
-    assert len(read(stop["places"], packed["scales"]["places"], packing.FINE)) == 2 * count
+    packed = packing.slider(made_up.slider(count, 3, sigmas=(0.1,)))
+    position = packed["positions"][0]
+    assert len(read(position["similarity"], packed["scales"]["similarity"], packing.STEPS)) == rows**2
+    assert len(read(position["places"], packed["scales"]["places"], packing.FINE)) == 2 * count
 
 
 def test_channels_are_in_the_order_of_their_groups_and_the_groupless_last() -> None:
@@ -329,11 +329,11 @@ def test_channels_are_in_the_order_of_their_groups_and_the_groupless_last() -> N
 
 
 def test_the_diagonal_does_not_set_the_scale() -> None:
-    assert packing.dial(made_up.dial(30, 3))["scales"]["similarity"] < 1.2
-    faint = made_up.dial(30, 3, sigmas=(0.1,))
+    assert packing.slider(made_up.slider(30, 3))["scales"]["similarity"] < 1.2
+    faint = made_up.slider(30, 3, sigmas=(0.1,))
     similar = np.where(np.eye(30, dtype=bool), 1.0, 0.05)
-    faint = type(faint)(faint.names, None, (), [type(faint.stops[0])("0.1", 0.1, {}, similar)], {})
-    assert packing.dial(faint)["scales"]["similarity"] == pytest.approx(0.05)
+    faint = type(faint)(faint.names, None, (), [type(faint.positions[0])("0.1", 0.1, {}, similar)], {})
+    assert packing.slider(faint)["scales"]["similarity"] == pytest.approx(0.05)
 
 
 def test_texts_cannot_leave_the_script() -> None:

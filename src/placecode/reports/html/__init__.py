@@ -3,7 +3,7 @@
 >>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], figures, command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-An experiment can add `Section`s and two interactive parts: the sigma slider (called a dial in the code), which shows
+An experiment can add `Section`s and two interactive parts: the sigma slider, which shows
 the results of one sigma at a time, and a searchable map of the channels. The module `together` compares several runs on
 one page. All text that comes from data is escaped.
 """
@@ -22,7 +22,7 @@ from placecode.reports.figures import save, svg_text
 from placecode.reports.html import evidence, packing, page, tables
 from placecode.reports.html.tables import Table
 from placecode.reports.pages.base import Shown
-from placecode.reports.pages.dials import Channels, Dial, Verdict
+from placecode.reports.pages.interactive import ChannelMap, SigmaSlider, Verdict
 from placecode.runs.read import Run
 
 __all__ = ["Section", "Table", "badges", "render", "write"]
@@ -68,8 +68,8 @@ def render(
     claims: Sequence[Mapping[str, Any]] = (),
     words: Sequence[str] = (),
     verdicts: Sequence[Verdict] = (),
-    dial: Dial | None = None,
-    channels: Channels | None = None,
+    slider: SigmaSlider | None = None,
+    channels: ChannelMap | None = None,
     map_first: bool = False,
 ) -> str:
     """Return the HTML page of a finished run. Parts for which the run has no content are left out.
@@ -78,7 +78,7 @@ def render(
     collapsed part. `command` repeats the run in a shell. `sections` follow the tables of results, which show `metric`.
     `measures` are the pairs (analysis, target) to show of the analysis table, by default all. `claims` are those of the
     experiment with the verdicts of this run, as from `Finding.record`. `verdicts` answer the main questions, in a
-    sentence with a badge such as "found". `dial` is the content of the sigma slider and `channels` that of the map of
+    sentence with a badge such as "found". `slider` is the content of the sigma slider and `channels` that of the map of
     channels, which comes first if `map_first` is true.
     """
     findings = [
@@ -98,14 +98,14 @@ def render(
     return page.filled(
         "page.html",
         title,
-        dials=[] if dial is None else [packing.dial(dial)],
-        atlas=None if channels is None else packing.atlas(channels),
+        sliders=[] if slider is None else [packing.slider(slider)],
+        channel_map=None if channels is None else packing.channel_map(channels),
         run=run,
         lead=lead[: page.MAX_LEAD_SENTENCES],
         words=words if list(words) != list(lead) else lead[page.MAX_LEAD_SENTENCES :],
         verdicts=list(verdicts),
         badges=badges(claims),
-        dial=dial,
+        slider=slider,
         channels=channels,
         map_first=map_first,
         channel_table=None if channels is None else tables.channels(channels),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placecode.reports.pages.dials import Array, Channels, Dial
+from placecode.reports.pages.interactive import Array, ChannelMap, SigmaSlider
 
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""
@@ -31,19 +31,25 @@ def as_script(content: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def dial(content: Dial) -> dict[str, Any]:
-    """Return the content of a dial, the sigma slider of a report, as values for JSON; dial.js reads them.
+def slider(content: SigmaSlider) -> dict[str, Any]:
+    """Return the content of a sigma slider as values for JSON; slider.js reads them.
 
-    There is one "stop" per sigma. The rows and columns of its matrices are the channels in "order", averaged over
+    "positions" has one entry per sigma. The rows and columns of its matrices are the channels in "order", averaged over
     blocks of "block_size" channels.
     """
     order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
     size = max(1, math.ceil(len(order) / MAX_ROWS))
-    similarities = [None if stop.similarity is None else blocks(stop.similarity, order, size) for stop in content.stops]
-    attentions = [None if stop.attention is None else blocks(stop.attention, order, size) for stop in content.stops]
+    similarities = [
+        None if position.similarity is None else blocks(position.similarity, order, size)
+        for position in content.positions
+    ]
+    attentions = [
+        None if position.attention is None else blocks(position.attention, order, size)
+        for position in content.positions
+    ]
     similarity_scale = _scale([_off_diagonal(matrix) for matrix in similarities if matrix is not None])
     attention_scale = _scale([matrix for matrix in attentions if matrix is not None])
-    places_scale = _scale([stop.places for stop in content.stops if stop.places is not None])
+    places_scale = _scale([position.places for position in content.positions if position.places is not None])
     return {
         "names": list(content.names),
         "groups": None if content.groups is None else content.groups.tolist(),
@@ -53,21 +59,21 @@ def dial(content: Dial) -> dict[str, Any]:
         "first": content.first,
         "curves": {name: asdict(curve) for name, curve in content.curves.items()},
         "scales": {"similarity": similarity_scale, "attention": attention_scale, "places": places_scale},
-        "stops": [
+        "positions": [
             {
-                "label": stop.label,
-                "sigma": stop.sigma,
-                "measures": {name: list(stop.measures[name]) for name in content.curves},
+                "label": position.label,
+                "sigma": position.sigma,
+                "measures": {name: list(position.measures[name]) for name in content.curves},
                 "similarity": packed(similarity, similarity_scale),
                 "attention": packed(attention, attention_scale),
-                "places": packed(stop.places, places_scale, FINE),
+                "places": packed(position.places, places_scale, FINE),
             }
-            for stop, similarity, attention in zip(content.stops, similarities, attentions, strict=True)
+            for position, similarity, attention in zip(content.positions, similarities, attentions, strict=True)
         ],
     }
 
 
-def atlas(content: Channels) -> dict[str, Any]:
+def channel_map(content: ChannelMap) -> dict[str, Any]:
     """Return the content of the map of channels as values for JSON; channels.js reads them."""
     scale2, scale3 = _scale([content.places]), _scale([] if content.places3 is None else [content.places3])
     return {
@@ -84,7 +90,7 @@ def atlas(content: Channels) -> dict[str, Any]:
     }
 
 
-def grouping(content: Channels) -> str:
+def grouping(content: ChannelMap) -> str:
     """Return the term for a set of channels: "group" if groups are known and named, "module" if they were detected."""
     return "group" if content.module_names else "module"
 

@@ -20,7 +20,7 @@ from placecode.reports.html import packing
 from placecode.version import VERSION
 
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
-SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
+SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "slider.js", "channels.js")
 MAX_LEAD_SENTENCES = 5
 """Maximum number of sentences about a run at the top of the page. A report lists the others in a collapsed part."""
 INSTALL = "pip install plotly"
@@ -40,15 +40,15 @@ def environment() -> jinja2.Environment:
 
 
 def filled(
-    template: str, title: str, dials: Sequence[dict[str, Any]], atlas: dict[str, Any] | None, **content: Any
+    template: str, title: str, sliders: Sequence[dict[str, Any]], channel_map: dict[str, Any] | None, **content: Any
 ) -> str:
     """Return the text of an HTML page, rendered from a template such as "page.html".
 
-    `dials` has the data of each dial (a slider that shows the results of one sigma at a time), as from `packing.dial`;
-    `atlas` that of the map of channels, as from `packing.atlas`, or None. `content` has the other variables of the
-    template. The page includes plotly only if it has a dial or a map.
+    `sliders` has the data of each sigma slider, as from `packing.slider`, and `channel_map` those of the map of
+    channels, as from `packing.channel_map`, or None. `content` has the other variables of the template. The page
+    includes plotly only if it has a slider or a map.
     """
-    interactive = bool(dials or atlas)
+    interactive = bool(sliders or channel_map)
     library = plotly() if interactive else None
     scripts = [*([] if library is None else [library]), _joined(SCRIPTS)]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
@@ -57,7 +57,7 @@ def filled(
         "styles": _joined(STYLES),
         "scripts": scripts,
         "hashes": [base64.b64encode(digest).decode() for digest in digests],  # for the content security policy
-        "data": packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
+        "data": packing.as_script({"title": title, "sliders": sliders, "channel_map": channel_map}),
         "still": interactive and library is None,
         "install": INSTALL,
         "version": VERSION,

@@ -16,7 +16,7 @@ from placecode.analysis.stats import half_width, interval
 from placecode.experiments.claims import HOW_TO_READ
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import packing
-from placecode.reports.pages.dials import Channels
+from placecode.reports.pages.interactive import ChannelMap
 from placecode.runs.read import Run
 
 SPLITS = ("train", "test", "validation", "ood")
@@ -228,7 +228,7 @@ def common_notes(findings: Sequence[Row]) -> dict[str, int]:
     return {note: count for note, count in counts.items() if count > 1}
 
 
-def channels(content: Channels) -> Table:
+def channels(content: ChannelMap) -> Table:
     """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
     modules = [] if content.modules is None else [packing.grouping(content)]
     nearest = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []

@@ -17,7 +17,7 @@ from placecode.files import write_text
 from placecode.reports import wording
 from placecode.reports.html import badges, packing, page, tables
 from placecode.reports.html.tables import MISSING, Cell, Table
-from placecode.reports.pages.dials import Dial, Verdict
+from placecode.reports.pages.interactive import SigmaSlider, Verdict
 from placecode.runs.read import Run
 
 _NOT_COMPARED = ("split", "memory")
@@ -35,7 +35,7 @@ class Part:
     metric: str
     claims: Sequence[Mapping[str, Any]] = ()
     verdicts: Sequence[Verdict] = ()
-    dial: Dial | None = None
+    slider: SigmaSlider | None = None
 
 
 def write(parts: Sequence[Part], path: Path) -> Path:
@@ -62,18 +62,22 @@ def render(parts: Sequence[Part]) -> str:
     """Return the HTML page that compares runs of one or several experiments. Runs with the same metric share a
     table."""
     names = run_names([part.run.path for part in parts])
-    dials = [part.dial for part in parts if part.dial is not None]
-    shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
+    sliders = [part.slider for part in parts if part.slider is not None]
+    shared = (
+        set.intersection(*({position.sigma for position in slider.positions} for slider in sliders))
+        if sliders
+        else set()
+    )
     return page.filled(
         "together.html",
         f"{wording.listed(names)}, side by side",
-        dials=[packing.dial(dial) for dial in dials],
-        atlas=None,
+        sliders=[packing.slider(slider) for slider in sliders],
+        channel_map=None,
         names=names,
         parts=[replace(part, lead=part.lead[: page.MAX_LEAD_SENTENCES]) for part in parts],
         badges=[badges(part.claims) for part in parts],
-        dials_shown=[(name, part.dial) for name, part in zip(names, parts, strict=True) if part.dial is not None],
-        shared=len(shared) if len(dials) > 1 else 0,
+        sliders_shown=[(name, part.slider) for name, part in zip(names, parts, strict=True) if part.slider is not None],
+        shared=len(shared) if len(sliders) > 1 else 0,
         differences=differences(parts, names),
         environment=environments(parts, names),
         joined=[*results(parts, names), *verdicts(parts, names)],

@@ -1,2 +1,2 @@
-"""Choose what the report of each experiment shows: its figures, sentences, sigma slider (the "dial") and map of
+"""Choose what the report of each experiment shows: its figures, sentences, sigma slider and map of
 channels."""

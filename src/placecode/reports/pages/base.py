@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from placecode.experiments.base import Experiment
 from placecode.experiments.claims import Finding
 from placecode.reports import wording
-from placecode.reports.pages import dials
-from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
+from placecode.reports.pages import interactive
+from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider, Verdict
 from placecode.runs.read import Run
 
 
@@ -98,10 +98,10 @@ class Page:
         """Return further tables of the report; by default none."""
         return []
 
-    def dial(self) -> Dial | None:
+    def slider(self) -> SigmaSlider | None:
         """Return the contents of the sigma slider, or None if the run has fewer than two sigmas of learned PEs."""
-        return dials.dial_of(self.run, self.experiment.metric)
+        return interactive.sigma_slider(self.run, self.experiment.metric)
 
-    def channels(self) -> Channels | None:
+    def channels(self) -> ChannelMap | None:
         """Return the searchable map of channels, or None if the tokens have no names or no PE was stored."""
-        return dials.channels_of(self.run)
+        return interactive.channel_map(self.run)

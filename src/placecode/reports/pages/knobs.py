@@ -18,7 +18,7 @@ from placecode.experiments.latin.squares import LatinExperiment
 from placecode.experiments.reading import STILL, accuracy, by_seed, drop_repeated_lines, finished_members, late_change
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Page, Shown, captioned, counts, run_name
-from placecode.reports.pages.dials import Dial
+from placecode.reports.pages.interactive import SigmaSlider
 from placecode.reports.pages.latin_figures import ood_curves
 from placecode.runs.read import Run, shape_of
 
@@ -51,7 +51,7 @@ class KnobPage(Page):
         """The table `lines` with the final accuracy of each member, in the column `value`."""
         return self.lines.assign(value=self.lines["member"].map(accuracy(self.run)))
 
-    def dial(self) -> Dial | None:
+    def slider(self) -> SigmaSlider | None:
         return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[Shown]:

@@ -16,7 +16,7 @@ from placecode.models.member import AUXILIARY
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
 from placecode.reports.pages.base import Shown, captioned, run_name
-from placecode.reports.pages.dials import stored_members
+from placecode.reports.pages.interactive import stored_members
 from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
 

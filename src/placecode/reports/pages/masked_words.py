@@ -20,7 +20,7 @@ from placecode.experiments.specs import named, worded
 from placecode.reports import wording
 from placecode.reports.figures.channels import final_errors
 from placecode.reports.pages.base import counts
-from placecode.reports.pages.dials import Verdict, clipped
+from placecode.reports.pages.interactive import Verdict, clipped
 from placecode.runs.read import Run
 
 Measure = tuple[str, str]

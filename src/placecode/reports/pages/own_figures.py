@@ -10,7 +10,7 @@ from placecode.analysis.agreement import MAX_DROP, MIN_AGREEMENT, similarity_ord
 from placecode.experiments.channels.own_results import Found, Method
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Shown, captioned
-from placecode.reports.pages.dials import Channels, Listing
+from placecode.reports.pages.interactive import ChannelMap, Listing
 from placecode.reports.pages.own_words import METHOD_NAMES, RANKED, SURE, by_name
 
 MAX_EDGES = 2_000
@@ -50,19 +50,19 @@ def of_fit(fit: Found, run_name: str) -> list[Shown]:
 
 
 def sorting(fit: Found) -> dict[str, Any]:
-    """Return the fields of the `Dial` that sort and colour the channels, and its caption.
+    """Return the fields of the `SigmaSlider` that sort and colour the channels, and its caption.
 
     Channels are sorted by module. If the fits agree on no modules, similar channels are put next to each other.
     """
     has_modules = fit.count > 1
-    _, note = wording.caption("fit.dial", modules=has_modules)
+    _, note = wording.caption("fit.slider", modules=has_modules)
     if not has_modules:
         return {"groups": None, "group_names": [], "order": similarity_order(fit.ours.similarity), "note": note}
     names = [f"module {i + 1}" for i in range(fit.count)]
     return {"groups": fit.ours.labels, "group_names": names, "note": note}
 
 
-def channels(fit: Found) -> Channels:
+def channels(fit: Found) -> ChannelMap:
     """Return the searchable map: every channel with its module, the confidence of its position, and its neighbours."""
     confidence, pairs = fit.confidences()
     columns: dict[str, list[object]] = {"confidence": [float(value) for value in confidence]}
@@ -72,7 +72,7 @@ def channels(fit: Found) -> Channels:
         axes = zip("xyz", fit.positions.T, strict=False)
         columns |= {f"known {axis}": list(map(float, values)) for axis, values in axes}
     lines = edges(fit)
-    return Channels(
+    return ChannelMap(
         fit.names,
         fit.ours.maps[2],
         fit.ours.maps.get(3),

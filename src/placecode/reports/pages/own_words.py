@@ -12,7 +12,7 @@ import pandas as pd
 
 from placecode.experiments.channels.own_results import LEVEL, Found, Method
 from placecode.reports import wording
-from placecode.reports.pages.dials import Verdict
+from placecode.reports.pages.interactive import Verdict
 from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3

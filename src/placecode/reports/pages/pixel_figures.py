@@ -9,7 +9,7 @@ from placecode.experiments.channels.structure import flat_map
 from placecode.experiments.reading import sweep_members
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown, captioned, run_name
-from placecode.reports.pages.dials import mean_similarity, stored_members
+from placecode.reports.pages.interactive import mean_similarity, stored_members
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 

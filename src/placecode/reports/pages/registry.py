@@ -35,7 +35,7 @@ from placecode.reports.pages import (
 )
 from placecode.reports.pages.base import Page, Shown, run_name
 from placecode.reports.pages.causal import CausalPage
-from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
+from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider, Verdict
 from placecode.reports.pages.knobs import KnobPage, SweptPage
 from placecode.reports.pages.training import FrozenPage, SlingshotPage
 from placecode.runs.read import Run
@@ -197,14 +197,14 @@ class FitPage(Page):
     def verdicts(self) -> list[Verdict]:
         return [own_words.verdict(self.fit)]
 
-    def dial(self) -> Dial | None:
-        dial = super().dial()
-        if dial is None:
+    def slider(self) -> SigmaSlider | None:
+        slider = super().slider()
+        if slider is None:
             return None
-        first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == self.fit.sigma), 0)
-        return replace(dial, **own_figures.sorting(self.fit), first=first)
+        first = next((i for i, position in enumerate(slider.positions) if position.sigma == self.fit.sigma), 0)
+        return replace(slider, **own_figures.sorting(self.fit), first=first)
 
-    def channels(self) -> Channels | None:
+    def channels(self) -> ChannelMap | None:
         return own_figures.channels(self.fit)
 
     def listings(self) -> list[Listing]:

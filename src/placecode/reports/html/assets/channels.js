@@ -1,8 +1,8 @@
 // The map of channels with a search by name. A chosen channel is shown with its module, its other values, and its
-// nearest channels with the confidence in them. The data are the `Channels` of pages/dials.py, packed by packing.py.
+// nearest channels with the confidence in them. The data are the `ChannelMap` of interactive.py, packed by packing.py.
 const MATCHES = 8; // maximum number of suggestions of the search
 
-class AtlasView {
+class ChannelMapView {
   constructor(holder, content) {
     this.holder = holder;
     this.content = content;
@@ -10,7 +10,7 @@ class AtlasView {
     this.flat = rowsOf(unpacked(content.places, content.scales.places, FINE), 2);
     this.deep = content.places3 && this.centred(rowsOf(unpacked(content.places3, content.scales.places3, FINE), 3));
     this.codes = content.modules ?? content.names.map(() => null);
-    this.plot = holder.querySelector("[data-panel=atlas]");
+    this.plot = holder.querySelector("[data-panel=channel-map]");
     this.input = holder.querySelector("#find-channel");
     this.list = holder.querySelector("#matches");
     this.more = holder.querySelector(".more");
@@ -284,4 +284,4 @@ class AtlasView {
   }
 }
 
-for (const holder of document.querySelectorAll(".atlas")) new AtlasView(holder, carried.atlas);
+for (const holder of document.querySelectorAll(".channel-map")) new ChannelMapView(holder, carried.channel_map);

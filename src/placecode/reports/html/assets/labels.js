@@ -1,5 +1,5 @@
 // Write the names of channels next to their points on a map, only where they fit. Other names are shown on hover and by
-// the search. Used by the maps of dial.js and channels.js; names come from the data of the dial or of the map.
+// the search. Used by the maps of slider.js and channels.js; names come from the data of the slider or of the map.
 const NAMED = 60; // maximum number of channels for which a map shows names, as in the figures
 const LETTERS = 22; // maximum length of a name
 const LETTERS_OF_CHOSEN = 34; // maximum length of the name of the chosen channel

@@ -1,6 +1,6 @@
 // The plots below the sigma slider: measures by sigma, similarity of the PEs, map of the PEs, and attention. Every
-// panel function returns [traces, layout] for plotly, at the sigma where the slider is. `dial` is a DialView (dial.js),
-// whose data come from the function `dial` of packing.py.
+// panel function returns [traces, layout] for plotly, at the sigma where the slider is. `slider` is a SliderView (slider.js),
+// whose data come from the function `slider` of packing.py.
 
 // Styles of lines, as in figures/base.py: colour and dash of every split, and of other lines in turn.
 const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"], ood: ["vermillion", "solid"] };
@@ -38,9 +38,9 @@ const sigmaAxis = (sigmas) => {
 
 // Return the traces of a measure by sigma: a band between the bounds of its intervals, and a line through its means,
 // which has an entry in the legend if `showlegend`.
-const curveTraces = (dial, name, color, dash, showlegend) => {
-  const x = dial.stops.map((stop) => stop.sigma);
-  const [means, lows, highs] = [0, 1, 2].map((part) => dial.stops.map((stop) => stop.measures[name][part]));
+const curveTraces = (slider, name, color, dash, showlegend) => {
+  const x = slider.positions.map((position) => position.sigma);
+  const [means, lows, highs] = [0, 1, 2].map((part) => slider.positions.map((position) => position.measures[name][part]));
   const line = { x, type: "scatter", showlegend: false };
   const bound = { ...line, mode: "lines", line: { width: 0, color }, hoverinfo: "skip" };
   return [
@@ -51,7 +51,7 @@ const curveTraces = (dial, name, color, dash, showlegend) => {
       y: means,
       mode: "lines+markers",
       customdata: x.map((_, i) => i),
-      name: plain(dial.content.curves[name].legend),
+      name: plain(slider.content.curves[name].legend),
       line: { width: 2, color, dash },
       marker: { size: 5, color },
       hovertemplate: `${plain(name)}<br>\u03c3 %{x}: %{y:.3f}<extra></extra>`,
@@ -61,21 +61,21 @@ const curveTraces = (dial, name, color, dash, showlegend) => {
 };
 
 // Measures that share an axis, by sigma, with a ring on each at the current sigma.
-const measurePanel = (dial, colors, axis) => {
-  const names = dial.namesOn(axis);
+const measurePanel = (slider, colors, axis) => {
+  const names = slider.namesOn(axis);
   const several = names.length > 1;
-  const styles = stylesOf(names.map((name) => dial.content.curves[name]));
-  const traces = names.flatMap((name, i) => curveTraces(dial, name, colors[styles[i][0]], styles[i][1], several));
+  const styles = stylesOf(names.map((name) => slider.content.curves[name]));
+  const traces = names.flatMap((name, i) => curveTraces(slider, name, colors[styles[i][0]], styles[i][1], several));
   traces.push({
-    ...dial.marks(axis),
+    ...slider.marks(axis),
     type: "scatter",
     mode: "markers",
     marker: { size: 11, color: colors.paper, line: { width: 2.5, color: colors.ink } },
     hoverinfo: "skip",
     showlegend: false,
   });
-  const ticks = sigmaAxis(dial.stops.map((stop) => stop.sigma));
-  const { sigma } = dial.stops[dial.at];
+  const ticks = sigmaAxis(slider.positions.map((position) => position.sigma));
+  const { sigma } = slider.positions[slider.at];
   const line = { type: "line", x0: sigma, x1: sigma, yref: "paper", y0: 0, y1: 1, layer: "below" };
   const layout = {
     shapes: [{ ...line, line: { color: colors.soft, width: 1 } }],
@@ -89,9 +89,9 @@ const measurePanel = (dial, colors, axis) => {
 };
 
 // Return where groups start among the rows of a matrix, the middle of each group, and its name.
-const groupEdges = (dial) => {
-  const { order, block_size: size, group_names: names } = dial.content;
-  const codes = rowsOf(order, size).map((block) => dial.codes[block[0]]);
+const groupEdges = (slider) => {
+  const { order, block_size: size, group_names: names } = slider.content;
+  const codes = rowsOf(order, size).map((block) => slider.codes[block[0]]);
   const starts = codes.map((_, i) => i).filter((i) => i > 0 && codes[i] !== codes[i - 1]);
   const edges = [0, ...starts, codes.length];
   return {
@@ -103,10 +103,10 @@ const groupEdges = (dial) => {
 };
 
 // A matrix of all pairs of channels as a heat map, with lines between groups. `kind` is "similarity" or "attention".
-const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
-  const { names, order, scales, groups } = dial.content;
-  const { starts, size, middles, texts } = groupEdges(dial);
-  const labels = rowsOf(order, dial.content.block_size).map((block) => {
+const matrixPanel = (slider, colors, kind, colorscale, zmin) => {
+  const { names, order, scales, groups } = slider.content;
+  const { starts, size, middles, texts } = groupEdges(slider);
+  const labels = rowsOf(order, slider.content.block_size).map((block) => {
     const [first, last] = [block[0], block[block.length - 1]].map((i) => inLines(names[i]));
     return block.length > 1 ? `${first} to ${last}` : first;
   });
@@ -118,7 +118,7 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
   ]);
   const trace = {
     type: "heatmap",
-    z: dial.matrix(kind),
+    z: slider.matrix(kind),
     zmin,
     zmax: scales[kind],
     colorscale,
@@ -138,28 +138,28 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
   return [[trace], layout];
 };
 
-const similarityPanel = (dial, colors) => {
+const similarityPanel = (slider, colors) => {
   const diverging = [[0, colors.blue], [0.5, colors.paper], [1, colors.vermillion]];
-  return matrixPanel(dial, colors, "similarity", diverging, -dial.content.scales.similarity);
+  return matrixPanel(slider, colors, "similarity", diverging, -slider.content.scales.similarity);
 };
 
-const attentionPanel = (dial, colors) => {
+const attentionPanel = (slider, colors) => {
   const sequential = [[0, colors.paper], [1, colors.blue]];
-  return matrixPanel(dial, colors, "attention", sequential, 0);
+  return matrixPanel(slider, colors, "attention", sequential, 0);
 };
 
 // The map of the PEs: a point per channel, coloured by group.
-const placesPanel = (dial, colors) => {
-  const { names, group_names: groups, scales } = dial.content;
-  const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
-    const members = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
+const placesPanel = (slider, colors) => {
+  const { names, group_names: groups, scales } = slider.content;
+  const traces = [...new Set(slider.codes)].sort((a, b) => a - b).map((code) => {
+    const members = names.map((_, i) => i).filter((i) => slider.codes[i] === code);
     const groupName = code === null || code < 0 ? "" : `<br>${inLines(groups[code] ?? "")}`;
     return {
       type: "scatter",
       mode: "markers",
       meta: names.length <= NAMED ? 10 : null,
       customdata: members,
-      ...dial.positionsOf(members),
+      ...slider.placesOf(members),
       hovertext: members.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
       hovertemplate: `%{hovertext}${groupName}<extra></extra>`,

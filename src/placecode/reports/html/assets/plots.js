@@ -97,7 +97,7 @@ const onPaper = (printing) => {
   if (!canDraw) return;
   redrawAll();
   for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-    const wide = plot.dataset.panel === "atlas" ? 480 : 300;
+    const wide = plot.dataset.panel === "channel-map" ? 480 : 300;
     const size = printing ? { width: wide, height: wide - 30 } : { width: null, height: null };
     Plotly.relayout(plot, { ...size, autosize: !printing });
   }

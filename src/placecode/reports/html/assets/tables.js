@@ -1,6 +1,6 @@
 // Sort tables by a click on a heading, filter the rows of long tables, and download tables as CSV or JSON. The tables
 // are those in the HTML of the page (macro `table` of parts.html), which can be read without scripts too.
-// This file comes first: dial.js and channels.js use `element` and `carried`, the data of the interactive plots, which
+// This file comes first: slider.js and channels.js use `element` and `carried`, the data of the interactive plots, which
 // packing.py encodes as JSON in the script element with the id "data".
 
 // Make an HTML element with attributes and children.
@@ -129,9 +129,9 @@ for (const place of document.querySelectorAll(".take")) {
   button.addEventListener("click", () => {
     const tables = [...document.querySelectorAll(".table table")].map(contentOf);
     const numbersOf = ({ label, sigma, measures }) => ({ label, sigma, measures });
-    const dials = carried.dials.map((dial) => dial.stops.map(numbersOf));
+    const sliders = carried.sliders.map((slider) => slider.positions.map(numbersOf));
     const commands = [...document.querySelectorAll("pre code")].map((code) => code.textContent);
-    const content = { title: carried.title, commands, tables, dials };
+    const content = { title: carried.title, commands, tables, sliders };
     save(`${slug(carried.title)}.json`, JSON.stringify(content, null, 1), "application/json");
   });
   place.append(button);

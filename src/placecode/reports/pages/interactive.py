@@ -1,8 +1,8 @@
-"""The interactive parts of a report: the slider over sigma (called the "dial") and the searchable map of channels.
+"""The interactive parts of a report: the slider over sigma and the searchable map of channels.
 
-A `Dial` has one `Stop` (slider position) for each sigma of a sweep. reports/html/dial.js turns the stops into the
-slider, with equal distances between stops, which changes numbers, similarity matrix, map and attention together.
-`Channels` is the content of the map. Both are read from a finished run: measures from all members, matrices and maps
+A `SigmaSlider` has one `SliderPosition` for each sigma of a sweep. reports/html/slider.js turns the positions into the
+slider, with equal distances between positions, which changes numbers, similarity matrix, map and attention together.
+`ChannelMap` is the content of the map. Both are read from a finished run: measures from all members, matrices and maps
 from the members whose PEs were stored.
 """
 
@@ -41,35 +41,35 @@ NEIGHBORS = 5
 """Number of nearest channels listed for each channel."""
 
 
-def dial_of(run: Run, metric: str) -> Dial | None:
-    """Return the contents of the sigma slider, with one stop for each sigma of `turned_members`.
+def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
+    """Return the contents of the sigma slider, with one position for each sigma of `slider_members`.
 
     Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the experiment's measure of
     success, such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
     """
-    members = turned_members(run)
+    members = slider_members(run)
     sigmas = sorted(members["sigma"].unique())
     if len(sigmas) < 2:
         return None
     means = [mean_similarity(run, members[members["sigma"] == sigma]) for sigma in sigmas]
     measures = _measures(run, members, metric)
-    stops = []
+    positions = []
     for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
         rows = members[members["sigma"] == sigma]
         values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
         values |= {name: clipped(values[name]) for name, (curve, _) in measures.items() if curve.axis in SHARES}
-        stops.append(Stop(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
+        positions.append(SliderPosition(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
     names, groups, group_names = named_channels(run, members)
     if groups is None and means[0] is not None:
         groups = partitions.best_partition(means[0])
         group_names = [f"found group {code + 1}" for code in range(int(groups.max(initial=-1)) + 1)]
     curves = {name: curve for name, (curve, _) in measures.items()}
-    return Dial(names, groups, group_names, stops, curves, note=_note(run, members))
+    return SigmaSlider(names, groups, group_names, positions, curves, note=_note(run, members))
 
 
-def channels_of(run: Run) -> Channels | None:
+def channel_map(run: Run) -> ChannelMap | None:
     """Return the map of the channels at the smallest sigma; None if no PE was stored or the tokens have no names."""
-    members = turned_members(run)
+    members = slider_members(run)
     stored = stored_members(run, members[members["sigma"] == members["sigma"].min()])
     if stored.empty or not _task(run, members).get("names"):
         return None
@@ -79,18 +79,18 @@ def channels_of(run: Run) -> Channels | None:
     if groups is None:
         groups = partitions.best_partition(mean)
     _, note = wording.caption(
-        "dial.channels",
+        "slider.channels",
         sigma=float(stored["sigma"].iloc[0]),
         data=_data(run, stored),
         seeds=len(by_seed),
         neighbors=NEIGHBORS,
     )
-    return Channels(
+    return ChannelMap(
         names, arrange(mean, 2), arrange(mean, 3), groups, group_names, neighbors=_nearest(by_seed, mean), note=note
     )
 
 
-def turned_members(run: Run) -> pd.DataFrame:
+def slider_members(run: Run) -> pd.DataFrame:
     """Return the finished members that the slider shows, which differ only in sigma and seed.
 
     If the run varies other settings too, these are the members of the setting with the most sigmas, or of the first of
@@ -228,7 +228,7 @@ def _note(run: Run, members: pd.DataFrame) -> str:
     stored = stored_members(run, members).groupby("sigma").size()
     task = _task(run, members)
     _, note = wording.caption(
-        "dial.note",
+        "slider.note",
         seeds=f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}",
         stored=int(stored.max()) if len(stored) else 0,
         attention=any(run.has_array(f"attention_end/{number}") for number in members["member"]),
@@ -263,7 +263,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Stop:
+class SliderPosition:
     """One position of the sigma slider: what the report shows at this sigma. What was not stored is None."""
 
     label: str
@@ -272,7 +272,7 @@ class Stop:
     similarity: Array | None = None
     """Similarity of every pair of channels (n, n), from -1 to 1."""
     places: Array | None = None
-    """Positions of the channels on a map (n, 2), rotated onto those of the previous stop."""
+    """Positions of the channels on a map (n, 2), rotated onto those of the previous position."""
     attention: Array | None = None
     """Mean attention (n, n) from the channel of the row to the channel of the column."""
 
@@ -288,25 +288,25 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Dial:
-    """The contents of the sigma slider: its stops in order of sigma, and what all stops share."""
+class SigmaSlider:
+    """The contents of the sigma slider: its positions in order of sigma, and what all positions share."""
 
     names: Sequence[str]
     groups: npt.NDArray[np.int64] | None
     """The group of each channel (n,), as an index into `group_names`; -1 for no group. None if no groups are known."""
     group_names: Sequence[str]
-    stops: Sequence[Stop]
+    positions: Sequence[SliderPosition]
     curves: Mapping[str, Curve]
-    """The curve of every measure of the stops, by name, in the order in which the measures are shown."""
+    """The curve of every measure of the positions, by name, in the order in which the measures are shown."""
     first: int = 0
-    """Index of the stop that the report shows when it is opened."""
+    """Index of the position that the report shows when it is opened."""
     note: str = ""
     order: npt.NDArray[np.int64] | None = None
     """Order of the channels in matrices (n,); None sorts them by group."""
 
 
 @dataclass(frozen=True)
-class Channels:
+class ChannelMap:
     """The contents of the searchable map: the position of each channel, and what is known about it."""
 
     names: Sequence[str]
