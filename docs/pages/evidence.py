@@ -20,7 +20,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, is_swept
 from placecode.inspection.evidence import FILE
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ STRUCTURE = {
     ("neighbor_agreement", "relation"): "nearest cell in the same row or column",
 }
 """Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
-NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
+NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *NON_SETTING_COLUMNS)
 """Columns of the member table that do not distinguish settings."""
 IN_NAME = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
 """Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""

@@ -9,7 +9,7 @@ import torch
 from placecode import encodings
 from placecode.encodings import Layout, sinusoid
 from placecode.models.encoder import Stack
-from placecode.models.member import Member, Table
+from placecode.models.member import InitialPE, Member
 
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)  # 4 x 4: (row, column)
 each_draw = pytest.mark.parametrize("start", ["normal", "uniform", "axes"])
@@ -150,7 +150,7 @@ def test_a_start_may_be_one_array_for_all_blocks_or_one_for_each() -> None:
     with torch.no_grad():
         pe.table[:, 0] += 1
     assert (pe.table[:, 1] == 1).all()  # blocks that start from one array are trained separately
-    starts = ["zero", Table(array[0]), "normal"]
+    starts = ["zero", InitialPE(array[0]), "normal"]
     vectors = encodings.build([Member(start=start, layers=1, width=8) for start in starts], Layout(3)).vectors()
     assert not vectors[0].any() and vectors[2].any()
     np.testing.assert_array_equal(vectors[1, 0].detach().numpy(), array[0])

@@ -13,7 +13,7 @@ from placecode.encodings.tables import resized
 from placecode.errors import BadInput
 from placecode.execution import local, origins
 from placecode.execution.local import Event, Interrupted, Where
-from placecode.models.member import COPIED, Member
+from placecode.models.member import DONOR_STARTS, Member
 from placecode.reports.pages import interactive
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
@@ -141,7 +141,7 @@ def check(task: Task, **fields: object) -> None:
     origins.check([first, replace(first, **{"origin": 0, **fields})], [0, 1], task)
 
 
-@pytest.mark.parametrize("start", sorted(COPIED))
+@pytest.mark.parametrize("start", sorted(DONOR_STARTS))
 def test_pes_of_another_shape_are_rejected(task: Task, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("width", 16), ("layers", 3), ("placement", "input")):
         with pytest.raises(BadInput, match=f"member 1 must have the {name} of its origin 0, .* got {value}"):

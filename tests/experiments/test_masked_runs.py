@@ -22,7 +22,7 @@ import torch
 from placecode import cli, experiments
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.channels.masked import BASELINES, MaskedExperiment
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.runs import read as runs
 from placecode.runs.read import Run
 from placecode.tasks import network
@@ -209,7 +209,7 @@ def test_a_run_has_the_members_of_its_options(ran: Ran) -> None:
     assert members["member"].tolist() == list(range(ran.case.members)) and ran.run.config["total"] == ran.case.members
     assert set(members["seed"]) == {0, 1} and (members["width"] == 8).all()
     assert list(dict.fromkeys(members["data"])) == list(ran.case.tokens)
-    specs = [name for name in members.columns if name not in set(AUXILIARY) - {"seed"}]
+    specs = [name for name in members.columns if name not in set(NON_SETTING_COLUMNS) - {"seed"}]
     assert not members.duplicated(specs).any()
     assert (members.groupby([name for name in specs if name != "seed"], dropna=False)["seed"].nunique() == 2).all()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
-from placecode.models.member import Member, Options, Table, grid, varied
+from placecode.models.member import InitialPE, Member, Options, grid, varied
 
 REFUSED = {
     "a whole number of at least 0": {"seed": [-1, 0.5, True], "ramp": [-1, 2.0, True]},
@@ -76,10 +76,10 @@ def test_numpy_numbers_become_pythons_own() -> None:
     json.dumps(member.record())
 
 
-@pytest.mark.parametrize("wrap", [np.array, torch.tensor, list, tuple, Table], ids=lambda wrap: wrap.__name__)
+@pytest.mark.parametrize("wrap", [np.array, torch.tensor, list, tuple, InitialPE], ids=lambda wrap: wrap.__name__)
 def test_any_kind_of_array_is_a_start(wrap) -> None:
     member = Member(start=wrap([[1.0, 2.0], [3.0, 4.0]]))
-    assert isinstance(member.start, Table) and member.start.array.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert isinstance(member.start, InitialPE) and member.start.array.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_members_are_frozen_and_hashable() -> None:
@@ -101,10 +101,10 @@ def test_options_are_compared_by_content() -> None:
 
 def test_tables_are_compared_by_content() -> None:
     array = np.arange(6.0).reshape(2, 3)
-    table = Table(array)
-    assert table == Table(array.tolist()) and hash(table) == hash(Table(array.copy()))
-    assert table != Table(array + 1e-12)
-    assert table != Table(array.reshape(3, 2))  # the same bytes in another shape
+    table = InitialPE(array)
+    assert table == InitialPE(array.tolist()) and hash(table) == hash(InitialPE(array.copy()))
+    assert table != InitialPE(array + 1e-12)
+    assert table != InitialPE(array.reshape(3, 2))  # the same bytes in another shape
     assert table != array.tolist()
     array[0, 0] = 7
     assert table.array[0, 0] == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.committed_masked import ALL_BLOCKS, CONFIGS, MASKED, NO_VECTORS, ROOT, finished, parts_of, table, where
 
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 
 SWEPT = ("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps")
 SWEPT += ("trained_with", "optimizers", "variants")
@@ -21,7 +21,7 @@ def test_every_member_has_every_condition_at_every_step(run: str) -> None:
     assert sorted(members["member"]) == list(range(record["total"]))
     assert set(members["state"]) <= {"done", "diverged"}
     assert ((members["diverged_at"] >= 0) == (members["state"] == "diverged")).all()
-    kinds = [name for name in members.columns if name not in AUXILIARY]
+    kinds = [name for name in members.columns if name not in NON_SETTING_COLUMNS]
     seeds = members.groupby(kinds, dropna=False)["seed"].agg(sorted)
     assert all(of_kind == sorted(fields["seeds"]) for of_kind in seeds)
     starts = 6 if run == "brain-transfer" else 1  # where a PE comes from, and whether it is trained

@@ -24,7 +24,7 @@ from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
 from placecode.errors import BadInput, must_be
-from placecode.models.member import POSITION_STARTS, Member, Options, Table
+from placecode.models.member import POSITION_STARTS, InitialPE, Member, Options
 from placecode.validation import choice
 
 __all__ = [
@@ -96,7 +96,7 @@ def family(member: Member) -> tuple[object, ...]:
     """
     cls = lookup(member.encoding)
     cls.settings(member)
-    if (isinstance(member.start, Table) or member.start in POSITION_STARTS) and not cls.takes_array:
+    if (isinstance(member.start, InitialPE) or member.start in POSITION_STARTS) and not cls.takes_array:
         raise must_be("start", f"normal, uniform or zero for the encoding {member.encoding}", member.start)
     return cls.family(member)
 

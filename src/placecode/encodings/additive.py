@@ -17,7 +17,7 @@ from placecode import random
 from placecode.encodings.base import Encoding, Layout
 from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
-from placecode.models.member import POSITION_STARTS, Member, Table
+from placecode.models.member import POSITION_STARTS, InitialPE, Member
 from placecode.validation import real_number, whole_number
 
 
@@ -144,7 +144,7 @@ class Random(Additive):
 
     @classmethod
     def start(cls, member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-        if isinstance(member.start, Table):
+        if isinstance(member.start, InitialPE):
             if member.start.array.shape not in (shape, shape[1:]):
                 raise must_be("start", f"an array of shape {shape[1:]} or {shape}", member.start.array.shape)
             return member.start.array

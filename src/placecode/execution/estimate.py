@@ -57,7 +57,7 @@ def estimate(experiment: Experiment, where: Where, chosen: str = ":") -> Estimat
         torch.set_num_threads(crew.threads)
         try:
             task = task.for_data_set(members[largest[0]].data)
-            stack = stack_for([members[i].alone() for i in largest], task, where.device, fast=where.fast)
+            stack = stack_for([members[i].without_donor() for i in largest], task, where.device, fast=where.fast)
             warmup = 1 if split.costs is None else PROBE_STEPS
             trainer = Trainer(stack, task, max(steps, warmup + TIMED_STEPS))
             for _ in range(warmup):

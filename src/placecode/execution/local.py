@@ -175,10 +175,10 @@ def check(experiment: Experiment, task: Task, members: Sequence[Member]) -> None
     Members are of one kind if they have the same shape, encoding and initial PE.
     """
     two_examples = task.first(2)
-    kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
+    kinds = {(stack_key(member), member.encoding, member.without_donor().start): member for member in members}
     for member in kinds.values():
         member_task = two_examples.for_data_set(member.data).bind([member])
-        experiment.rehearse(stack_for([member.alone()], member_task), member_task)
+        experiment.rehearse(stack_for([member.without_donor()], member_task), member_task)
 
 
 def _config(

@@ -223,7 +223,7 @@ def _measured_size(
     budget = min(where.memory * total, available - RESERVED_BYTES)
 
     def measure(count: int, updates: int = PROBE_STEPS) -> PeakMemory:
-        members = [group[i % len(group)].alone() for i in range(count)]  # a group may be smaller than a probe
+        members = [group[i % len(group)].without_donor() for i in range(count)]  # a group may be smaller than a probe
         return probe(experiment, task, members, where, meter, updates)
 
     size, cost = largest_stack(measure, min(limit, len(group)), budget)

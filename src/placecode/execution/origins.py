@@ -18,7 +18,7 @@ from placecode.encodings import lookup
 from placecode.encodings.tables import is_grid, resized, root_mean_square, scaled
 from placecode.errors import BadInput
 from placecode.models.encoder import Stack
-from placecode.models.member import RESCALED, RESIZED, Member, Table
+from placecode.models.member import RESCALED_STARTS, RESIZED_STARTS, InitialPE, Member
 from placecode.runs.read import ranges
 from placecode.tasks.base import Task
 from placecode.training.trainer import stack_for
@@ -59,7 +59,7 @@ def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
     """
     member_task, origin_task = task.for_data_set(member.data), task.for_data_set(origin.data)
     sizes = [(name, getattr(member, name), getattr(origin, name)) for name in SHARED_FIELDS]
-    if member.start in RESIZED:
+    if member.start in RESIZED_STARTS:
         for owner, part in (("the member", member_task), (f"its origin {member.origin}", origin_task)):
             if not is_grid(part.positions):
                 raise BadInput(
@@ -130,13 +130,13 @@ def _with_initial_pe(
         pe = np.stack([scaled(initial, root_mean_square(final)) for initial, final in zip(before, pe, strict=True)])
     if member.start in ("shuffled", "rescaled-shuffled", "resized-shuffled"):
         pe = pe[:, np.random.default_rng(member.seed).permutation(pe.shape[1])]
-    if member.start in RESIZED:
+    if member.start in RESIZED_STARTS:
         assert origin_positions is not None and positions is not None  # guaranteed by check()
         pe = resized(pe, origin_positions, positions)
-    if member.start in RESCALED:
+    if member.start in RESCALED_STARTS:
         assert member.sigma is not None  # guaranteed by Member
         pe = scaled(pe, member.sigma)
-    return replace(member, start=Table(pe), origin=None)
+    return replace(member, start=InitialPE(pe), origin=None)
 
 
 def _origin_pes(

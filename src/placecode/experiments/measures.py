@@ -24,7 +24,7 @@ from placecode.analysis import behaviour as behaviours
 from placecode.analysis import robustness as tolerances
 from placecode.analysis.targets import related, targets
 from placecode.models.encoder import Stack
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate, portions, stack_for
 
@@ -268,7 +268,7 @@ def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -
     if alive.empty:
         return
     answers = np.stack([arrays[f"probabilities_end/{number}"].argmax(-1).numpy() for number in alive["member"]])
-    settings = alive[[name for name in alive.columns if name not in AUXILIARY]]
+    settings = alive[[name for name in alive.columns if name not in NON_SETTING_COLUMNS]]
     groups = [json.dumps([str(value) for value in row]) for row in settings.itertuples(index=False)]
     fractions = behaviours.agreement_with_others(answers, groups)
     for number, value in zip(alive["member"], fractions, strict=True):

@@ -36,7 +36,7 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 """
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
-COPIED = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
+DONOR_STARTS = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
 """Further values of `Member.start`: initial values copied from the PE of another member of the experiment, the donor.
 
 - taken: the donor's PE after training.
@@ -47,19 +47,20 @@ COPIED = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled
 - resized, resized-shuffled: as "rescaled" and "rescaled-shuffled", but first interpolated from the donor's grid of
   tokens to this member's grid, which may have another size.
 """
-RESIZED = ("resized", "resized-shuffled")
-"""The values in `COPIED` that are interpolated to another grid."""
-RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
-"""The values in `COPIED` that are rescaled to a root mean square of sigma."""
-STATES = ("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
-"""Columns of `members.parquet` that say how the training of a member ended."""
-AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
-"""Columns of `members.parquet` that are not settings of the model."""
+RESIZED_STARTS = ("resized", "resized-shuffled")
+"""The values in `DONOR_STARTS` that are interpolated to another grid."""
+RESCALED_STARTS = ("rescaled", "rescaled-shuffled", *RESIZED_STARTS)
+"""The values in `DONOR_STARTS` that are rescaled to a root mean square of sigma."""
+NON_SETTING_COLUMNS = (
+    "member", "seed", "origin", "role", "label", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch",
+)  # fmt: skip
+"""Columns of `members.parquet` that are not settings of the model: they identify the member, or say how its training
+ended."""
 ROLES = ("swept", "reference", "donor", "control")
 """Values of `Member.role`, what a member is for: it is part of the sweep, serves for comparison (reference), gives its
 PE to other members (donor), or is a control that should show no effect."""
 FIRST_COLUMNS = ("encoding", "sigma", "seed", "start", "origin", "learn")
-"""Fields of a member that come first in its record, and so in tables."""
+"""Fields that come first in `Member.record`, and therefore in tables of members."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
 
@@ -69,8 +70,8 @@ class Options(Mapping[str, Any]):
 
     Parameters
     ----------
-    *settings : mapping of str to number, str, bool or None
-        Names and values of settings. At most one mapping.
+    settings : mapping of str to number, str, bool or None, optional
+        Names and values of settings.
     **more : number, str, bool or None
         Further settings. They override those of the same name in `settings`.
 
@@ -80,8 +81,8 @@ class Options(Mapping[str, Any]):
     {'axes': 2, 'base': 100.0}
     """
 
-    def __init__(self, *settings: Mapping[str, Any], **more: Any) -> None:
-        items = {**(settings[0] if settings else {}), **more}
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        items = {**(settings or {}), **more}
         self._items = {name: _plain(items[name]) for name in sorted(items)}
         for name, value in self._items.items():
             if not isinstance(value, (str, int, float, type(None))):
@@ -103,8 +104,8 @@ class Options(Mapping[str, Any]):
         return repr(self._items)
 
 
-class Table:
-    """Initial values of a learned PE: a read-only array that can be hashed and compared with `==`.
+class InitialPE:
+    """Initial values of a PE, as a read-only array that can be hashed and compared with `==`.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ class Table:
     Attributes
     ----------
     digest : str
-        SHA-256 hash of shape and values. Two tables are equal if their hashes are equal.
+        SHA-256 hash of shape and values. Two instances are equal if their hashes are equal.
     """
 
     def __init__(self, array: Any) -> None:
@@ -131,7 +132,7 @@ class Table:
         self.digest = hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and other.digest == self.digest
+        return isinstance(other, InitialPE) and other.digest == self.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -201,11 +202,11 @@ class Member(ModelSettings):
     initial values ignore it, and so do PEs that are copied without rescaling."""
     seed: int = 0
     """Seed of the initial weights, the PE, the data order and dropout."""
-    start: str | Table = "normal"
-    """Initial values of a learned PE: a name in `STARTS`, a name in `COPIED` (copied from the member `origin`), or an
-    array. Numpy arrays are wrapped in a `Table`."""
+    start: str | InitialPE = "normal"
+    """Initial values of the PE: a name in `STARTS`, a name in `DONOR_STARTS` (copied from the member `origin`), or an
+    array, which becomes an `InitialPE`."""
     origin: int | None = None
-    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `COPIED`,
+    """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `DONOR_STARTS`,
     otherwise None. A donor cannot have a donor itself."""
     learn: bool = True
     """Whether a learned PE is trained. If False, it stays at its initial values."""
@@ -239,19 +240,19 @@ class Member(ModelSettings):
     def __post_init__(self) -> None:
         for spec_field in dataclasses.fields(self):
             object.__setattr__(self, spec_field.name, _plain(getattr(self, spec_field.name)))
-        if not isinstance(self.start, (str, Table)):
-            object.__setattr__(self, "start", Table(self.start))
+        if not isinstance(self.start, (str, InitialPE)):
+            object.__setattr__(self, "start", InitialPE(self.start))
         if not isinstance(self.options, Options):
             object.__setattr__(self, "options", Options(self.options))
         if self.sigma is not None:
             real_number("sigma", self.sigma, least=0)
         if isinstance(self.start, str):
-            choice("start", self.start, (*STARTS, *COPIED))
+            choice("start", self.start, (*STARTS, *DONOR_STARTS))
         has_origin = is_whole(self.origin) and self.origin >= 0
-        if has_origin != (self.start in COPIED) or (self.origin is not None and not has_origin):
-            when = "the number of a member" if self.start in COPIED else f"left out for the start {self.start}"
+        if has_origin != (self.start in DONOR_STARTS) or (self.origin is not None and not has_origin):
+            when = "the number of a member" if self.start in DONOR_STARTS else f"left out for the start {self.start}"
             raise must_be("origin", when, self.origin)
-        if self.start in RESCALED and self.sigma is None:
+        if self.start in RESCALED_STARTS and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         super().__post_init__()
         choice("role", self.role, ROLES)
@@ -295,15 +296,16 @@ class Member(ModelSettings):
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
         start = str(values["start"])
-        values["start"] = start if start in (*STARTS, *COPIED) else "zero"
-        values["origin"] = int(values["origin"]) if values["start"] in COPIED else None
+        values["start"] = start if start in (*STARTS, *DONOR_STARTS) else "zero"
+        values["origin"] = int(values["origin"]) if values["start"] in DONOR_STARTS else None
         values["last_epoch"] = None if values.get("last_epoch") is None else int(values["last_epoch"])
         return cls(**{**values, "options": Options(json.loads(values["options"]))})
 
-    def alone(self) -> Member:
-        """Return a member that starts with a PE of zeros instead of the donor's, with equal array shapes and cost.
+    def without_donor(self) -> Member:
+        """Return this member with an initial PE of zeros instead of a copy of the donor's, and without `origin`.
 
-        A member without donor is returned unchanged.
+        Such a stand-in has arrays of the same shapes and takes the same time and memory to train, but can be built
+        before the donor is trained. A member without donor is returned unchanged.
         """
         return self if self.origin is None else dataclasses.replace(self, start="zero", origin=None)
 

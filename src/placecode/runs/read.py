@@ -223,7 +223,7 @@ class Run:
         shape.pop("worlds", None)  # missing in older runs
         if shape["positions"] is not None:
             shape["positions"] = np.array(shape["positions"])
-        stack = Stack([member.alone()], **shape, device=device)
+        stack = Stack([member.without_donor()], **shape, device=device)
         if not (self.path / "weights.safetensors").is_file():
             raise BadInput(
                 f"{self.path} has no weights.safetensors: its weights were not kept, so no member can be loaded."

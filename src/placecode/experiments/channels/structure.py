@@ -21,7 +21,7 @@ from placecode.analysis import connectivity, geometry, modules, nulls, partition
 from placecode.experiments.channels import known_networks
 from placecode.experiments.measures import ALL_BLOCKS, Rows, moved, rows, vectors_of
 from placecode.models.encoder import Stack
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.tasks.masked import Masked
 from placecode.training.trainer import portions
 
@@ -278,7 +278,7 @@ def across(
         }
         for at, when in ((0, "start"), (step, "end"))
     }
-    settings = [name for name in members.columns if name not in AUXILIARY]
+    settings = [name for name in members.columns if name not in NON_SETTING_COLUMNS]
     without_data = [name for name in settings if name != "data"]
     for target, by in (("other seeds", settings), ("other data", without_data)):
         for _, group in ready.groupby(by, dropna=False, sort=False):

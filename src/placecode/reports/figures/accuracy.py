@@ -16,13 +16,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, KINDS, MUTED, SIGMA, SIGMA_LABEL, SPLITS, VERMILLION
 
 MAX_LINES = 5
 """Maximum number of sigmas in a panel of noise curves. If there are more, evenly spread ones are drawn."""
-_NOT_SPEC = (*AUXILIARY, "sigma", "options", "encoding")
+_NOT_SPEC = (*NON_SETTING_COLUMNS, "sigma", "options", "encoding")
 """Columns of the table of members that `labelled` does not compare as settings."""
 
 

@@ -23,7 +23,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, sweep_members
-from placecode.models.member import AUXILIARY, COPIED
+from placecode.models.member import DONOR_STARTS, NON_SETTING_COLUMNS
 from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
@@ -98,9 +98,9 @@ def slider_members(run: Run) -> pd.DataFrame:
     """
     rows = sweep_members(run)
     if "start" in rows:
-        fresh = rows[~rows["start"].isin(COPIED)]
+        fresh = rows[~rows["start"].isin(DONOR_STARTS)]
         rows = fresh[fresh["learn"]] if fresh["learn"].any() else fresh
-    fields = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
+    fields = [name for name in rows.columns if name not in (*NON_SETTING_COLUMNS, "sigma")]
     settings = [members for _, members in rows.groupby(fields, dropna=False, sort=False)]
     longest: pd.DataFrame = max(settings, key=lambda members: members["sigma"].nunique(), default=rows)
     return longest

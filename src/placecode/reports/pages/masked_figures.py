@@ -12,7 +12,7 @@ import pandas as pd
 from placecode.analysis import modules, partitions
 from placecode.experiments.reading import chance_levels
 from placecode.experiments.specs import worded
-from placecode.models.member import AUXILIARY
+from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
 from placecode.reports.pages.base import Shown, captioned, run_name
@@ -70,7 +70,7 @@ def tables(run: Run) -> Tables:
     members, worlds = with_settings(run), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
         return Tables(members, run.metrics, run.analysis, run_name(run))
-    fields = [name for name in members.columns if name not in AUXILIARY]
+    fields = [name for name in members.columns if name not in NON_SETTING_COLUMNS]
     done = members["state"] == "done"
     groups = members.assign(world=members["seed"] % worlds, done=done).groupby([*fields, "world"], dropna=False)
     first, any_done = groups["member"].transform("min"), groups["done"].transform("any")
