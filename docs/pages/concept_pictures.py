@@ -272,7 +272,7 @@ def modularity() -> Figure:
         labels, size = member.labels, int(np.bincount(member.labels)[0])
         q = float(modules.modularity(member.similarities, labels))
         shuffled = modules.modularity(member.similarities[None], labels[nulls.shuffles(labels, structure.DRAWS)])
-        p = (1 + (shuffled >= q - nulls.SAME).sum()) / (1 + len(shuffled))  # the true labels count as a shuffle
+        p = float(nulls.p_value(q, shuffled))
         image = _similarities(left, member.similarities[np.ix_(member.order, member.order)], size)
         box = {"fill": False, "edgecolor": INK, "linewidth": 1, "clip_on": False}
         for start in range(0, len(labels), size):

@@ -313,12 +313,14 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         },
         "correlation_table": tables.correlation_table(tables.correlations(run.path)),
         "movement_table": tables.movement_table(run),
-        "sigma_itself": stats.bootstrap(stats.over_settings, *sigma_and_accuracy),
+        "sigma_itself": stats.bootstrap(stats.between_correlation, *sigma_and_accuracy),
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
         "shape_change": interval(at_sigma(run, shapes["end"] - shapes["start"], 0.2)),
-        "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
+        "beyond_test": stats.bootstrap(
+            stats.partial_within_correlation, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()
+        ),
         "change": {sigma: tables.relative_change(run, sigma) for sigma in sigmas},
         "closed": {sigma: tables.gap_closed(run, sigma) for sigma in sigmas},
         "smallest_minus_small": tables.gap(run, accuracy(run), 0.1, 0.2),

@@ -8,18 +8,25 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cosine
 
 from placecode.analysis import alignment
-from placecode.analysis.alignment import neighbor_agreement, permuted, probe, procrustes, procrustes_raw, similarity
+from placecode.analysis.alignment import (
+    neighbor_agreement,
+    probe,
+    procrustes,
+    procrustes_raw,
+    procrustes_test,
+    similarity,
+)
 
 ROWS, COLUMNS = np.divmod(np.arange(16), 4)  # 4 x 4 cells
 AKIN = ((ROWS[:, None] == ROWS) | (COLUMNS[:, None] == COLUMNS)) & ~np.eye(16, dtype=bool)
 
 
 def z(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
-    return permuted(pe, target).z
+    return procrustes_test(pe, target).z
 
 
 def p(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
-    return permuted(pe, target).p
+    return procrustes_test(pe, target).p
 
 
 def neighbors(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -118,7 +125,7 @@ def test_equal_sides_of_a_square_tie_whatever_their_rounding(rng) -> None:
 def test_permuted_equals_a_loop_over_permuted_targets(width, rng) -> None:
     pe, target = rng.normal(size=(3, 2, 6, 5)), rng.normal(size=(6, width))
     pe[0, :, :, :2] += 2 * target[:, :2]
-    result = permuted(pe, target, count=50, seed=4)
+    result = procrustes_test(pe, target, count=50, seed=4)
     drawn = np.random.default_rng(4)
     null = np.stack(
         [procrustes(alignment.side_by_side(pe), target[drawn.permutation(6)]) for _ in range(50)]
@@ -131,19 +138,19 @@ def test_permuted_equals_a_loop_over_permuted_targets(width, rng) -> None:
 def test_p_values_of_noise_are_nominal(rng) -> None:
     """p <= 0.05 at the nominal rate, and z around 0: 20 draws of orders with 50 members each."""
     target, pe = rng.normal(size=(9, 3)), rng.normal(size=(20, 50, 2, 9, 4))
-    result = [permuted(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
+    result = [procrustes_test(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
     low, high = stats.binom.interval(0.999, 1000, 0.05)
     assert low <= sum((null.p <= 0.05).sum() for null in result) <= high
     assert abs(np.mean([null.z for null in result])) < 0.15
     pe[..., :3] += target  # the control: some structure
-    assert (permuted(pe, target, count=99).p <= 0.05).mean() > 0.3
+    assert (procrustes_test(pe, target, count=99).p <= 0.05).mean() > 0.3
 
 
 @pytest.mark.parametrize("turn", [False, True])
 def test_one_hot_targets_have_p_of_one(turn, rng) -> None:
     """One-hot tokens: no order of them is another arrangement, and rounding must not say otherwise."""
     for pe in (np.eye(7), rng.normal(size=(7, 5))):
-        result = permuted(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
+        result = procrustes_test(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
         assert np.isnan(result.z) and result.p == 1
 
 
@@ -227,7 +234,7 @@ def test_only_the_match_of_tokens_matters(measure, rng) -> None:
     if measure is not procrustes_raw:
         np.testing.assert_allclose(measure(1e-6 * pe + 0.1, target), before, rtol=1e-6)
         np.testing.assert_allclose(measure(pe, 50 * target - 3), before, rtol=1e-6)
-    close = {z: {"rtol": 0.25}, p: {"atol": 0.02}}.get(measure, {"rtol": 1e-9})  # `permuted` draws other orders
+    close = {z: {"rtol": 0.25}, p: {"atol": 0.02}}.get(measure, {"rtol": 1e-9})  # `procrustes_test` draws other orders
     np.testing.assert_allclose(measure(pe[:, :, order], target[order]), before, **close)
     for alone in (measure(pe[:, :, order], target), measure(pe, target[order])):  # the control: of one side alone
         assert (np.abs(alone - before) > (2 if measure is z else 0.1)).any()

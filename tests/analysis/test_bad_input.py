@@ -33,9 +33,9 @@ TRAIN, HIDDEN = RNG.normal(size=(50, 4, 2)), np.eye(4, dtype=bool)
 SIMILAR, PLACES = RNG.normal(size=(24, 24)), RNG.normal(size=(24, 3))
 STATISTIC = {"": lambda drawn: modules.modularity(drawn, GROUPS)}
 LINEAR = baselines.Linear().fit(TRAIN)
-COMPARISONS = (alignment.procrustes_raw, alignment.procrustes, alignment.rsa, alignment.cka, alignment.permuted)
+COMPARISONS = (alignment.procrustes_raw, alignment.procrustes, alignment.rsa, alignment.cka, alignment.procrustes_test)
 LABELLED = (modules.modularity, modules.segregation, modules.silhouette, modules.neighbor_agreement)
-ONE_TABLE = (stats.over_settings, stats.within)
+ONE_TABLE = (stats.between_correlation, stats.within_correlation)
 
 CASES: list[tuple[str, object, Callable, tuple]] = [
     # agreement, alignment
@@ -44,9 +44,9 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
     *(("pe", (3, 3), measure, (np.eye(3), EYE)) for measure in COMPARISONS),
     *(("pe and target", (3,), measure, (np.ones(3), np.eye(3))) for measure in COMPARISONS),
     *(("pe and target", (3,), f, (np.ones(3),)) for f in (geometry.norm, geometry.effective_dimension, geometry.mds)),
-    ("target", (2, 4, 4), alignment.permuted, (EYE, np.ones((2, 4, 4)))),
+    ("target", (2, 4, 4), alignment.procrustes_test, (EYE, np.ones((2, 4, 4)))),
     ("pe", (16, 3), alignment.views, (PE,)),
-    ("count", 0, alignment.permuted, (EYE, EYE, 0)),
+    ("count", 0, alignment.procrustes_test, (EYE, EYE, 0)),
     ("related", ("float64", (16, 16)), alignment.neighbor_agreement, (PE, np.eye(16))),
     ("related", ("bool", (5, 5)), alignment.neighbor_agreement, (PE, np.ones((5, 5), bool))),
     ("labels", (5,), alignment.probe, (PE, np.arange(5), TOKENS)),
@@ -108,7 +108,7 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
     ("k", 5, connectivity.pca_embedding, (VALUES[:, :4], 5)),
     # geometry, places, targets
     ("end", (2, 3, 2), geometry.moved, (np.ones((1, 3, 2)), np.ones((2, 3, 2)))),
-    ("places and onto", ((4, 2), (5, 2)), geometry.turned, (np.ones((4, 2)), np.ones((5, 2)))),
+    ("places and onto", ((4, 2), (5, 2)), geometry.align_map, (np.ones((4, 2)), np.ones((5, 2)))),
     *(
         ("positions", x.shape, places.neighbors_in_space, (x,))
         for x in (np.zeros(4), np.zeros((0, 2)), np.zeros((3, 0)), NAN)
@@ -120,7 +120,7 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
     ("near", ("bool", (3, 3)), places.place_agreement, (EYE, np.ones((3, 3), bool))),
     ("near", ("float64", (4, 4)), places.place_agreement, (EYE, ONES)),
     ("similar", (4, 3), places.place_agreement, (np.zeros((4, 3)), ONES == 1)),
-    ("similar", (2, 3, 3), places.arrange, (np.zeros((2, 3, 3)),)),
+    ("similar", (2, 3, 3), places.isomap_embedding, (np.zeros((2, 3, 3)),)),
     # modules, partitions, nulls
     *(("labels", ("int64", (5,)), measure, (SIMILAR, GROUPS[:5])) for measure in LABELLED),
     ("labels", ("float64", (24,)), modules.modularity, (SIMILAR, GROUPS.astype(float))),
@@ -156,8 +156,8 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
     ("matrix", (5, 5), nulls.matrix_null, (SIMILAR, SIMILAR[:5, :5], nulls.shuffles(GROUPS, 5))),
     # stats
     *(("all arrays", [(3, 4), (3, 1)], f, (np.ones((3, 4)), np.ones((3, 1)))) for f in (stats.spearman, *ONE_TABLE)),
-    *(("all arrays", [(4,), (4,)], f, (ONES[0], ONES[0])) for f in (*ONE_TABLE, stats.permutation_within)),
-    ("x and y", (2, 3, 4), stats.permutation_within, (np.ones((2, 3, 4)), np.ones((2, 3, 4)))),
+    *(("all arrays", [(4,), (4,)], f, (ONES[0], ONES[0])) for f in (*ONE_TABLE, stats.within_permutation_p)),
+    ("x and y", (2, 3, 4), stats.within_permutation_p, (np.ones((2, 3, 4)), np.ones((2, 3, 4)))),
     ("p", [0.1, 1.5], stats.fdr, ([0.1, 1.5],)),
 ]
 

@@ -8,7 +8,7 @@ from helpers.planted import rotation
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
-from placecode.analysis.geometry import effective_dimension, mds, moved, norm, turned
+from placecode.analysis.geometry import align_map, effective_dimension, mds, moved, norm
 
 pytestmark = pytest.mark.filterwarnings("error")
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=-1) @ np.diag([2.0, 1.0])  # rows farther apart: no two axes alike
@@ -131,12 +131,12 @@ def test_axes_beyond_the_dimension_are_zero() -> None:
 def test_turned_recovers_a_rotation_and_keeps_distances(rng) -> None:
     places, onto = rng.normal(size=(2, 9, 2))
     mirrored = (onto - [3.0, -1.0]) @ rotation(rng, 2) * [1, -1]
-    np.testing.assert_allclose(turned(mirrored, onto), onto - onto.mean(0), atol=1e-12)
-    lies = turned(places, onto)
+    np.testing.assert_allclose(align_map(mirrored, onto), onto - onto.mean(0), atol=1e-12)
+    lies = align_map(places, onto)
     np.testing.assert_allclose(pdist(lies), pdist(places))
     assert np.linalg.norm(lies - onto) > 1  # no rotation makes an unrelated map fit
     assert np.linalg.norm(lies - (onto - onto.mean(0))) <= np.linalg.norm(places - places.mean(0) - onto + onto.mean(0))
-    assert np.isnan(turned(np.full((9, 2), np.nan), onto)).all()
+    assert np.isnan(align_map(np.full((9, 2), np.nan), onto)).all()
 
 
 @measures

@@ -8,7 +8,7 @@ from scipy.cluster.vq import kmeans2
 
 from placecode.analysis import modules, nulls
 from placecode.analysis.modules import matrix_correlation, modularity, neighbor_agreement, segregation, similarities
-from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
+from placecode.analysis.nulls import NullTest, label_null, matrix_null, shuffles, smooth_nulls
 
 MEASURES = [modularity, segregation, modules.silhouette, neighbor_agreement]
 
@@ -34,7 +34,7 @@ def smooth(rng, members: int, reach: float = 0.8) -> np.ndarray:
     return similarities(halves.reshape(members, 1, 80, 6))[-1]
 
 
-def smooth_null(measure, similar, labels, places, draws=99) -> Chance:
+def smooth_null(measure, similar, labels, places, draws=99) -> NullTest:
     """`smooth_nulls` of one measure of labels."""
     return smooth_nulls({"": lambda drawn: measure(drawn, labels)}, similar, places, draws)[""]
 

@@ -106,15 +106,15 @@ def test_arrange_recovers_a_grid() -> None:
     grid = np.stack(np.divmod(np.arange(100), 10), axis=1).astype(float)
     apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
     fading = np.exp(-apart)  # beyond a few steps all are as unlike
-    assert places.procrustes_r2(places.arrange(fading), grid) > 0.95
+    assert places.procrustes_r2(places.isomap_embedding(fading), grid) > 0.95
     shuffled = np.random.default_rng(0).permutation(100)
-    turned = places.arrange(fading[np.ix_(shuffled, shuffled)])
+    turned = places.isomap_embedding(fading[np.ix_(shuffled, shuffled)])
     assert places.procrustes_r2(turned, grid[shuffled]) > 0.95 and places.procrustes_r2(turned, grid) < 0.2
 
 
 def test_arrange_joins_disconnected_groups() -> None:
     groups = np.repeat([0, 1, 2], 5)
-    result = places.arrange(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
+    result = places.isomap_embedding(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
     assert np.isfinite(result).all()
     apart = np.linalg.norm(result[:, None] - result, axis=-1)
     same = groups[:, None] == groups
@@ -122,8 +122,8 @@ def test_arrange_joins_disconnected_groups() -> None:
 
 
 def test_arrangements_of_two_or_equal_tokens_are_defined() -> None:
-    assert places.arrange(np.eye(2), 3).shape == (2, 3)
-    assert np.isnan(places.arrange(np.full((4, 4), np.nan))).all()
-    alike = places.arrange(np.ones((4, 4)), axes=3)  # nobody is nearer than anyone else
+    assert places.isomap_embedding(np.eye(2), 3).shape == (2, 3)
+    assert np.isnan(places.isomap_embedding(np.full((4, 4), np.nan))).all()
+    alike = places.isomap_embedding(np.ones((4, 4)), axes=3)  # nobody is nearer than anyone else
     apart = np.linalg.norm(alike[:, None] - alike, axis=-1)[~np.eye(4, dtype=bool)]
     assert np.allclose(apart, apart[0])

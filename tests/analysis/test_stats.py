@@ -9,13 +9,13 @@ from scipy import stats
 
 from placecode.analysis import stats as statistics
 from placecode.analysis.stats import (
+    between_correlation,
     bootstrap,
     interval,
-    over_settings,
-    permutation_within,
+    partial_within_correlation,
     spearman,
-    within,
-    within_given,
+    within_correlation,
+    within_permutation_p,
 )
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -70,7 +70,7 @@ def test_no_correlation_without_variation_or_with_two_pairs(x) -> None:
 
 def test_within_given_equals_the_textbook_formula_of_partial_correlation(rng) -> None:
     x, y, third = rng.normal(size=(3, 2, 1, 15)) + rng.normal(size=(2, 1, 15))  # a single setting
-    result = within_given(x, y, third)
+    result = partial_within_correlation(x, y, third)
     for i in range(2):
         xy, xg, yg = (stats.spearmanr(a[i, 0], b[i, 0]).statistic for a, b in ((x, y), (x, third), (y, third)))
         assert result[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
@@ -80,37 +80,39 @@ def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
     """The cause raises x and y in some settings and lowers x in others, so that every setting needs its slope."""
     cause = rng.normal(size=(6, 300))
     x, y = cause * np.array([1, 1, 1, -1, -1, -1])[:, None] + rng.normal(size=(2, 6, 300))
-    assert within(x, y) > 0.4 and abs(within_given(x, y, cause)) < 0.08
-    assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
+    assert within_correlation(x, y) > 0.4 and abs(partial_within_correlation(x, y, cause)) < 0.08
+    assert partial_within_correlation(x, y, rng.normal(size=(6, 300))) > 0.4  # the control: not a cause
 
 
 def test_within_given_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 1, 8))
-    assert np.isnan(within_given(x, np.exp(y), y)), "nothing is left of a function of what is given"
-    assert within_given(x, y, np.ones((1, 8))) == pytest.approx(float(within(x, y))), "a constant explains nothing"
-    assert np.isnan(within_given(x[:, :3], y[:, :3], [[1, 3, 2]])), "three pairs leave a single free one"
+    assert np.isnan(partial_within_correlation(x, np.exp(y), y)), "nothing is left of a function of what is given"
+    assert partial_within_correlation(x, y, np.ones((1, 8))) == pytest.approx(float(within_correlation(x, y))), (
+        "a constant explains nothing"
+    )
+    assert np.isnan(partial_within_correlation(x[:, :3], y[:, :3], [[1, 3, 2]])), "three pairs leave a single free one"
     gap = np.where(np.arange(8) == 5, np.nan, 1.0)
     rest = np.delete(np.arange(8), 5)
-    expected = within_given(x[:, rest], y[:, rest], rest[None])
-    assert within_given(x, y, np.arange(8)[None] * gap) == pytest.approx(float(expected))
+    expected = partial_within_correlation(x[:, rest], y[:, rest], rest[None])
+    assert partial_within_correlation(x, y, np.arange(8)[None] * gap) == pytest.approx(float(expected))
 
 
-def test_over_settings_equals_spearman_of_means(rng) -> None:
+def test_between_correlation_equals_spearman_of_means(rng) -> None:
     x, y = rng.normal(size=(2, 3, 7, 5))
     x[1, 2, 3] = np.nan
-    result = over_settings(x, y)
+    result = between_correlation(x, y)
     assert result.shape == (3,)
     assert result[0] == pytest.approx(stats.spearmanr(x[0].mean(-1), y[0].mean(-1)).statistic)
     y[1, 2, 3] = 1e9  # the partner of a missing value is left out with it
-    assert over_settings(x, y)[1] == result[1]
+    assert between_correlation(x, y)[1] == result[1]
     x[1, 2, 3] = 0
-    assert over_settings(x, y)[1] != result[1]
-    expected = over_settings(x[0, 1:], y[0, 1:])
+    assert between_correlation(x, y)[1] != result[1]
+    expected = between_correlation(x[0, 1:], y[0, 1:])
     x[0, 0] = np.nan  # a setting without values is left out
-    assert over_settings(x[0], y[0]) == expected
-    assert np.isnan(over_settings(x[0, :3], y[0, :3])), "two settings are left"
+    assert between_correlation(x[0], y[0]) == expected
+    assert np.isnan(between_correlation(x[0, :3], y[0, :3])), "two settings are left"
     same = np.array([rng.permutation(x[2, 0]) for _ in range(20)])  # equal means tie whatever their rounding
-    assert np.isnan(over_settings(same, rng.normal(size=(20, 5))))
+    assert np.isnan(between_correlation(same, rng.normal(size=(20, 5))))
 
 
 def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
@@ -121,17 +123,17 @@ def test_within_equals_pearsons_correlation_of_centred_ranks(rng) -> None:
         present = ~np.isnan(a + b)
         ranks = np.array([stats.rankdata(a[present]), stats.rankdata(b[present])])
         pooled.append(ranks - ranks.mean(axis=1, keepdims=True))
-    assert within(x, y) == pytest.approx(np.corrcoef(np.concatenate(pooled, axis=1))[0, 1], abs=1e-12)
+    assert within_correlation(x, y) == pytest.approx(np.corrcoef(np.concatenate(pooled, axis=1))[0, 1], abs=1e-12)
     x, y = rng.normal(size=(2, 4, 1, 12))  # a single setting
     x[0, 0, 3] = np.nan
-    np.testing.assert_allclose(within(x, y), spearman(x, y)[:, 0], atol=1e-12)
+    np.testing.assert_allclose(within_correlation(x, y), spearman(x, y)[:, 0], atol=1e-12)
 
 
 def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
     x, y, third = rng.normal(size=(3, 2, 4, 6))
-    expected = within(x, y)[1], within_given(x, y, third)[1], over_settings(x, y)[1]
+    expected = within_correlation(x, y)[1], partial_within_correlation(x, y, third)[1], between_correlation(x, y)[1]
     x[0] = np.nan
-    result = within(x, y), within_given(x, y, third), over_settings(x, y)
+    result = within_correlation(x, y), partial_within_correlation(x, y, third), between_correlation(x, y)
     for pair, value in zip(result, expected, strict=True):
         np.testing.assert_array_equal(pair, [np.nan, value])
 
@@ -139,18 +141,18 @@ def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
 def test_bootstrap_of_within_holds_the_truth(rng) -> None:
     """The seed decides half of the variance, the same half in all settings."""
     true = 6 / math.pi * math.asin(0.5 / 2)  # Spearman's correlation of normal variables with correlation 0.5
-    draws = [bootstrap(within, *tables(rng, 0.5, 0.5), draws=200, seed=i) for i in range(200)]
+    draws = [bootstrap(within_correlation, *tables(rng, 0.5, 0.5), draws=200, seed=i) for i in range(200)]
     assert 0.87 <= np.mean([low <= true <= high for _, low, high in draws]) <= 0.975
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("digits", [0, 3])  # with ties and without
 def test_counted_ranks_equal_sorted_ranks(digits, missing, rng) -> None:
-    """`bootstrap` counts the ranks of `within`; under another name it cannot know that, and sorts every draw."""
+    """`bootstrap` counts the ranks of `within_correlation`; under another name it sorts every draw."""
     tables = rng.normal(size=(3, 6, 12)).round(digits)
     tables[rng.random(tables.shape) < missing] = np.nan
     tables[0, 0, :2] = np.inf
-    for statistic, count in ((within, 2), (within_given, 3)):
+    for statistic, count in ((within_correlation, 2), (partial_within_correlation, 3)):
         counted = bootstrap(statistic, *tables[:count], draws=300)
         assert counted == pytest.approx(bootstrap(lambda *drawn: statistic(*drawn), *tables[:count], draws=300))  # noqa: B023
         assert counted.low < counted.mean < counted.high
@@ -161,7 +163,7 @@ def test_a_setting_without_values_does_not_matter(third, rng) -> None:
     """With a value missing, every deal is ranked anew; one setting more that has none must change nothing."""
     tables = rng.normal(size=(3 if third else 2, 4, 10))
     more = np.concatenate([tables, np.full_like(tables[:, :1], np.nan)], axis=1)
-    assert permutation_within(*tables) == permutation_within(*more)
+    assert within_permutation_p(*tables) == within_permutation_p(*more)
 
 
 def test_bootstrap_draws_the_same_seeds_in_all_tables(rng) -> None:
@@ -175,7 +177,7 @@ def test_bootstrap_draws_the_same_seeds_in_all_tables(rng) -> None:
 
 def test_bootstrap_of_three_seeds_equals_all_draws(monkeypatch) -> None:
     """Three seeds: 27 equally probable draws, so that the bounds at level 0.8 can be counted out."""
-    monkeypatch.setattr("placecode.analysis.stats.LEAST_SEEDS", 3)
+    monkeypatch.setattr("placecode.analysis.stats.MIN_SEEDS", 3)
     values = np.array([0.0, 1, 10])
     means = sorted(float(np.mean(draw)) for draw in product(values, repeat=3))
     result = bootstrap(lambda table: table.mean(-1), values, level=0.8, draws=20_000)
@@ -184,13 +186,15 @@ def test_bootstrap_of_three_seeds_equals_all_draws(monkeypatch) -> None:
 
 def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
     x, y = tables(rng, 0.5, 0.5)
-    once, other = bootstrap(within, x, y), bootstrap(within, x, y, seed=1)
-    assert bootstrap(within, x, y) == once != other
-    wide, narrow = bootstrap(within, x, y, level=0.99), bootstrap(within, x, y, level=0.5)
+    once, other = bootstrap(within_correlation, x, y), bootstrap(within_correlation, x, y, seed=1)
+    assert bootstrap(within_correlation, x, y) == once != other
+    wide, narrow = bootstrap(within_correlation, x, y, level=0.99), bootstrap(within_correlation, x, y, level=0.5)
     assert wide.low < narrow.low < wide.mean == narrow.mean < narrow.high < wide.high
-    twice = bootstrap(within, *(np.concatenate([t, t]) for t in (x, y)))  # more settings are no more evidence
+    twice = bootstrap(
+        within_correlation, *(np.concatenate([t, t]) for t in (x, y))
+    )  # more settings are no more evidence
     np.testing.assert_allclose(twice, once, atol=1e-12)
-    more = bootstrap(within, *tables(rng, 0.5, 0.5, seeds=60))  # more seeds are
+    more = bootstrap(within_correlation, *tables(rng, 0.5, 0.5, seeds=60))  # more seeds are
     assert more.high - more.low < 0.75 * (once.high - once.low)
 
 
@@ -199,8 +203,8 @@ def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
     few = x.copy()
     few[:, 7:] = np.nan
     for a, b in ((x[:, :7], y[:, :7]), (few, y), (np.ones((4, 8)), y)):
-        np.testing.assert_equal(bootstrap(within, a, b, draws=50)[1:], (math.nan, math.nan))
-    assert math.isfinite(bootstrap(within, x, y, draws=50).low)
+        np.testing.assert_equal(bootstrap(within_correlation, a, b, draws=50)[1:], (math.nan, math.nan))
+    assert math.isfinite(bootstrap(within_correlation, x, y, draws=50).low)
     assert math.isnan(bootstrap(lambda table: table.mean(-1), [1.0, 2.0]).low), "two seeds"
     for least, bounds in ((8, False), (4, True)):  # different seeds in a draw: all 8 hardly ever, 4 or more in 95%
 
@@ -210,7 +214,7 @@ def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
 
         assert math.isfinite(bootstrap(at_least, x[0]).low) == bounds
     gone = np.insert(x, 2, np.nan, axis=1), np.insert(y, 2, 0.0, axis=1)  # a seed without any value is as if not there
-    assert bootstrap(within, *gone) == bootstrap(within, x, y)
+    assert bootstrap(within_correlation, *gone) == bootstrap(within_correlation, x, y)
 
 
 def nominal(p: np.ndarray) -> bool:
@@ -223,8 +227,8 @@ def nominal(p: np.ndarray) -> bool:
 def test_p_values_are_uniform_under_the_null(rng) -> None:
     """Seeds that matter in all settings: the test that moves whole seeds is right, the count of members is not."""
     cases = [tables(rng, 0.0, 0.7) for _ in range(200)]
-    assert nominal([permutation_within(x, y, draws=99, seed=i) for i, (x, y) in enumerate(cases)])
-    assert not nominal([2 * stats.norm.sf(abs(within(x, y)) * math.sqrt(x.size)) for x, y in cases])
+    assert nominal([within_permutation_p(x, y, draws=99, seed=i) for i, (x, y) in enumerate(cases)])
+    assert not nominal([2 * stats.norm.sf(abs(within_correlation(x, y)) * math.sqrt(x.size)) for x, y in cases])
 
 
 def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
@@ -233,19 +237,19 @@ def test_permutation_within_equals_brute_force_on_four_seeds(rng) -> None:
     for _ in range(6):
         (x, third), y = rng.normal(size=(2, 5, 4)), rng.normal(size=(5, 4))
         x, third = x - x[:, ::-1], third - third[:, ::-1]
-        for rest, statistic in (((), within), ((third,), within_given)):
+        for rest, statistic in (((), within_correlation), ((third,), partial_within_correlation)):
             values = np.array([abs(statistic(x[:, p], y, *(g[:, p] for g in rest))) for p in orders])
             expected = (values >= values[0] - 1e-9).mean()
-            assert permutation_within(x, y, *rest, draws=10_000) == pytest.approx(expected, abs=0.025)
+            assert within_permutation_p(x, y, *rest, draws=10_000) == pytest.approx(expected, abs=0.025)
 
 
 def test_permutation_within_finds_a_planted_correlation(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
-    assert permutation_within(x, y) < 0.005 and permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
-    assert permutation_within(x, y[:, rng.permutation(15)]) > 0.005  # the control: seeds matched by chance
-    assert permutation_within(x, y + 5 * np.arange(6)[:, None]) == permutation_within(x, y)
+    assert within_permutation_p(x, y) < 0.005 and within_permutation_p(x, y, rng.normal(size=x.shape)) < 0.005
+    assert within_permutation_p(x, y[:, rng.permutation(15)]) > 0.005  # the control: seeds matched by chance
+    assert within_permutation_p(x, y + 5 * np.arange(6)[:, None]) == within_permutation_p(x, y)
     x[1, 3] = y[2, 4:9] = np.nan
-    assert permutation_within(x, y, draws=500) < 0.01 and math.isnan(permutation_within(np.ones((6, 15)), y))
+    assert within_permutation_p(x, y, draws=500) < 0.01 and math.isnan(within_permutation_p(np.ones((6, 15)), y))
 
 
 def test_fdr_equals_benjamini_and_hochbergs_steps(rng) -> None:

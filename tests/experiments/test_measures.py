@@ -252,7 +252,7 @@ def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) 
             assert values[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
             assert values[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))
         for name, target in targets(task.positions, 8).items():
-            null = alignment.permuted(vectors, target)
+            null = alignment.procrustes_test(vectors, target)
             assert values[member, -1, "procrustes_z", name] == pytest.approx(float(null.z))
             assert values[member, -1, "procrustes_p", name] == float(null.p)
         assert values[member, -1, "mds_stress", ""] == pytest.approx(float(geometry.mds(vectors).stress))

@@ -29,7 +29,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.signal import find_peaks
 
 from placecode.analysis.alignment import Array, side_by_side
-from placecode.analysis.modules import Labels, symmetric
+from placecode.analysis.modules import Labels, symmetrize
 from placecode.analysis.partitions import ari, best_partition, numbered
 from placecode.errors import must_be
 
@@ -140,7 +140,7 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
     ndarray of int64, shape (..., n, count)
         The most similar channel is first. The channel itself is not included.
     """
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     n = weights.shape[-1]
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
     return np.asarray(np.argsort(-others, axis=-1, kind="stable")[..., : min(count, n - 1)])
@@ -160,7 +160,7 @@ def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
     -------
     ndarray of bool, shape (..., n, n)
     """
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     near = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
     return np.asarray(near & np.swapaxes(near, -1, -2))
@@ -194,7 +194,7 @@ def pair_confidence(
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     n = weights.shape[-1]
     upper = np.triu_indices(n, k=1)
     if not all(halves):
@@ -275,7 +275,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
     Modules
         Groups of the mean similarity over all fits.
     """
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     fits, n = len(weights), weights.shape[-1]
     top = min(most, n // 2)
     if top < 2:
@@ -324,7 +324,7 @@ def similarity_order(similar: npt.ArrayLike) -> Labels:
     >>> similarity_order(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True
     """
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     if len(weights) < 3:
         return np.arange(len(weights))
     return np.asarray(leaves_list(linkage(_vectors(weights), "ward", optimal_ordering=True)), dtype=np.int64)

@@ -7,7 +7,7 @@ infinity (a member that diverged), its result is NaN, and the results of other P
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> similarity(pe).shape, procrustes(pe, pe[0, 0]).shape, rsa(pe, pe[0, 0]).shape
 ((5, 16, 16), (5, 4), (5,))
->>> permuted(pe, pe[0, 0]).p.tolist()  # only the first one is related to the target
+>>> procrustes_test(pe, pe[0, 0]).p.tolist()  # only the first one is related to the target
 [0.005, 0.855, 0.655, 0.47, 0.54]
 """
 
@@ -28,8 +28,8 @@ TIE_TOLERANCE = 1e-6
 """Two similarities or scores count as equal if they differ by less than this, because of rounding."""
 
 
-class Null(NamedTuple):
-    """Result of the permutation test `permuted`, arrays of shape (...)."""
+class ProcrustesTest(NamedTuple):
+    """Result of the permutation test `procrustes_test`, arrays of shape (...)."""
 
     z: Array
     """Mean distance over the permutations minus the actual distance, divided by the standard deviation over the
@@ -188,7 +188,7 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     return np.asarray((a * b).sum(axis=(-2, -1)) / size)
 
 
-def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> Null:
+def procrustes_test(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> ProcrustesTest:
     """Test by permutation whether a PE is closer to the target than expected by chance, in `procrustes` distance.
 
     Blocks are concatenated. The distance is compared with the distances to targets whose tokens are in random order.
@@ -205,7 +205,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
 
     Returns
     -------
-    Null
+    ProcrustesTest
         z is NaN if all orders have the same distance. Both are NaN if all tokens of either array are equal.
     """
     whole_number("count", count, 1)
@@ -229,7 +229,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
     z = np.divide(null.mean(-1) - distance[..., 0], spread, out=np.full_like(spread, np.nan), where=spread > 1e-6)
     p = (1 + (match[..., 1:] >= match[..., :1] - 1e-12).sum(-1)) / (1 + count)
     valid = finite & target_finite
-    return Null(np.where(valid, z, np.nan), np.where(valid, p, np.nan))
+    return ProcrustesTest(np.where(valid, z, np.nan), np.where(valid, p, np.nan))
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:

@@ -30,7 +30,7 @@ from placecode.validation import whole_number
 Array = npt.NDArray[np.float64]
 Values = npt.ArrayLike | Sequence[npt.ArrayLike]
 
-LEAST_SAMPLES = 10
+MIN_SAMPLES = 10
 """Smallest number of samples to estimate connectivity or to fit a predictor."""
 HELD_OUT = 0.2
 """Fraction of the samples, at the end of a recording, that is used to choose hyperparameters such as a penalty. These
@@ -247,11 +247,11 @@ def recordings(values: Values) -> list[Array]:
 def check(values: npt.ArrayLike) -> Array:
     """Return values, (T, n), as float64, or raise `BadInput`.
 
-    Values must be finite, with enough samples (`LEAST_SAMPLES`), at least two channels, and no constant channel.
+    Values must be finite, with enough samples (`MIN_SAMPLES`), at least two channels, and no constant channel.
     """
     table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] < LEAST_SAMPLES or table.shape[1] < 2:
-        allowed = f"an array (samples, channels) of at least {LEAST_SAMPLES} samples and 2 channels"
+    if table.ndim != 2 or table.shape[0] < MIN_SAMPLES or table.shape[1] < 2:
+        allowed = f"an array (samples, channels) of at least {MIN_SAMPLES} samples and 2 channels"
         raise must_be("values", allowed, table.shape)
     infinite = np.flatnonzero(~np.isfinite(table).all(axis=0))
     if len(infinite):

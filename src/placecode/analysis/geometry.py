@@ -118,7 +118,7 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
     return Map(np.where(np.isnan(stress)[..., None, None], np.nan, places), stress)
 
 
-def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
+def align_map(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
     """Return a map centred, rotated and reflected so that it is as close as possible to another map.
 
     Use it to compare two maps visually. Sizes are not changed.

@@ -201,7 +201,7 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         NaN if no token has a partner.
     """
-    weights, valid = symmetric(similar)
+    weights, valid = symmetrize(similar)
     n = weights.shape[-1]
     partners = checked_labels("partner", partner, n)
     if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
@@ -233,7 +233,7 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
         1 if the most similar token is always the closest one, 0 if it is always the farthest one, 0.5 at chance. NaN
         for fewer than three tokens.
     """
-    return nearest_mean(similar, farther_fraction(coordinates, square(similar).shape[-1]))
+    return nearest_mean(similar, farther_fraction(coordinates, check_square(similar).shape[-1]))
 
 
 def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
@@ -271,7 +271,7 @@ def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
 
     Shapes are (..., n, n) and (..., n, n) -> (...). If several tokens j are equally similar, their values are averaged.
     """
-    weights, valid = symmetric(similar)
+    weights, valid = symmetrize(similar)
     values = (nearest(weights) * np.asarray(table, dtype=np.float64)).sum(axis=-1)
     return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
@@ -301,7 +301,7 @@ def pair_vectors(matrix: npt.ArrayLike) -> Array:
     The inner product of two such vectors is a correlation. The vector is NaN if the matrix is not finite, or if all
     pairs have the same value.
     """
-    weights, valid = symmetric(matrix)
+    weights, valid = symmetrize(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
     if pairs.shape[-1] == 0:
         return pairs
@@ -311,19 +311,19 @@ def pair_vectors(matrix: npt.ArrayLike) -> Array:
     return np.where(defined, deviations / np.where(defined, length, 1.0), np.nan)
 
 
-def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
+def symmetrize(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return symmetrized matrices, (..., n, n), and which of them are finite and not zero, (...).
 
     The diagonal is set to zero. A matrix that is not finite becomes zero.
     """
-    matrices = square(similar)
+    matrices = check_square(similar)
     finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     weights = np.where(finite[..., None, None] & ~np.eye(matrices.shape[-1], dtype=bool), matrices, 0.0)
     weights = (weights + np.swapaxes(weights, -1, -2)) / 2
     return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
 
 
-def square(similar: npt.ArrayLike) -> Array:
+def check_square(similar: npt.ArrayLike) -> Array:
     """Return matrices as float64, or raise `BadInput` if they are not square."""
     matrices = np.asarray(similar, dtype=np.float64)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
@@ -348,7 +348,7 @@ def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Arr
 
     Tokens labelled -1 are in no group: their row of the groups is zero.
     """
-    weights, valid = symmetric(similar)
+    weights, valid = symmetrize(similar)
     values = checked_labels("labels", labels, weights.shape[-1])
     names = np.unique(values)
     return weights, (values[..., None] == names[names >= 0]).astype(np.float64), valid

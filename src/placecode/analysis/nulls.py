@@ -24,19 +24,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis.modules import cosines, pair_vectors, square
+from placecode.analysis.modules import check_square, cosines, pair_vectors
 from placecode.errors import must_be
 from placecode.validation import whole_number
 
 Array = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]
 
-SAME = 1e-9
+NULL_TIE_TOLERANCE = 1e-9
 """Two values of a measure count as equal if they differ by less than this, because of rounding. For example, a
 permutation that only renames groups gives an equal value."""
 
 
-class Chance(NamedTuple):
+class NullTest(NamedTuple):
     """A measure and its null distribution, as the tests of this module return them. Arrays have shape (...)."""
 
     value: Array
@@ -59,7 +59,7 @@ def label_null(
     labels: npt.ArrayLike,
     draws: int = 1000,
     seed: int = 0,
-) -> Chance:
+) -> NullTest:
     """Test a measure against its null distribution with shuffled labels (permutation test).
 
     Parameters
@@ -75,11 +75,11 @@ def label_null(
 
     Returns
     -------
-    Chance
+    NullTest
         Arrays of shape (...).
     """
     orders = shuffles(labels, draws, seed)
-    matrices, values = square(similar), np.asarray(labels)
+    matrices, values = check_square(similar), np.asarray(labels)
     n = matrices.shape[-1]
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
@@ -89,7 +89,7 @@ def label_null(
         for start in range(0, len(orders), _chunk(n)):
             part = slice(start, start + _chunk(n))
             results[(*entry, part)] = statistic(matrices[entry][None], values[orders[part]])
-    return _chance(results)
+    return _null_test(results)
 
 
 def smooth_nulls(
@@ -99,7 +99,7 @@ def smooth_nulls(
     draws: int = 1000,
     seed: int = 0,
     hemispheres: npt.ArrayLike | None = None,
-) -> dict[str, Chance]:
+) -> dict[str, NullTest]:
     """Test measures against random maps with the same spatial smoothness, by Moran spectral randomization.
 
     The method is that of Wagner and Dray (2015). Similarities are inner products of vectors, one per token. Each
@@ -124,7 +124,7 @@ def smooth_nulls(
 
     Returns
     -------
-    dict of str to Chance
+    dict of str to NullTest
         Arrays of shape (...), for each name in `statistics`.
 
     Notes
@@ -134,7 +134,7 @@ def smooth_nulls(
     to 100%, and with spin tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six
     clouds (spin tests: 40 to 90%).
     """
-    matrices = square(similar)
+    matrices = check_square(similar)
     n = matrices.shape[-1]
     points = np.asarray(coordinates, dtype=np.float64)
     distances = squareform(pdist(points)) if points.ndim == 2 and np.isfinite(points).all() else np.zeros((0, 0))
@@ -167,10 +167,10 @@ def smooth_nulls(
             random_maps = cosines(drawn)
             for name, statistic in statistics.items():
                 results[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(random_maps)
-    return {name: _chance(values) for name, values in results.items()}
+    return {name: _null_test(values) for name, values in results.items()}
 
 
-def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike) -> Chance:
+def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike) -> NullTest:
     """Test `modules.matrix_correlation` by permuting tokens. With orders from `shuffles`, this is the Mantel test.
 
     Pairs with a common token are not independent. A test that treats all n (n - 1) / 2 pairs as independent would give
@@ -185,7 +185,7 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
 
     Returns
     -------
-    Chance
+    NullTest
         Arrays of shape (...).
     """
     pairs, true = pair_vectors(similar), pair_vectors(matrix)
@@ -201,7 +201,7 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     table[upper] = true
     table += table.T
     values = [pairs @ table[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *rows)]
-    return _chance(np.stack(values, axis=-1))
+    return _null_test(np.stack(values, axis=-1))
 
 
 def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
@@ -230,12 +230,26 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     return orders
 
 
+def p_value(value: npt.ArrayLike, draws: npt.ArrayLike) -> Array:
+    """Return the one-sided p value of a measure, (...), from draws of its null distribution, (..., draws) -> (...).
+
+    It is (1 + number of draws that are at least as high as the measure) / (1 + number of draws). A draw of NaN counts
+    as at least as high. The result is NaN if the measure is NaN.
+
+    >>> p_value([0.5, np.nan], [[0.1, 0.2, 0.5], [0.1, 0.2, 0.5]]).tolist()
+    [0.5, nan]
+    """
+    measure, null = np.asarray(value, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+    higher = ~(null < measure[..., None] - NULL_TIE_TOLERANCE)
+    return np.where(np.isnan(measure), np.nan, (1 + higher.sum(axis=-1)) / (1 + null.shape[-1]))
+
+
 def _chunk(n: int) -> int:
     """Return the number of draws whose matrices, (n, n) each, fit into 16 MB together."""
     return max(1, 2_000_000 // max(n, 1) ** 2)
 
 
-def _chance(values: Array) -> Chance:
+def _null_test(values: Array) -> NullTest:
     """Return the comparison of a measure with its null distribution, (..., 1 + draws) -> (...).
 
     The first value is the measure, the others are draws. A draw of NaN counts as at least as high as the measure.
@@ -245,6 +259,6 @@ def _chance(values: Array) -> Chance:
     filled = np.where(defined[..., None], null, 0.0)  # numpy warns about rows of NaN
     mean, std = np.nanmean(filled, axis=-1), np.nanstd(filled, axis=-1)
     low, high = np.nanquantile(filled, [0.025, 0.975], axis=-1)
-    z = np.where(std > SAME, (value - mean) / np.where(std > SAME, std, 1.0), np.nan)
-    p = (1 + (~(null < value[..., None] - SAME)).sum(axis=-1)) / values.shape[-1]
-    return Chance(value, *(np.where(defined, part, np.nan) for part in (mean, low, high, z, p)))
+    z = np.where(std > NULL_TIE_TOLERANCE, (value - mean) / np.where(std > NULL_TIE_TOLERANCE, std, 1.0), np.nan)
+    p = p_value(value, null)
+    return NullTest(value, *(np.where(defined, part, np.nan) for part in (mean, low, high, z, p)))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from placecode.analysis.alignment import Array
 from placecode.analysis.connectivity import one_thread
-from placecode.analysis.modules import Labels, checked_labels, symmetric
+from placecode.analysis.modules import Labels, checked_labels, symmetrize
 from placecode.validation import whole_number
 
 # ------------------------------------------------------------------------------------------------------- clustering
@@ -48,7 +48,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
     ndarray of int64, shape (..., n)
         Group of each token. Groups are numbered from 0 in the order of their first tokens.
     """
-    weights, valid = symmetric(similar)
+    weights, valid = symmetrize(similar)
     whole_number("restarts", restarts, 1)
     n = weights.shape[-1]
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
@@ -84,7 +84,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
     from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
 
-    weights, valid = symmetric(similar)
+    weights, valid = symmetrize(similar)
     matrices, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
     whole_number("k", k, 1, n)
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from placecode.analysis.geometry import principal_points
-from placecode.analysis.modules import nearest_mean, square, symmetric
+from placecode.analysis.modules import check_square, nearest_mean, symmetrize
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -61,7 +61,7 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     return near
 
 
-def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
+def isomap_embedding(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     """Compute a map of the tokens from their similarities by Isomap (Tenenbaum et al., 2000), (n, n) -> (n, axes).
 
     Distant tokens are about equally dissimilar, so only the similarities of near tokens are used. Each token is
@@ -73,10 +73,10 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     NaN if a similarity is not finite.
 
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
+    >>> isomap_embedding(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
     [1.5, 0.5, -0.5, -1.5]
     """
-    weights, _ = symmetric(similar)
+    weights, _ = symmetrize(similar)
     n = weights.shape[-1]
     if weights.ndim != 2:
         raise must_be("similar", "one matrix (tokens, tokens)", np.shape(similar))
@@ -104,7 +104,7 @@ def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
     ordered pairs that are near, 0.036 on a 10 x 10 grid. If several tokens are equally similar to a token, the fraction
     of them that is near counts. The result is NaN if the similarities are all zero or not finite.
     """
-    true, n = np.asarray(near), square(similar).shape[-1]
+    true, n = np.asarray(near), check_square(similar).shape[-1]
     if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
         raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
     return nearest_mean(similar, true)

@@ -1,16 +1,16 @@
 """Statistics over seeds: confidence intervals, rank correlations of two measures, and permutation tests.
 
 A table of a measure has shape (..., settings, seeds). Members with the same seed share initial weights and data, so
-seeds are the independent units, not members or puzzles. `bootstrap` and `permutation_within` resample whole seeds with
-all their settings. Correlations are rank correlations, because measures have different scales. NaN marks a missing
+seeds are the independent units, not members or puzzles. `bootstrap` and `within_permutation_p` resample whole seeds
+with all their settings. Correlations are rank correlations, because measures have different scales. NaN marks a missing
 value (a member that diverged). It is left out, together with the paired values in other arrays.
 
 >>> interval([0.90, 0.92, 0.97])
 Interval(mean=0.93, low=0.8404..., high=1.0195...)
 >>> x, y = np.random.default_rng(0).normal(size=(2, 11, 15)) + np.arange(11)[:, None]  # related by the setting only
->>> round(float(over_settings(x, y)), 2), round(float(within(x, y)), 2)
+>>> round(float(between_correlation(x, y)), 2), round(float(within_correlation(x, y)), 2)
 (1.0, -0.01)
->>> bootstrap(within, x, y)
+>>> bootstrap(within_correlation, x, y)
 Interval(mean=-0.005..., low=-0.2..., high=0.2...)
 """
 
@@ -29,7 +29,7 @@ from placecode.errors import must_be
 Array = npt.NDArray[np.float64]
 
 
-LEAST_SEEDS = 8
+MIN_SEEDS = 8
 """Smallest number of seeds for `bootstrap`. With 5 seeds, a 95% interval contains the mean in only 83% of cases."""
 
 
@@ -105,7 +105,7 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     return _correlation(*_checked(x, y), axes=(-1,))
 
 
-def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
+def between_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     """Average two measures over seeds, and correlate the means across settings.
 
     Parameters
@@ -126,12 +126,12 @@ def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     return spearman(*means.astype(np.float32))
 
 
-def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
+def within_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     """Correlate two measures across seeds within settings.
 
     Seeds are ranked within each setting, ranks are centred in each setting, and one correlation is computed over all
     settings. Effects of a setting on the level or scale of x and y therefore do not matter. With a single setting, the
-    result is `spearman`. The pairs are not independent, so use `bootstrap` and `permutation_within` for inference.
+    result is `spearman`. The pairs are not independent, so use `bootstrap` and `within_permutation_p` for inference.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     return _correlation(*_checked(x, y, axes=2), axes=(-2, -1))
 
 
-def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
-    """Compute the correlation `within` settings, controlling for a third measure, `given`.
+def partial_within_correlation(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
+    """Compute `within_correlation` of two measures, controlling for a third measure, `given`.
 
     The regression on `given` has a separate slope in each setting. With a single setting the result is `partial`. With
     few seeds, ranks remove a strong common cause only in part: with 15 seeds and correlations of 0.7 to 0.8 with
@@ -159,7 +159,7 @@ def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Ar
     Returns
     -------
     ndarray, shape (...)
-        NaN as in `within`.
+        NaN as in `within_correlation`.
     """
     return _correlation(*_checked(x, y, given, axes=2), axes=(-2, -1))
 
@@ -175,7 +175,7 @@ def bootstrap(
     ----------
     statistic : callable
         Function of tables with an added first axis, the bootstrap samples, that returns one number per sample. An
-        example is `within`.
+        example is `within_correlation`.
     *tables : array-like, shape (..., seeds)
         The arguments of `statistic`, without the axis of samples.
     level : float
@@ -187,24 +187,24 @@ def bootstrap(
     Returns
     -------
     Interval
-        The estimate is the statistic of the tables. Bounds are NaN for fewer than `LEAST_SEEDS` seeds, or if the
+        The estimate is the statistic of the tables. Bounds are NaN for fewer than `MIN_SEEDS` seeds, or if the
         statistic is NaN for the tables or for more than half of the samples.
 
     Notes
     -----
     With 15 seeds, the actual coverage of 95% intervals is 91% for the mean of normal values (use `interval` there), 93
-    to 96% for `within` at correlations up to 0.5, and 85 to 89% at a correlation of 0.8. At 0.8, intervals are biased
-    towards 0, because ranks of few seeds underestimate strong correlations (0.75 instead of 0.79).
+    to 96% for `within_correlation` at correlations up to 0.5, and 85 to 89% at a correlation of 0.8. At 0.8, intervals
+    are biased towards 0, because ranks of few seeds underestimate strong correlations (0.75 instead of 0.79).
     """
     joint = _checked(*tables, alike=False)
     present = np.all([~np.isnan(table).all(axis=tuple(range(table.ndim - 1))) for table in joint], axis=0)  # (k,)
     joint = [table[..., present] for table in joint]  # seeds without any value are not resampled
     estimate = float(statistic(*(table[None] for table in joint))[0])
     k = int(present.sum())
-    if k < LEAST_SEEDS or math.isnan(estimate):
+    if k < MIN_SEEDS or math.isnan(estimate):
         return Interval(estimate, math.nan, math.nan)
     drawn = np.random.default_rng(seed).integers(k, size=(draws, k))
-    if statistic in (within, within_given) and {table.ndim for table in joint} == {2}:
+    if statistic in (within_correlation, partial_within_correlation) and {table.ndim for table in joint} == {2}:
         values = _rank_correlation(*_resampled_ranks(np.stack(joint), drawn), axes=(-2, -1))
     else:
         values = statistic(*(_resampled(table, drawn) for table in joint))  # (draws,)
@@ -215,14 +215,15 @@ def bootstrap(
     return Interval(estimate, float(low), float(high))
 
 
-def permutation_within(
+def within_permutation_p(
     x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike | None = None, draws: int = 2000, seed: int = 0
 ) -> float:
-    """Return the two-sided p value of `within`, or of `within_given`, by permuting the seeds of x and `given`.
+    """Return the two-sided p value of `within_correlation`, or with `given` of `partial_within_correlation`.
 
+    The null distribution comes from random permutations of the seeds of x and `given`, while those of y stay in place.
     The same permutation is applied in all settings, so effects of a seed that are common to all settings are accounted
     for. If `given` strongly affects both measures, about 10% of the tests have p < 0.05 under the null hypothesis, for
-    the reason explained in `within_given`.
+    the reason explained in `partial_within_correlation`.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def arrangement(stack: Stack, task: Task) -> Rows:
     result += rows("mds_stress", geometry.mds(pe).stress)
     if task.positions is not None:
         for name, target in targets(task.positions, pe.shape[-1]).items():
-            null = alignment.permuted(pe, target)
+            null = alignment.procrustes_test(pe, target)
             result += rows("procrustes_z", null.z, target=name) + rows("procrustes_p", null.p, target=name)
     return result
 

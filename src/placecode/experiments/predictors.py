@@ -47,10 +47,10 @@ MORE_MEASURES: dict[str, tuple[str, str]] = {
 }
 """Analysis and target of all measures that are correlated with accuracy, by their names in figures."""
 QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "over the sigmas": ("end", stats.over_settings),
-    "fixed sigma, before training": ("start", stats.within),
-    "fixed sigma, after training": ("end", stats.within),
-    "fixed sigma, after, given before": ("given", stats.within_given),
+    "over the sigmas": ("end", stats.between_correlation),
+    "fixed sigma, before training": ("start", stats.within_correlation),
+    "fixed sigma, after training": ("end", stats.within_correlation),
+    "fixed sigma, after, given before": ("given", stats.partial_within_correlation),
 }
 """The kinds of correlation by name: when the measure is taken ("start" or "end" of training, or "given": at the end,
 with its value at the start partialled out), and the statistic."""
@@ -71,16 +71,16 @@ def correlations(run: Run) -> pd.DataFrame | None:
             before = measure_and_accuracy(run, analysis, target, "start")[0].to_numpy()
         except NotInRun:
             continue
-        if after.shape[0] < 3 or after.shape[1] < stats.LEAST_SEEDS:
+        if after.shape[0] < 3 or after.shape[1] < stats.MIN_SEEDS:
             continue
         for question, (moment, statistic) in QUESTIONS.items():
             x = before if moment == "start" else after
             partialled = before if moment == "given" else None
             value, low, high = stats.bootstrap(statistic, x, y, *([] if partialled is None else [partialled]))
-            if statistic is stats.over_settings:
-                p = _p_over_settings(x, y)
+            if statistic is stats.between_correlation:
+                p = _between_p(x, y)
             else:
-                p = stats.permutation_within(x, y, partialled)
+                p = stats.within_permutation_p(x, y, partialled)
             row = {"measure": label, "question": question, "value": value, "low": low, "high": high, "p": p}
             rows.append(row)
     if not rows:
@@ -90,10 +90,10 @@ def correlations(run: Run) -> pd.DataFrame | None:
     return table
 
 
-def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the two-sided p value of `stats.over_settings`, computed from the same rounded means. It is NaN if the
-    correlation is NaN."""
-    if np.isnan(stats.over_settings(x, y)):
+def _between_p(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the two-sided p value of `stats.between_correlation`, computed from the same rounded means.
+    It is NaN if the correlation is NaN."""
+    if np.isnan(stats.between_correlation(x, y)):
         return math.nan
     pairs = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))  # (2, sigmas, seeds)
     pairs = pairs[:, ~np.isnan(pairs[0]).all(axis=1)]
@@ -125,7 +125,7 @@ def notes(run: Run) -> dict[str, str]:
             tables = {when: measure_and_accuracy(run, analysis, target, when) for when in ("start", "end")}
         except NotInRun:
             continue
-        before, after = (float(stats.over_settings(*tables[when])) for when in ("start", "end"))
+        before, after = (float(stats.between_correlation(*tables[when])) for when in ("start", "end"))
         # members of a seed start from the same random numbers times sigma: a scale-free measure is constant over sigma
         start = tables["start"][0]
         constant = bool((start.max() - start.min()).max() <= 1e-5 * start.abs().max().max())

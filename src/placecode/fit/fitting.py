@@ -229,7 +229,7 @@ def conclude(
             groups = stable_modules(similarities[:, placed][:, :, placed])
         labels = np.full(task.tokens, -1, dtype=np.int64)
         labels[placed] = groups.labels
-        maps = {axes: places.arrange(similarity, axes) for axes in (2, 3) if axes <= task.tokens}
+        maps = {axes: places.isomap_embedding(similarity, axes) for axes in (2, 3) if axes <= task.tokens}
         ours = Method(similarity, maps, labels, {"heldout_mse": error})
         # with few channels, `experiment.neighbors` would include nearly all of them
         neighbors = max(1, min(experiment.neighbors, (task.tokens - 1) // 4))
@@ -331,7 +331,7 @@ def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray],
     order of the channels, in which `near` is permuted. Channels that are not near any other are not counted. It returns
     NaN if the similarity is undefined.
     """
-    weights, defined = modules.symmetric(similar)
+    weights, defined = modules.symmetrize(similar)
     share = modules.nearest(weights)
     channel, nearest = np.nonzero(share)
     weight = share[channel, nearest] / max(int(near.any(axis=1).sum()), 1)

@@ -74,7 +74,7 @@ def statistics(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
     }
 
 
-def named(name: Name, chance: nulls.Chance, ending: str = "") -> dict[Name, Any]:
+def named(name: Name, chance: nulls.NullTest, ending: str = "") -> dict[Name, Any]:
     """Return z, p, low and high of a null by their names in tables. `ending` is "" or "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}

@@ -122,15 +122,15 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
     if null:
         chance = nulls.label_null(modules.nearest_mean_of(near), similar, np.arange(len(near)), DRAWS)
         result["neighbor_agreement_p", "positions"] = chance.p
-        maps = [places.arrange(matrix, positions.shape[1]) for matrix in similar]
+        maps = [places.isomap_embedding(matrix, positions.shape[1]) for matrix in similar]
         result["procrustes_r2", "positions"] = np.array([places.procrustes_r2(flat, positions) for flat in maps])
     return result
 
 
 def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
     """Compute a map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes). The map of a
-    matrix that is not a correlation matrix is NaN. (Maps of PEs are made by `places.arrange`, which does not work for
-    sparse matrices.)"""
+    matrix that is not a correlation matrix is NaN. (Maps of PEs are made by `places.isomap_embedding`, which does not
+    work for sparse matrices.)"""
     if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
         return np.full((len(similar), axes), np.nan)
     return connectivity.mds_embedding(similar, axes)
@@ -203,7 +203,7 @@ def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, label
     """Return p values (e,) of the agreement of clusters (e, n) with labels, from shuffled labels."""
     shuffled = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
     true, null = agreement(groups, labels), np.stack([agreement(clusters, shuffled) for clusters in groups])
-    return np.where(np.isnan(true), np.nan, (1 + (null >= true[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
+    return nulls.p_value(true, null)
 
 
 def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:

@@ -187,7 +187,7 @@ def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Ta
 def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
     """Return the rank correlation over sigmas between a measure (`analysis`, against `target`) and OOD accuracy. Both
     are first averaged over the seeds of each sigma."""
-    return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
+    return stats.bootstrap(stats.between_correlation, *_tables(run, analysis, target))
 
 
 def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
@@ -199,21 +199,21 @@ def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
     before, _ = _tables(run, analysis, target, "start")
 
     def gain(x: Table, start: Table, y: Table) -> Table:
-        return np.abs(stats.over_settings(x, y)) - np.abs(stats.over_settings(start, y))
+        return np.abs(stats.between_correlation(x, y)) - np.abs(stats.between_correlation(start, y))
 
     return stats.bootstrap(gain, after, before, y)
 
 
 def within_sigma(analysis: str, target: str, run: Run) -> Interval:
     """Return the rank correlation of a measure with accuracy among seeds of the same sigma, pooled over the sigmas."""
-    return stats.bootstrap(stats.within, *_tables(run, analysis, target))
+    return stats.bootstrap(stats.within_correlation, *_tables(run, analysis, target))
 
 
 def beyond_start(analysis: str, target: str, run: Run) -> Interval:
     """Return the correlation of `within_sigma` with the value of the measure before training partialled out."""
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
-    return stats.bootstrap(stats.within_given, after, y, before)
+    return stats.bootstrap(stats.partial_within_correlation, after, y, before)
 
 
 def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:

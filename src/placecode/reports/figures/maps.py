@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from placecode.analysis.geometry import turned
+from placecode.analysis.geometry import align_map
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, SHADES, Array, Panels
 from placecode.reports.figures.labels import write_beside
@@ -269,7 +269,7 @@ def cut(picture: Array, positions: Array) -> Array:
 
 def onto(places: Array, true: Array) -> Array:
     """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
-    aligned = turned(places, true)
+    aligned = align_map(places, true)
     size = np.linalg.norm(aligned)
     return np.asarray(aligned * (np.linalg.norm(true) / size)) if size > 0 else aligned
 

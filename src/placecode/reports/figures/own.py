@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from placecode.analysis.geometry import turned
+from placecode.analysis.geometry import align_map
 from placecode.reports.figures import base
 from placecode.reports.figures.base import (
     BLUE,
@@ -107,7 +107,7 @@ def maps_by_method(
         if not np.isfinite(places).all():
             base.nothing(axes)
             continue
-        aligned = turned(_unit(places), _unit(target))
+        aligned = align_map(_unit(places), _unit(target))
         if positions is None:
             _modules(axes, aligned, labels[name], np.ones(len(aligned)), 16)
         else:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from placecode.analysis import geometry, modules, partitions
-from placecode.analysis.places import arrange
+from placecode.analysis.places import isomap_embedding
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
@@ -86,7 +86,13 @@ def channel_map(run: Run) -> ChannelMap | None:
         neighbors=NEIGHBORS,
     )
     return ChannelMap(
-        names, arrange(mean, 2), arrange(mean, 3), groups, group_names, neighbors=_nearest(by_seed, mean), note=note
+        names,
+        isomap_embedding(mean, 2),
+        isomap_embedding(mean, 3),
+        groups,
+        group_names,
+        neighbors=_nearest(by_seed, mean),
+        note=note,
     )
 
 
@@ -180,8 +186,8 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
     previous: Array | None = None
     for mean in means:
         if mean is not None:
-            places = arrange(mean)
-            previous = places if previous is None else geometry.turned(places, previous)
+            places = isomap_embedding(mean)
+            previous = places if previous is None else geometry.align_map(places, previous)
         yield None if mean is None else previous
 
 

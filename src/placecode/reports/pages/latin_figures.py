@@ -141,10 +141,10 @@ def _token_maps(
         places = grid
         for when, pe in zip(("before", "after"), start_and_end, strict=True):
             plane = geometry.mds(pe)
-            places = geometry.turned(plane.places, places)
+            places = geometry.align_map(plane.places, places)
             panels.append((f"{title}, {when}", places, float(plane.stress)))
     true = geometry.mds(sinusoid(positions, pes[0][1].shape[-1]))
-    panels.append(("true arrangement", geometry.turned(true.places, grid), float(true.stress)))
+    panels.append(("true arrangement", geometry.align_map(true.places, grid), float(true.stress)))
     gaps = np.abs(positions[:, None] - positions[None]).sum(-1)
     edges = [(int(a), int(b)) for a, b in np.argwhere(gaps == 1) if a < b]
     return captioned("latin.token-maps", figures.token_maps(panels, edges, names, run_name(run)))

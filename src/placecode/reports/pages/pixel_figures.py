@@ -28,7 +28,7 @@ def as_pictures(run: Run) -> list[Shown]:
     for sigma in figures.thinned(members["sigma"].to_numpy(), MAX_SIGMAS)[::-1]:
         similarity = mean_similarity(run, members[members["sigma"] == sigma])
         assert similarity is not None
-        maps.append((f"{figures.SIGMA} = {sigma:g}", similarity, places.arrange(similarity)))
+        maps.append((f"{figures.SIGMA} = {sigma:g}", similarity, places.isomap_embedding(similarity)))
     worlds = sorted(set(members["seed"] % run.config["shape"]["worlds"]))
     correlations = [run.array(f"fc/{world}").astype(np.float64) for world in worlds if run.has_array(f"fc/{world}")]
     if correlations:
