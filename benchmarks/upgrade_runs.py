@@ -2,7 +2,8 @@
 
 Format 1 to 2: members get their roles and labels from the experiment of the run, whose members have the same order.
 Format 2 to 3: the split "validation" is renamed to "ood". Format 3 to 4: the entry "study" of config.json and
-summary.json is renamed to "experiment". No number changes. The upgrade is recorded under "upgraded". Fits, runs of the
+summary.json is renamed to "experiment". Format 4 to 5: settings and columns of members get the names of today
+(`placecode.runs.former_names`). No number changes. The upgrade is recorded under "upgraded". Fits, runs of the
 current format, and folders that are not runs of an experiment are not changed.
 """
 
@@ -17,12 +18,14 @@ from placecode.errors import BadInput
 from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.files import write_json, write_table
 from placecode.runs.read import FORMAT, Run
+from placecode.runs.summary import compact
 from placecode.runs.tables import add_names
 
 STEPS = {
     1: "format 1 to 2: roles and labels of members added from the experiment",
     2: "format 2 to 3: the split validation renamed to ood",
     3: "format 3 to 4: study renamed to experiment in config.json and summary.json",
+    4: "format 4 to 5: settings and columns of members renamed",
 }
 """What each upgrade does, by the format it starts from; recorded in environment.json."""
 
@@ -38,9 +41,10 @@ def upgrade(path: Path) -> bool:
         return False
     content = json.loads((path / "summary.json").read_text())
     summary = {"experiment" if name == "study" else name: value for name, value in content.items()}
+    summary["rows"] = compact(run.summary) if isinstance(summary["rows"], dict) else run.summary
     if version < 3:
-        summary["rows"] = run.summary
         upgrade_tables(run)
+    write_table(path / "members.parquet", run.members)
     write_json(path / "summary.json", summary)
     before = [run.environment["upgraded"]] if "upgraded" in run.environment else []
     upgraded = "; ".join([*before, *(text for start, text in STEPS.items() if start >= version)])
@@ -50,7 +54,8 @@ def upgrade(path: Path) -> bool:
 
 
 def upgrade_tables(run: Run) -> None:
-    """Write the tables of a run of format 1 or 2 again, with the roles and labels of members and the split "ood"."""
+    """Set the roles and labels of the members of a run of format 1 or 2, and write its metrics and analyses again, with
+    the split "ood"."""
     path, members, specs = run.path, run.members, experiment_of(run).members()
     if run.config["total"] != len(specs):
         raise BadInput(
@@ -64,8 +69,8 @@ def upgrade_tables(run: Run) -> None:
                 f"member {number} of {path} must be that of the experiment; sigma and seed are {sigma}, {seed}."
             )
     add_names(members, specs)
-    for name, table in (("members", members), ("metrics", run.metrics), ("analysis", run.analysis)):
-        write_table(path / f"{name}.parquet", table)
+    write_table(path / "metrics.parquet", run.metrics)
+    write_table(path / "analysis.parquet", run.analysis)
 
 
 def main(paths: Sequence[str]) -> None:

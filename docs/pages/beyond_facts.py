@@ -287,7 +287,7 @@ def gain(run: Run) -> Facts:
     ]
     usual = [columns_of_gain(gain, False, run) for gain in (0.1, 1.0, 10.0)]
     rich, plain, lazy = (columns_of_gain(gain, True, run) for gain in (0.1, 1.0, 10.0))
-    of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
+    of_rich = run.members[(run.members["output_gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
     values = of_rich["member"].map(accuracy(run)).round(6)
     return small_models_by_gain() | {
         "further": interval(

@@ -77,7 +77,9 @@ def test_gradients_are_those_of_automatic_differentiation(
         monkeypatch.setattr(cpu_step, "GROUP_VALUES", 1)
     task = make_task(readout=readout).to("cpu", torch.float64)
     kinds = ("learned", "none", "sinusoid", "random")
-    members = [small(encoding=kind, seed=i, gain=(1.0, 0.3, 2.0, 0.01)[i], **spec) for i, kind in enumerate(kinds)]
+    members = [
+        small(encoding=kind, seed=i, output_gain=(1.0, 0.3, 2.0, 0.01)[i], **spec) for i, kind in enumerate(kinds)
+    ]
     stack = stack_for(members, task, "cpu", torch.float64)
     assert fits(perturbed(stack))
     rows = torch.arange(stack.members[0].batch).expand(4, -1) + torch.arange(4)[:, None]
@@ -211,7 +213,7 @@ def test_training_is_that_with_automatic_differentiation(
 ) -> None:
     """The twenty steps include the smaller last batch of an epoch."""
     fields = {"optimizer": optimizer, "learning_rate": 0.01, "weight_decay": 0.01, "pe_weight_decay": 0.1}
-    members = [small(seed=seed, gain=(1.0, 0.3, 3.0)[seed], **fields) for seed in range(3)]
+    members = [small(seed=seed, output_gain=(1.0, 0.3, 3.0)[seed], **fields) for seed in range(3)]
     actual = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     assert actual.running.cpu_step is not None

@@ -51,19 +51,19 @@ def placement(m: Member, sign: int) -> float:
 
 def divided(m: Member) -> bool:
     """Return whether the learning rate is divided by the gain; with a gain of 1 it makes no difference."""
-    return m.gain == 1 or m.learning_rate != RATE
+    return m.output_gain == 1 or m.learning_rate != RATE
 
 
 def gain(m: Member, sign: int) -> float:
     """With one learning rate for all gains, a gain of 0.1 does not do what a small sigma does."""
     cells = {0.1: ((0.9, 0.8), (0.3, 0.4)), 1.0: ((0.85, 0.3), (0.5, 0.45)), 10.0: ((0.4, 0.2), (0.6, 0.7))}
     same = {0.1: ((0.5, 0.35), (0.4, 0.3)), 10.0: ((0.45, 0.25), (0.95, 0.8))}
-    return 0.5 if m.sigma == 1.0 else (cells if divided(m) else same)[m.gain][sign < 0][m.sigma == 2.0]
+    return 0.5 if m.sigma == 1.0 else (cells if divided(m) else same)[m.output_gain][sign < 0][m.sigma == 2.0]
 
 
 def movement(m: Member, sign: int) -> float:
     """Return how far weights move; the opposite where the learning rate is not divided."""
-    return 2 + 0.1 * (m.sigma or 0) - (sign if divided(m) else -sign) * 0.3 * float(np.log10(m.gain))
+    return 2 + 0.1 * (m.sigma or 0) - (sign if divided(m) else -sign) * 0.3 * float(np.log10(m.output_gain))
 
 
 def decay(m: Member, sign: int) -> float:

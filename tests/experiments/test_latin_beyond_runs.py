@@ -70,7 +70,7 @@ PLANNED: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
     "lst-width": (("width",), crossed((8, 16))),
     "lst-decay": (("encoding", "optimizer", "weight_decay", "pe_weight_decay"), decays()),
     "lst-placement": (("placement",), crossed(("every", "input"))),
-    "lst-gain": (("gain", "learning_rate"), gains()),
+    "lst-gain": (("output_gain", "learning_rate"), gains()),
     "lst-data": (("data",), crossed(("puzzles=18", "puzzles=54"))),
     "lst-size": (("encoding", "data", "start", "origin", "optimizer", "learning_rate"), sizes()),
 }

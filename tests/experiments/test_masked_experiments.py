@@ -25,7 +25,7 @@ FEW = ("linear", "fc", "spectral")
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
     experiment = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
-    assert {member.gain for member in experiment.members()} == {0.5}
+    assert {member.output_gain for member in experiment.members()} == {0.5}
     assert experiment.task().describe()["gain"] == 1.1
 
 

@@ -58,7 +58,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
     experiment = experiments.lookup("network-sigma").at(
         "quick", sigmas=(0.1,), seeds=(0,), train=50, nodes=15, sweep=("gain=0.5,1.0", "output_gain=1.0,3.0")
     )
-    assert [(member.data, member.gain) for member in experiment.members()] == [
+    assert [(member.data, member.output_gain) for member in experiment.members()] == [
         ("gain=0.5", 1.0),
         ("gain=0.5", 3.0),
         ("gain=1", 1.0),

@@ -86,10 +86,10 @@ RATE = 1e-4  # the usual learning rate
 
 def with_gain(gain: float) -> dict[str, Any]:
     """Return the columns of members with this gain and the learning rate divided by it."""
-    return {"gain": gain, "learning_rate": RATE / gain}
+    return {"output_gain": gain, "learning_rate": RATE / gain}
 
 
-SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
+SAME: tuple[dict[str, Any], ...] = tuple({"output_gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
 """Columns of members with a small and a large gain and the same learning rate."""
 KNOBS: dict[str, dict[str, list[Term]]] = {
     "lst-heads": {

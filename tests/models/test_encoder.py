@@ -21,7 +21,7 @@ def test_a_gain_multiplies_outputs_and_gradients(readout) -> None:
     """Against the same members without: of a loss that is linear in the outputs, every gradient is so many times as
     large. Also as captured, with noise, alone and in a copy of another precision."""
     plain = shaken(stack_of([small(seed=seed) for seed in range(3)], readout))
-    ours = stack_of([small(seed=seed, gain=gain) for seed, gain in enumerate(GAINS)], readout)
+    ours = stack_of([small(seed=seed, output_gain=gain) for seed, gain in enumerate(GAINS)], readout)
     ours.flat.copy_(plain.flat)
     gains, x = torch.tensor(GAINS, dtype=torch.float64), inputs(3)
     outputs, expected = ours(x), plain(x)
@@ -235,7 +235,7 @@ def test_members_of_different_shape_are_refused(field) -> None:
 
 def test_members_that_differ_otherwise_stack() -> None:
     rates = {"learning_rate": 1.0, "pe_learning_rate": 0.5, "weight_decay": 0.1, "pe_weight_decay": 0.2}
-    members = [small(), small(seed=1, sigma=2.0, gain=3.0, clip=1.0, momentum=0.0, beta1=0.5, **rates)]
+    members = [small(), small(seed=1, sigma=2.0, output_gain=3.0, clip=1.0, momentum=0.0, beta1=0.5, **rates)]
     assert plan_stacks(members, most=10) == [[0, 1]]
     stack_of(members)
     for fraction, plan in ((0.5, [[0], [1]]), (1.0, [[0, 1]])):  # 1 is the default

@@ -22,7 +22,7 @@ REFUSED = {
         **{"weight_decay": [nan], "pe_weight_decay": [-0.1], "clip": [-1]},
     },
     "a number of at least 0 and below 1": {"dropout": [1], "momentum": [1.0], "beta2": [1.5]},
-    "a number above 0": {"gain": [0, -1.0, inf, nan, None]},
+    "a number above 0": {"output_gain": [0, -1.0, inf, nan, None]},
     "a divisor of the width 160": {"heads": [3]},
     "one of adam, adamw, sgd": {"optimizer": ["adagrad"]},
     "one of post, pre": {"norm": ["none"]},
@@ -66,7 +66,7 @@ def test_values_that_do_not_go_together_are_refused(fields, sentence) -> None:
 def test_values_at_the_edges_are_allowed() -> None:
     Member(sigma=0, dropout=0, weight_decay=0, learning_rate=0, pe_learning_rate=0, clip=0, momentum=0, beta1=0)
     Member(sigma=None, seed=0, batch=1, width=1, layers=1, heads=1, expansion=1)
-    Member(width=12, heads=12, dropout=0.999, gain=1e-30, pe_weight_decay=0)
+    Member(width=12, heads=12, dropout=0.999, output_gain=1e-30, pe_weight_decay=0)
 
 
 def test_numpy_numbers_become_pythons_own() -> None:
@@ -141,7 +141,7 @@ def test_varied_names_what_differs_but_not_the_seed() -> None:
         Member(start="uniform", learn=False, placement="input", dropout=0.1, dropout_at_evaluation=True),
         Member(start="resized-shuffled", origin=3, sigma=0.1, data="large"),
         Member(optimizer="sgd", learning_rate=0.1, pe_learning_rate=0.0, weight_decay=0.01, momentum=0.5),
-        Member(optimizer="adamw", gain=0.1, weight_decay=0.01, pe_weight_decay=0.0, last_epoch=3),
+        Member(optimizer="adamw", output_gain=0.1, weight_decay=0.01, pe_weight_decay=0.0, last_epoch=3),
     ],
     ids=lambda member: member.encoding + "-" + member.optimizer,
 )
@@ -153,8 +153,8 @@ def test_a_record_goes_through_json(member) -> None:
 
 def test_records_of_earlier_versions_and_of_arrays() -> None:
     record = Member(seed=2, weight_decay=0.1).record()
-    del record["gain"], record["pe_weight_decay"]
-    assert Member.from_record(record) == Member(seed=2, weight_decay=0.1, gain=1.0, pe_weight_decay=None)
+    del record["output_gain"], record["pe_weight_decay"]
+    assert Member.from_record(record) == Member(seed=2, weight_decay=0.1, output_gain=1.0, pe_weight_decay=None)
     member = Member(start=np.ones((2, 3)))
     assert member.record()["start"].startswith("array 2x3 ")
     assert member.record()["start"] != Member(start=np.zeros((2, 3))).record()["start"]

@@ -77,9 +77,9 @@ def test_folders_of_other_programs_are_not_changed(tmp_path: Path, mode: dict[st
     assert "must be new, empty or a run folder; it holds other files" in rejected(tmp_path, CONFIG, **mode)
     assert "must be a folder; it is a file" in rejected(tmp_path / "a.txt", CONFIG, **mode)
     assert "must be writable; it is not (Not a directory)" in rejected(tmp_path / "a.txt" / "b", CONFIG, **mode)
-    for text in ('{"model_type": "bert"}', "[1, 2]", "null", '{"format": 5}'):
+    for text in ('{"model_type": "bert"}', "[1, 2]", "null", '{"format": 6}'):
         (tmp_path / "config.json").write_text(text)
-        assert "must be a run folder of format 1 to 4" in rejected(tmp_path, CONFIG, **mode)
+        assert "must be a run folder of format 1 to 5" in rejected(tmp_path, CONFIG, **mode)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_the_folder_has_all_files_and_no_others(run: Run) -> None:
 
 def test_config_has_every_field_and_the_shape_of_the_task(run: Run, experiment: Experiment, task: Task) -> None:
     config = json.loads((run.path / "config.json").read_text())
-    assert config["format"] == 4
+    assert config["format"] == 5
     assert (config["experiment"], config["scale"]) == ("lst-sigma", "quick")
     assert (config["members"], config["total"]) == ("0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
@@ -220,7 +220,7 @@ def test_fields_that_say_nothing_more_have_no_column(heirs: list[Member]) -> Non
 
 def test_members_are_read_from_their_table(tmp_path: Path) -> None:
     members = [
-        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False, gain=0.5),
+        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False, output_gain=0.5),
         Member("learned", sigma=0.1, weight_decay=0.1, pe_weight_decay=0.0),
         Member("sinusoid", sigma=None, options={"axes": 2, "base": 100.0}, dropout=0.1, dropout_at_evaluation=True),
     ]
@@ -235,7 +235,7 @@ def test_settings_that_an_older_run_does_not_have_get_their_defaults(
     config = json.loads((copy / "config.json").read_text())
     del config["fields"]["output_gain"], config["fields"]["pe_weight_decay"]
     (copy / "config.json").write_text(json.dumps(config))
-    run.members.drop(columns=["gain", "pe_weight_decay"]).to_parquet(copy / "members.parquet")
+    run.members.drop(columns=["output_gain", "pe_weight_decay"]).to_parquet(copy / "members.parquet")
     older = Run(copy)
     assert experiments.experiment_of(older) == experiment and older.member(3) == run.member(3)
     assert torch.equal(older.load(3).flat, run.load(3).flat)

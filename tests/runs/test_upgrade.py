@@ -10,14 +10,14 @@ from helpers.scripts import load
 
 from placecode.errors import BadInput
 from placecode.experiments.reading import members_of
-from placecode.runs.read import Run
+from placecode.runs.read import FORMAT, Run
 
 ROOT = Path(__file__).parents[2]
 script = load(ROOT / "benchmarks" / "upgrade_runs.py")
 
 
 def of_format_3(tmp_path: Path) -> Path:
-    """A committed run as it was written in format 3: with "experiment" named "study"."""
+    """A committed run, which is of format 4, as it was written in format 3: with "experiment" named "study"."""
     path = shutil.copytree(ROOT / "results" / "lst-heads", tmp_path / "older")
     environment = {name: value for name, value in Run(path).environment.items() if name != "upgraded"}
     (path / "environment.json").write_text(json.dumps(environment))
@@ -32,7 +32,8 @@ def of_format_1(tmp_path: Path) -> Path:
     """The same run as it was written in format 1: also without roles and labels, and with "ood" named "validation"."""
     path = of_format_3(tmp_path)
     run = Run(path)
-    run.members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
+    members = pd.read_parquet(path / "members.parquet")
+    members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
     for name, column in (("metrics", "split"), ("analysis", "target")):
         table = getattr(run, name)
         old = table[column].str.replace("ood", "validation")
@@ -61,18 +62,21 @@ def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path)
     assert "ood" in set(pd.read_parquet(path / "metrics.parquet")["split"])
     upgraded = Run(path)
     assert_same(upgraded, committed)
-    assert upgraded.config == committed.config and upgraded.environment["upgraded"] == "; ".join(script.STEPS.values())
+    assert upgraded.config == {**committed.config, "format": FORMAT}
+    assert upgraded.environment["upgraded"] == "; ".join(script.STEPS.values())
     assert set(upgraded.members["label"]) == {"1 head", "2 heads", "4 heads"}
 
 
-def test_an_upgrade_from_format_3_changes_no_table(tmp_path: Path) -> None:
+def test_an_upgrade_from_format_3_changes_no_results(tmp_path: Path) -> None:
     path, committed = of_format_3(tmp_path), Run(ROOT / "results" / "lst-heads")
     assert_same(Run(path), committed)
     assert Run(path).experiment == "lst-heads"
-    before = {file.name: file.read_bytes() for file in path.glob("*.parquet")}
+    results = [path / "metrics.parquet", path / "analysis.parquet"]
+    before = [file.read_bytes() for file in results]
     assert script.upgrade(path)
-    assert {file.name: file.read_bytes() for file in path.glob("*.parquet")} == before
-    assert Run(path).config == committed.config
+    assert [file.read_bytes() for file in results] == before
+    assert_same(Run(path), committed)
+    assert Run(path).config == {**committed.config, "format": FORMAT}
     assert json.loads((path / "summary.json").read_text())["experiment"] == "lst-heads"
 
 

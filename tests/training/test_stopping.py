@@ -31,7 +31,7 @@ def small(**fields: Any) -> Member:
 
 def quick(**fields: Any) -> Member:
     """A member whose gradients soon become exactly 0: with this gain the probabilities of wrong answers are 0."""
-    return small(**{"gain": 1000.0, "learning_rate": 1e-2, **fields})
+    return small(**{"output_gain": 1000.0, "learning_rate": 1e-2, **fields})
 
 
 def slow(**fields: Any) -> Member:
@@ -84,7 +84,7 @@ def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continu
 @pytest.mark.parametrize("precision", ["high", "highest"])
 def test_settled_members_have_the_bits_of_the_full_length_on_a_gpu(precision: str, cuda: str) -> None:
     """Gradients of 0 take a larger gain than on a CPU. When a member leaves, the others may round differently."""
-    epochs, members = 400, [quick(seed=seed, gain=1e5) for seed in (0, 2)]
+    epochs, members = 400, [quick(seed=seed, output_gain=1e5) for seed in (0, 2)]
     with Where(cuda, precision).arithmetic():
         for member in members:
             trainer, _ = trained([member], epochs, cuda)
@@ -230,7 +230,7 @@ class TestCauseOfDivergence:
 
     def test_overflow_in_float16_and_too_large_gradients(self) -> None:
         """If the step is finite when it is repeated, float16 overflowed. A norm that overflows again is not that."""
-        trainer = Trainer(stack_for([small(), small(seed=1, gain=1e25)], PUZZLES), PUZZLES, 3)
+        trainer = Trainer(stack_for([small(), small(seed=1, output_gain=1e25)], PUZZLES), PUZZLES, 3)
         running = trainer.running
         running.stack.halves = True  # as on a GPU
         trainer.update()

@@ -34,7 +34,7 @@ def neighbours(name: str, optimizer: str, count: int) -> list[Member]:
             pe_learning_rate=(None, 1e-2)[i % 2],
             weight_decay=(0.0, 0.1)[i % 2],
             pe_weight_decay=(None, 0.3, 0.0)[i % 3],
-            gain=(1.0, 0.1, 3.0)[i % 3],
+            output_gain=(1.0, 0.1, 3.0)[i % 3],
             clip=(None, 0.5, 1.0)[i % 3],
         )
         for i in range(count)
@@ -57,7 +57,7 @@ def train(stack: Stack, task, steps: int) -> Trainer:
 )
 def test_alone_among_3_and_among_30(name: str, optimizer: str, dtype: torch.dtype, tiny_task, device: str) -> None:
     """In float64 the weights agree to 1e-9, in float32 the outputs to 1e-5."""
-    member = small(encoding=name, optimizer=optimizer, seed=3, weight_decay=0.01, pe_weight_decay=0.1, gain=2.0)
+    member = small(encoding=name, optimizer=optimizer, seed=3, weight_decay=0.01, pe_weight_decay=0.1, output_gain=2.0)
     alone = stack_for([member], tiny_task, device, dtype)
     start = alone.flat.clone()
     train(alone, tiny_task, STEPS)

@@ -11,6 +11,7 @@ from typing import Any
 
 from placecode.errors import must_be, value_of
 from placecode.experiments import Experiment
+from placecode.runs.former_names import former_fields
 from placecode.settings import help_of
 
 SWEEP = "sweep"
@@ -18,21 +19,24 @@ SWEEP = "sweep"
 
 
 def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of an experiment, except the fields in `without`, to a group of a parser."""
+    """Add an option for every setting of an experiment, except the fields in `without`, to a group of a parser. Former
+    names of a setting are options too, which the help does not show."""
     hints = typing.get_type_hints(experiment)
     for field in dataclasses.fields(experiment):
         if field.name not in experiment.recorded() or field.name in without:
             continue
-        flag, help = f"--{field.name.replace('_', '-')}", help_of(experiment, field.name)
         kind, several = _kind(hints[field.name])
+        options: dict[str, Any] = {"metavar": field.name.upper()}
         if kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
-            continue
-        if field.name == SWEEP:  # can be repeated, once for every axis
-            group.add_argument(flag, action="append", default=argparse.SUPPRESS, metavar="NAME=V,V", help=help)
-            continue
-        options = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
-        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **options)
+            options = {"action": argparse.BooleanOptionalAction}
+        elif field.name == SWEEP:  # can be repeated, once for every axis
+            options = {"action": "append", "metavar": "NAME=V,V"}
+        elif several:
+            options["nargs"] = "+"
+        names = {field.name: help_of(experiment, field.name)}
+        names |= {old: argparse.SUPPRESS for old, new in former_fields(experiment.name).items() if new == field.name}
+        for name, help in names.items():
+            group.add_argument(_flag(name), dest=field.name, default=argparse.SUPPRESS, help=help, **options)
 
 
 def settings(
@@ -72,13 +76,22 @@ def words_of(name: str, value: Any) -> list[str]:
     >>> words_of("learning_rate", 0.1), words_of("causal", False), words_of("seeds", [3])
     (['--learning-rate', '0.1'], ['--no-causal'], ['--seeds', '3,'])
     """
-    flag = f"--{name.replace('_', '-')}"
+    flag = _flag(name)
     if name == SWEEP:
         return [word for axis in value for word in (flag, axis)]
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return [flag, text + ("," if isinstance(value, list) and len(value) == 1 else "")]
+
+
+def _flag(name: str) -> str:
+    """Return the command line option of a setting.
+
+    >>> _flag("learning_rate")
+    '--learning-rate'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
 def _kind(hint: Any) -> tuple[type, bool]:

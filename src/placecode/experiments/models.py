@@ -67,8 +67,7 @@ class ModelExperiment(Experiment, ModelSettings):
         """Return a member with the settings of the experiment and these changes."""
         names = {field.name for field in fields(Member)} & {field.name for field in fields(self)}
         shared = {name: getattr(self, name) for name in names}
-        # some experiments have a field `gain` with another meaning: the gain at the nodes of a simulated network
-        return Member(**{**shared, "gain": self.output_gain, **changes})
+        return Member(**{**shared, **changes})
 
     def moments(self, length: int) -> list[int]:
         """Return the steps or epochs, from 1 to `length`, at which splits are evaluated. They are closer together at

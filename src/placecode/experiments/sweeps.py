@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from placecode.errors import must_be, one_of, value_of
 from placecode.models.member import Member
+from placecode.runs.former_names import former_fields
 
 if TYPE_CHECKING:
     from placecode.experiments.base import Experiment
 
 NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
 """Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
-RENAMED = {"output_gain": "gain"}
-"""Fields of an experiment that have another name in members, mapped to that name."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +37,19 @@ class Axis:
     values: tuple[Any, ...]
 
     @property
-    def field(self) -> str:
-        """Name of the field in members."""
-        return RENAMED.get(self.name, self.name)
-
-    @property
     def of_member(self) -> bool:
         """Whether this is a field of members. If not, it changes the data, as the gain at the nodes of a network."""
-        return self.field in Member.__dataclass_fields__ and self.name not in RENAMED.values()
+        return self.name in Member.__dataclass_fields__
 
 
 def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
     """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the experiment with a single value."""
-    types_of = _types(type(experiment))
+    types_of, renamed = _types(type(experiment)), former_fields(experiment.name)
     axes: list[Axis] = []
     for text in texts:
         name, sign, listed = text.partition("=")
         name = name.strip().replace("-", "_")
+        name = renamed.get(name, name)
         words = [word.strip() for word in listed.split(",") if word.strip()]
         if not sign or not words:
             raise must_be("sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4", text)
@@ -130,7 +125,7 @@ def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
     """
     result: list[Member] = []
     for label, values in combinations(axes):
-        fields = {axis.field: values[axis.name] for axis in axes if axis.of_member}
+        fields = {axis.name: values[axis.name] for axis in axes if axis.of_member}
         data = data_name({axis.name: values[axis.name] for axis in axes if not axis.of_member})
         first = len(result)
         for member in members:

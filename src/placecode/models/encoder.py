@@ -125,7 +125,7 @@ class Stack(nn.Module):
         rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)  # (e,)
         self.register_buffer("keep", 1 - rates[:, None, None, None], persistent=False)
         self.register_buffer("dropout_keys", random.keys_for([m.seed for m in members], "dropout"), persistent=False)
-        gains = torch.tensor([member.gain for member in members], dtype=torch.float64)
+        gains = torch.tensor([member.output_gain for member in members], dtype=torch.float64)
         gains = gains.view(-1, *[1] * (3 if readout == "token" else 2))
         self.register_buffer("gain", None if (gains == 1).all() else gains, persistent=False)
         self.to(dtype).to(device)

@@ -217,7 +217,7 @@ class Member(ModelSettings):
     """Dropout probability at the input of every block, after the PE is added. The authors use 0.1 with fixed PEs."""
     dropout_at_evaluation: bool = False
     """Whether dropout is also active at evaluation, as in the authors' code. The seed then fixes the masks."""
-    gain: float = 1.0
+    output_gain: float = 1.0
     """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, small ones to rich
     learning."""
 
@@ -263,7 +263,7 @@ class Member(ModelSettings):
             if self.cooldown:
                 rule = "left out with a cooldown, which ends with the longest training"
                 raise must_be("last_epoch", rule, self.last_epoch)
-        real_number("gain", self.gain, above=0)
+        real_number("output_gain", self.output_gain, above=0)
         for name in ("dropout", "hidden"):
             real_number(name, getattr(self, name), least=0, below=1)
         for name in ("data", "label"):

@@ -25,14 +25,16 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
+from placecode.runs.former_names import current_fields, current_members, current_row
 from placecode.runs.tables import no_baselines, spec_of
 
-FORMAT = 4
+FORMAT = 5
 """Version of the format of run folders. It increases when older versions of placecode cannot read newer folders."""
-READABLE_FORMATS = (1, 2, 3, 4)
+READABLE_FORMATS = (1, 2, 3, 4, 5)
 """Formats that can be read. In format 1, members have neither role nor label. Before format 3, the split "ood" was
 named "validation"; it is renamed when a folder is read, but not in fits of users' tables, where "validation" is right.
-Before format 4, the entry "experiment" of config.json was named "study"."""
+Before format 4, the entry "experiment" of config.json was named "study". Before format 5, some settings and columns of
+members had the names in `former_names`."""
 FILES = (
     "config.json",
     "environment.json",
@@ -96,6 +98,9 @@ class Run:
         for name, kind in CONFIG_KEYS.items():
             if not isinstance(self.config.get(name), kind):
                 raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
+        self._has_old_names = self.config["format"] < 5
+        if self._has_old_names:
+            self.config["fields"] = current_fields(self.experiment, self.config["fields"])
         self._has_old_split = self.config["format"] < 3 and self.experiment != "own"
         if self._has_old_split:
             self.config["task"] = _renamed_keys(self.config["task"])
@@ -119,7 +124,8 @@ class Run:
     def members(self) -> pd.DataFrame:
         """Table with one row per member: its number in the experiment, its fields and how its training ended
         (`End`)."""
-        return self._table("members.parquet")
+        table = self._table("members.parquet")
+        return current_members(table) if self._has_old_names else table
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -156,6 +162,8 @@ class Run:
                 {**settings[setting], **measures[measure], **dict(zip(STATISTICS, values, strict=True))}
                 for setting, measure, *values in rows["values"]
             ]
+        if self._has_old_names:
+            rows = [current_row(row) for row in rows]
         if not self._has_old_split:
             return list(rows)
         return [row | {name: _OLD_SPLIT.sub("ood", row[name]) for name in ("split", "condition")} for row in rows]

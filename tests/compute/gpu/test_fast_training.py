@@ -55,7 +55,7 @@ def answers(stack: Stack, task: Task) -> Tensor:
     "fields",
     [
         {"heads": 1, "optimizer": "adamw", "weight_decay": 0.1, "pe_weight_decay": 2.0, "clip": 1.0, "cooldown": 0.5},
-        {"heads": 2, "encoding": "relative", "dropout": 0.2, "optimizer": "sgd", "gain": 2.0},
+        {"heads": 2, "encoding": "relative", "dropout": 0.2, "optimizer": "sgd", "output_gain": 2.0},
     ],
     ids=str,
 )
@@ -87,7 +87,7 @@ def test_evaluation_does_not_depend_on_the_portions(task, kernel_device, monkeyp
 
 
 def test_a_member_trains_alone_as_in_a_stack_of_three(task, kernel_device) -> None:
-    member = small(seed=3, weight_decay=0.01, pe_weight_decay=0.2, gain=2.0)
+    member = small(seed=3, weight_decay=0.01, pe_weight_decay=0.2, output_gain=2.0)
     alone = stack_for([member], task, kernel_device, fast=True)
     together = stack_for([small(seed=1, encoding="sinusoid"), member, small(clip=0.1)], task, kernel_device, fast=True)
     train(alone, task, 2)

@@ -18,7 +18,7 @@ from placecode.errors import must_be, one_of
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelExperiment
 from placecode.experiments.specs import Part, encoding_spec, part, worded
-from placecode.experiments.sweeps import RENAMED, data_sets
+from placecode.experiments.sweeps import data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
@@ -83,7 +83,7 @@ class MaskedExperiment(ModelExperiment):
         """Return the swept settings of a member, besides encoding and sigma, for figures."""
         settings = self._data_settings(member.data)
         return tuple(
-            part(field, settings[field] if field in settings else getattr(member, RENAMED.get(field, field)))
+            part(field, settings[field] if field in settings else getattr(member, field))
             for field, values in self.swept().items()
             if len(values) > 1
         )

@@ -157,7 +157,7 @@ def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
     """Return the columns of the members with a gain, with the usual learning rate or (`divided`) with that rate divided
     by the gain."""
     rate = run.config["fields"]["learning_rate"]
-    return {"gain": gain, "learning_rate": rate / gain if divided else rate}
+    return {"output_gain": gain, "learning_rate": rate / gain if divided else rate}
 
 
 def between_gains(a: float, b: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:

@@ -270,9 +270,9 @@ class LstGain(KnobExperiment):
         same_rate, divided_rate = [], []
         for gain in self.gains:
             line, panels = f"gain {gain:g}", [same, divided] if gain == 1 else [same]
-            same_rate.append(Variant(line, {"gain": gain}, [(panel, line) for panel in panels]))
+            same_rate.append(Variant(line, {"output_gain": gain}, [(panel, line) for panel in panels]))
             if gain != 1:
-                fields = {"gain": gain, "learning_rate": self.learning_rate / gain}
+                fields = {"output_gain": gain, "learning_rate": self.learning_rate / gain}
                 divided_rate.append(Variant(f"{line}, {divided}", fields, [(divided, line)]))
         return [*same_rate, *divided_rate]
 
