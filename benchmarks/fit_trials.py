@@ -32,7 +32,7 @@ from placecode.files import write_bytes
 from placecode.fit.fitting import fit
 from placecode.tasks.network import Network
 from placecode.tasks.synergy import Synergy
-from placecode.tasks.table import tables as split_table
+from placecode.tasks.table import table_tasks as split_table
 
 OUT = Path(__file__).parents[1] / "results" / "fits"
 NOISE_STEPS = 200

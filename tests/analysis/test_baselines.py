@@ -8,7 +8,7 @@ import torch
 
 from placecode.analysis.baselines import Linear, Pca, Predictor, Ridge, Trees, errors, hide, mse
 from placecode.errors import BadInput
-from placecode.tasks.masked import Masked, hidden_of, recordings
+from placecode.tasks.masked import Masked, join_recordings, masked_count
 
 MAKERS: dict[str, Callable[[], Predictor]] = {
     "linear": Linear,
@@ -52,7 +52,7 @@ def test_hide_hides_as_many_channels_as_the_task(rng) -> None:
     for channels in (2, 5, 100):
         for share in (0.01, 0.3, 0.5, 0.9, 0.99):
             marks = hide(50, channels, share, rng)
-            assert (marks.sum(axis=1) == hidden_of(share, channels)).all()
+            assert (marks.sum(axis=1) == masked_count(share, channels)).all()
     marks = hide(20_000, 10, 0.3, rng)
     np.testing.assert_allclose(marks.mean(axis=0), 0.3, atol=0.015)
     marks = hide(20_000, 10, 0.3, rng, always=4)
@@ -65,7 +65,7 @@ def test_errors_equal_the_metric_of_the_task(window, rng) -> None:
     guess, values = rng.normal(size=(2, 6, 5, window))
     hidden = hide(6, 5, 0.5, rng)
     hidden[2, :4] = True  # questions that hide more count no more than others
-    task = Masked({"train": recordings([rng.normal(size=(20, 5))], window)}, window)
+    task = Masked({"train": join_recordings([rng.normal(size=(20, 5))], window)}, window)
     targets = np.concatenate([values, hidden[..., None]], axis=-1)
     expected = task.metrics(torch.from_numpy(guess)[None], torch.from_numpy(targets)[None])["mse"][0].numpy()
     np.testing.assert_allclose(errors(guess, values, hidden), expected)

@@ -10,7 +10,7 @@ from placecode.analysis import modules
 from placecode.data.atlases import Partition
 from placecode.experiments.channels import baselines, known_networks, structure
 from placecode.models.member import Member
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.training.trainer import stack_for
 
 N, SIZE = 24, 6
@@ -31,7 +31,7 @@ class Regions(Masked):
         rng = np.random.default_rng(0)
         shared, noise = rng.normal(size=(400, 4)), rng.normal(size=(400, N))
         values = np.where(PLANTED >= 0, shared[:, PLANTED], 0) + noise
-        super().__init__({"train": recordings([values[:300]]), "test": recordings([values[300:]])})
+        super().__init__({"train": join_recordings([values[:300]]), "test": join_recordings([values[300:]])})
         self.positions = rng.normal(size=(N, 3)) if placed else None
         self.partitions = {"yeo7": partition(PLANTED), "cole-anticevic": partition(SHUFFLED)}
 

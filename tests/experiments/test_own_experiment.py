@@ -16,7 +16,7 @@ from placecode.fit import others
 from placecode.fit.fitting import fit
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
-from placecode.tasks.table import tables
+from placecode.tasks.table import table_tasks
 
 TINY: dict[str, Any] = {"steps": 6, "width": 8, "layers": 1, "batch": 16, "draws": 19, "evaluations": 2}
 LEARNED = {**TINY, "steps": 200, "learning_rate": 1e-2}
@@ -33,7 +33,7 @@ def values(samples: int = 200, channels: int = 6) -> np.ndarray:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(others, "find_spec", lambda name: None)
-        data = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+        data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
         folder = tmp_path_factory.mktemp("own") / "run"
         fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
     return Run(folder)
@@ -111,7 +111,7 @@ def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samp
 
 
 def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
-    experiment = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
+    experiment = OwnData(tables=table_tasks(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
     with pytest.raises(BadInput, match="every model diverged"):
         fit(experiment, tmp_path / "run")
     assert not (tmp_path / "run" / "fit.json").exists()
@@ -119,7 +119,7 @@ def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
-    data = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+    data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
     fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
     for name in ("fit.json", "fit.safetensors", "map.csv", "summary.json"):
         assert (tmp_path / "run" / name).read_bytes() == (run.path / name).read_bytes(), name
@@ -128,7 +128,7 @@ def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch
 def test_many_channels_keep_no_attention_maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
     monkeypatch.setattr(own, "MOST_ATTENTION", 5)
-    experiment = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,))
+    experiment = OwnData(tables=table_tasks(values()), **TINY, sigmas=(0.1,))
     fit(experiment, tmp_path / "run")
     assert not Run(tmp_path / "run").has_array("attention_end/0") and Run(tmp_path / "run").has_array("pe_end/0")
     assert page_of(experiment, Run(tmp_path / "run")).figures()

@@ -10,7 +10,7 @@ from placecode.analysis.baselines import Linear
 from placecode.analysis.places import procrustes_r2
 from placecode.experiments.channels import baselines, structure
 from placecode.models.member import Member
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.tasks.network import Network
 from placecode.training.trainer import stack_for
 
@@ -92,7 +92,7 @@ class Mirrored(Masked):
         group, pair, noise = (rng.normal(size=(400, size)) for size in (3, N // 2, N))
         self.labels, self.partner = np.arange(N) // 4, np.arange(N) ^ 1
         values = group[:, self.labels] + pair[:, np.arange(N) // 2] + 0.3 * noise
-        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+        super().__init__({name: join_recordings([values[part][:, order]]) for name, part in HALVES.items()})
         self.positions = 9 * np.eye(3)[self.labels] + np.repeat(rng.normal(size=(N // 2, 3)), 2, axis=0)
         self.positions += 0.1 * rng.normal(size=(N, 3))
 
@@ -138,7 +138,7 @@ class Placed(Masked):
         apart = np.square(self.positions[:, None] - self.positions).sum(-1)
         covariance = np.exp(-apart / 4) + np.eye(N) / 10
         values = np.random.default_rng(5).multivariate_normal(np.zeros(N), covariance, size=400)
-        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+        super().__init__({name: join_recordings([values[part][:, order]]) for name, part in HALVES.items()})
 
 
 @pytest.mark.parametrize("baseline", ["fc", "partial correlation", "mds of fc", "pca of channels"])
@@ -264,7 +264,7 @@ def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.Monkey
 
     monkeypatch.setitem(baselines.PREDICTORS, "linear", Watching)
     parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
-    task = Masked({"train": recordings(parts, 3), "test": recordings(parts[:1], 3)}, 3)
+    task = Masked({"train": join_recordings(parts, 3), "test": join_recordings(parts[:1], 3)}, 3)
     list(baselines.of_data(task, members(0), ("linear",), []))
     assert fitted[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
     np.testing.assert_allclose(fitted[0][28], parts[1][0, :3].T, atol=1e-6)

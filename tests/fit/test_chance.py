@@ -10,7 +10,7 @@ from placecode.fit import chance
 from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, sample_errors
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
-from placecode.tasks.table import Table, tables
+from placecode.tasks.table import TableTask, table_tasks
 from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "hidden": 0.3, "learning_rate": 1e-2}
@@ -20,8 +20,8 @@ Questions = list[tuple[torch.Tensor, torch.Tensor]]
 """Samples (..., n) that models are asked about, with a mark where values are hidden."""
 
 
-def trained(values, steps, seeds=(0,), groups=None, **fields) -> tuple[Stack, Table]:
-    task = tables(values.astype(np.float32), groups=groups)["all"]
+def trained(values, steps, seeds=(0,), groups=None, **fields) -> tuple[Stack, TableTask]:
+    task = table_tasks(values.astype(np.float32), groups=groups)["all"]
     stack = stack_for(grid(Member(**{**SMALL, **fields}, encoding="learned", sigma=0.1), seed=seeds), task)
     trainer = Trainer(stack, task, steps)
     for _ in range(steps):
@@ -39,14 +39,14 @@ def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
 def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
     """A list to which the samples and hidden channels of every prediction are appended."""
     calls: Questions = []
-    plain = Table.hide
+    plain = TableTask.hide
 
-    def hide(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
-        inputs, targets = plain(self, raw, dice, share)
+    def hide(self: TableTask, raw: torch.Tensor, mask_scores: torch.Tensor, share: torch.Tensor) -> Any:
+        inputs, targets = plain(self, raw, mask_scores, share)
         calls.append((raw, targets[..., -1]))
         return inputs, targets
 
-    monkeypatch.setattr(Table, "hide", hide)
+    monkeypatch.setattr(TableTask, "hide", hide)
     return calls
 
 
@@ -79,7 +79,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
         stack, task = trained(values, 40, seeds=(seed,), groups=who)
         within.append(against_chance(stack, task, 19, seed).p)
         channels.append(channel_p_values(stack, task, 19, seed))
-        task.pieces = None
+        task.exchange_blocks = None
         across.append(against_chance(stack, task, 19, seed).p)
     assert sum(p <= 0.1 for p in within) <= 8  # 2.4 are expected, more than 8 once in a thousand times
     assert 0.35 < np.mean(within) < 0.75 and np.mean(across) < np.mean(within) - 0.1
@@ -89,7 +89,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
 def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
     """The integer part of each value is the number of its group, so a shift within groups does not change it."""
-    monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
+    monkeypatch.setattr(chance, "MIN_BLOCK_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
     stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
@@ -152,19 +152,19 @@ def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
     monkeypatch.setattr(chance, "MAX_MASKS_PER_SAMPLE", 1)
     rows = torch.arange(len(task.splits["test"]))
     local = task.bind(stack.members)
-    raw = task.raw("test", rows)
-    dice = task.dice("test", rows[None]).view(len(rows), 6)
-    inputs, targets = local.hide(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
+    raw = task.raw_values("test", rows)
+    mask_scores = task.mask_scores("test", rows[None]).view(len(rows), 6)
+    inputs, targets = local.hide(raw, mask_scores, torch.full((len(rows),), 0.3, dtype=torch.float64))
     predicted = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
-    pieces = task.pieces[task.splits["test"].targets]
-    turns = np.random.default_rng(3).random((20, len(np.unique(pieces)), 6))
-    true, _ = task.standard(raw)
+    blocks = task.exchange_blocks[task.splits["test"].targets]
+    turns = np.random.default_rng(3).random((20, len(np.unique(blocks)), 6))
+    true, _ = task.standardize(raw)
     gains = np.zeros((20, 6))
     for draw in range(20):
         for channel in range(6):
             shifted, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
-            for place, piece in enumerate(np.unique(pieces)):
-                here = (pieces == piece) & known
+            for place, block in enumerate(np.unique(blocks)):
+                here = (blocks == block) & known
                 shifted[here] = np.roll(shifted[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
             hidden = targets[:, channel, -1].bool().numpy()
             assert known[hidden].all()
@@ -200,16 +200,16 @@ def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
     count = len(task.splits["test"])
     assert raw.shape == (8, count, 6) and count >= 78 and np.isfinite(result.shifted).all()
     true = raw[0].numpy()
-    pieces = task.pieces[task.splits["test"].targets]
-    assert len(np.unique(pieces)) == 4
+    blocks = task.exchange_blocks[task.splits["test"].targets]
+    assert len(np.unique(blocks)) == 4
     np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
     for draw in raw[1:].numpy():
-        for piece in np.unique(pieces):
+        for block in np.unique(blocks):
             known = ~np.isnan(true)
             assert np.array_equal(known, ~np.isnan(draw))
             by = [
                 next(k for k in range(count) if np.array_equal(np.roll(t[here], -k), d[here]))
-                for t, d, here in zip(true.T, draw.T, (known & (pieces == piece)[:, None]).T, strict=True)
+                for t, d, here in zip(true.T, draw.T, (known & (blocks == block)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other
     assert (hidden == hidden[0]).all() and not hidden[torch.isnan(raw)].any()
@@ -220,7 +220,9 @@ def test_many_test_samples_are_thinned_out(monkeypatch) -> None:
     stack, task = trained(dependent(1_000), 0)
     rows = torch.arange(30) * len(task.splits["test"]) // 30
     inputs, targets = task.bind(stack.members).hide(
-        task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
+        task.raw_values("test", rows),
+        task.mask_scores("test", rows[None]).view(30, 6),
+        torch.full((30,), 0.3, dtype=torch.float64),
     )
     outputs = stack(inputs[None])
     error, guessed = (task.metrics(y, targets[None])["mse"].mean() for y in (outputs, torch.zeros_like(outputs)))
@@ -230,15 +232,15 @@ def test_many_test_samples_are_thinned_out(monkeypatch) -> None:
 def test_of_many_groups_whole_ones_are_used() -> None:
     """1,000 groups of 20 samples: too many to use all, but each is long enough to shift within."""
     values = np.random.default_rng(0).normal(size=(20_000, 5))
-    task = tables(values.astype(np.float32), groups=np.repeat(np.arange(1_000), 20))["all"]
-    rows, pieces = chance._test_rows(task, (60, 400, 30_000))
+    task = table_tasks(values.astype(np.float32), groups=np.repeat(np.arange(1_000), 20))["all"]
+    rows, blocks = chance._test_rows(task, (60, 400, 30_000))
     assert len(rows) == 400 and len(np.unique(rows)) == 400
-    names, sizes = np.unique(pieces, return_counts=True)
-    assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all()
-    np.testing.assert_array_equal(task.pieces[task.splits["test"].targets[rows]], pieces)
-    pairs = tables(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
-    rows, pieces = chance._test_rows(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
-    assert len(rows) == 400 and not pieces.any()
+    names, sizes = np.unique(blocks, return_counts=True)
+    assert len(names) == 20 and (sizes == 20).all() and (np.diff(blocks) >= 0).all()
+    np.testing.assert_array_equal(task.exchange_blocks[task.splits["test"].targets[rows]], blocks)
+    pairs = table_tasks(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
+    rows, blocks = chance._test_rows(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
+    assert len(rows) == 400 and not blocks.any()
 
 
 def test_missing_values_neither_hide_nor_create_a_dependence() -> None:

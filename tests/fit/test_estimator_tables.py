@@ -11,7 +11,7 @@ from helpers.made_up_own import frame, same, table, tiny
 from placecode.data.tables import files as table_files
 from placecode.errors import BadInput
 from placecode.fit import fitting
-from placecode.tasks.table import tables
+from placecode.tasks.table import table_tasks
 
 
 def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path) -> None:
@@ -40,9 +40,9 @@ def test_a_mapped_array_is_not_copied(tmp_path, monkeypatch) -> None:
 
     def made(values: np.ndarray, **options: Any) -> Any:
         shared.append((np.shares_memory(values, mapped), isinstance(values, np.memmap)))
-        return tables(values, **options)
+        return table_tasks(values, **options)
 
-    monkeypatch.setattr(fitting, "tables", made)
+    monkeypatch.setattr(fitting, "table_tasks", made)
     for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
         monkeypatch.setattr(table_files, "available", lambda memory=memory: memory)
         np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))

@@ -15,7 +15,7 @@ from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.own_results import Found
 from placecode.fit.fitting import _near_share, fit
-from placecode.tasks.table import tables
+from placecode.tasks.table import table_tasks
 
 SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "halves": 1, "draws": 99}
 TINY: dict[str, Any] = {**SMALL, "steps": 2, "width": 8, "draws": 19}
@@ -31,7 +31,7 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
     """Four groups of five channels, and five channels of noise."""
     rng = np.random.default_rng(0)
     grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
-    parts = tables(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
+    parts = table_tasks(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
     folder = tmp_path_factory.mktemp("fit") / "run"
     return fit(OwnData(tables=parts, **SMALL, steps=300, width=16), folder), folder
 
@@ -55,7 +55,7 @@ def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> No
 
 
 def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
-    result = fit(OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run")
+    result = fit(OwnData(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run")
     assert not result.found and not result.placed.any() and not result.stability
     assert (result.confidence == 0).all() and (result.pairs == 0).all()
     assert pd.read_csv(tmp_path / "run" / "map.csv")["module"].isna().all()
@@ -64,7 +64,7 @@ def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
 def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
     """The share is over the six channels with a label, since the nearest channel of the others cannot be right."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
-    result = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
+    result = fit(OwnData(tables=table_tasks(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
     same = (labels[:, None] == labels) & (labels >= 0)
     for method in (result.ours, result.others["correlation"]):  # which have no ties
         nearest = np.where(np.eye(10, dtype=bool), -np.inf, method.similarity).argmax(axis=1)
@@ -76,7 +76,7 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
     """Labels are uninformative if there are none, all are equal or all differ. The last labels are informative."""
-    result = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    result = fit(OwnData(tables=table_tasks(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
     informative = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (result.ours, *result.others.values()):
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (informative, informative)
@@ -94,7 +94,7 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
 
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
-    experiment, folder, messages = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
+    experiment, folder, messages = OwnData(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
         fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]

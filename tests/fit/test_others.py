@@ -12,7 +12,7 @@ from placecode.experiments.channels.own_results import Method
 from placecode.fit import others
 from placecode.fit.others import MaskedSamples, compare, correlation_of, covariance_of
 from placecode.models.member import Member
-from placecode.tasks.table import Table, tables
+from placecode.tasks.table import TableTask, table_tasks
 
 N = 12
 GROUPS = np.arange(N) % 3
@@ -25,26 +25,28 @@ def values_of(samples: int = 600, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def parts() -> dict[str, Table]:
-    return tables(values_of())
+def parts() -> dict[str, TableTask]:
+    return table_tasks(values_of())
 
 
 @pytest.fixture(scope="module")
-def methods(parts: dict[str, Table]) -> dict[str, Method]:
+def methods(parts: dict[str, TableTask]) -> dict[str, Method]:
     results = dict(compare(parts, 0.3))
     assert list(results) == ["correlation", "pca", "graphical lasso", "umap"]
     return {name: result for name, result in results.items() if isinstance(result, Method)}
 
 
-def train_of(parts: dict[str, Table], split: str = "train") -> np.ndarray:
+def train_of(parts: dict[str, TableTask], split: str = "train") -> np.ndarray:
     task = parts["all"]
     return task.splits[split].inputs[0][task.splits[split].targets].double().numpy()
 
 
-def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
+def questions(task: TableTask) -> tuple[np.ndarray, np.ndarray]:
     """Return the raw values of the masked test samples, and which of them are hidden."""
     _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(task.row_count("test"))[None])
-    return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
+    return task.raw_values("test", torch.arange(task.examples("test"))).double().numpy(), targets[
+        0, ..., -1
+    ].numpy() > 0
 
 
 def test_the_linear_error_is_that_of_the_linear_predictor(parts, methods) -> None:
@@ -63,7 +65,7 @@ def test_the_linear_error_is_that_of_the_linear_predictor(parts, methods) -> Non
 
 def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() -> None:
     for samples, least in ((40, 0.1), (4_000, 0.0)):
-        task = tables(values_of(samples))["all"]
+        task = table_tasks(values_of(samples))["all"]
         covariance, validation = covariance_of(task), MaskedSamples(task, "validation", 0.3)
         shrunk = others._shrunk(covariance, validation)
         np.testing.assert_allclose(np.diag(shrunk), np.diag(covariance))
@@ -118,7 +120,7 @@ def test_every_method_finds_groups_that_show_in_pairs(methods) -> None:
 def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
     values = values_of()
     values[np.random.default_rng(1).random(values.shape) < 0.15] = np.nan
-    task = tables(values)["all"]
+    task = table_tasks(values)["all"]
     train = values[task.splits["train"].targets].astype(np.float64)
     unit = (train - np.nanmean(train, axis=0)) / np.nanstd(train, axis=0)
     by_hand = np.array([[np.nanmean(unit[:, i] * unit[:, j]) for j in range(N)] for i in range(N)])
@@ -134,7 +136,7 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
     turn = np.arange(600) % 3
     values[turn == 0, 2], values[turn == 1, 1], values[turn == 2, 0] = np.nan, np.nan, np.nan
     values[turn == 2, 2] *= -1
-    covariance = covariance_of(tables(values)["all"])
+    covariance = covariance_of(table_tasks(values)["all"])
     assert np.linalg.eigvalsh(covariance).min() > 0 and np.allclose(covariance, covariance.T)
 
 
@@ -149,7 +151,7 @@ def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:
     values = rng.normal(size=(600, 6)).astype(np.float32)
     values[:, 1] = rng.integers(3, size=600)
     values[:, 4] = 2 - values[:, 1]
-    parts = tables(values, categories={1: ("a", "b", "c"), 4: ("x", "y", "z")})
+    parts = table_tasks(values, categories={1: ("a", "b", "c"), 4: ("x", "y", "z")})
     matrix = correlation_of(covariance_of(parts["all"]), parts["all"])
     np.testing.assert_allclose(np.diag(matrix), 1)
     assert matrix[1, 4] == pytest.approx(1, abs=1e-3)
@@ -161,7 +163,7 @@ def test_a_category_that_repeats_another_correlates_with_it_fully() -> None:
 
 
 def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch) -> None:
-    parts = tables(values_of(200))
+    parts = table_tasks(values_of(200))
     monkeypatch.setattr(others, "MAX_LASSO_CHANNELS", N - 1)
     results = dict(compare(parts, 0.3))
     assert results["umap"] == "left out: pip install 'placecode[umap]'"
@@ -174,7 +176,7 @@ def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="needs umap-learn")
 def test_umap_puts_groups_together(monkeypatch) -> None:
     monkeypatch.setattr(others, "find_spec", importlib.util.find_spec)
-    method = others._umap(tables(values_of(300))["all"], [2, 3])
+    method = others._umap(table_tasks(values_of(300))["all"], [2, 3])
     assert isinstance(method, Method) and not method.scores
     assert set(method.maps) == {2, 3} and np.isfinite(method.maps[2]).all()
     near = np.where(np.eye(N, dtype=bool), -1, method.similarity).argmax(axis=1)

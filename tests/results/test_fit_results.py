@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from placecode.experiments.channels import own_results
 from placecode.fit import fitting, others
 from placecode.reports.pages.own_words import METHOD_NAMES, sentences
-from placecode.tasks.table import PARTS, tables
+from placecode.tasks.table import DATA_SETS, table_tasks
 
 ROOT = Path(__file__).parents[2]
 FITS = ROOT / "results" / "fits"
@@ -108,11 +108,11 @@ def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
     trials, above = load(ROOT / "benchmarks" / "fit_trials.py"), {}
     for trial in range(TRIALS):
         values, labels, _ = trials.synergy(trial)
-        parts = tables(values.astype(np.float32), labels=labels, seed=trial)
+        parts = table_tasks(values.astype(np.float32), labels=labels, seed=trial)
         for name, method in others.compare(parts, 0.3):
             if name == "umap" or isinstance(method, str):
                 continue
-            scores = fitting._scores(method, parts[PARTS[0]])
+            scores = fitting._scores(method, parts[DATA_SETS[0]])
             assert scores.get("neighbor_agreement", np.nan) == pytest.approx(
                 committed.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
             )

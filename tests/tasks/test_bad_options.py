@@ -8,14 +8,14 @@ import pytest
 
 from placecode.errors import BadInput
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.tasks.network import Network
 from placecode.tasks.pixels import Pixels, table
 from placecode.tasks.synergy import Synergy
 
 
 def masked(**options: Any) -> Masked:
-    return Masked({"train": recordings([np.zeros((40, 6))])}, **options)
+    return Masked({"train": join_recordings([np.zeros((40, 6))])}, **options)
 
 
 SIMULATED: dict[str, list[Any]] = {"test": [0], "worlds": [0], "seed": [-1], "shuffled": [1, "yes"]}

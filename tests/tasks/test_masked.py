@@ -7,7 +7,7 @@ import torch
 from placecode.errors import BadInput
 from placecode.models.member import Member
 from placecode.tasks.collection import TaskCollection
-from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, recordings
+from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, join_recordings
 from placecode.training.trainer import Trainer, stack_for
 
 N, T = 6, 40
@@ -21,7 +21,10 @@ class Numbers(Masked):
     def __init__(self, worlds: int = 1, window: int = 1, ratios: tuple[float, ...] = (0.5, 0.9), n: int = N) -> None:
         world, time, channel = np.ogrid[:worlds, :T, :n]
         values = 1000 * world + 10 * time + channel
-        splits = {"train": recordings([values[:, :25], values[:, 25:]], window), "test": recordings([values], window)}
+        splits = {
+            "train": join_recordings([values[:, :25], values[:, 25:]], window),
+            "test": join_recordings([values], window),
+        }
         super().__init__(splits, window, ratios)
 
 
@@ -103,7 +106,7 @@ def test_only_hidden_channels_count_in_the_loss() -> None:
 
 def test_evaluation_of_long_training_sets_is_limited() -> None:
     long = Numbers()
-    data = recordings([np.zeros((1, MAX_TRAINING_EXAMPLES + 9, N))])
+    data = join_recordings([np.zeros((1, MAX_TRAINING_EXAMPLES + 9, N))])
     long.splits = {"train": data, "test": data}
     assert long.row_count("train") == 2 * MAX_TRAINING_EXAMPLES
     assert long.row_count("test") == 2 * len(data) == len(long.row_conditions("test"))
@@ -128,7 +131,7 @@ def test_a_ramp_hides_from_one_channel_to_the_full_share() -> None:
 
 def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
     task = Numbers(worlds=2)
-    scaled = {name: recordings([split.inputs.numpy() / 1000]) for name, split in task.splits.items()}
+    scaled = {name: join_recordings([split.inputs.numpy() / 1000]) for name, split in task.splits.items()}
     task.splits = scaled
     stacked = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
     stack = stack_for(stacked, task, dtype=torch.float64)

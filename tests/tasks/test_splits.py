@@ -1,9 +1,16 @@
-"""Which samples are learned from: no sample twice, whole blocks and groups, and a gap as long as the memory."""
+"""Splits of samples: no sample twice, whole blocks and groups, and a gap as long as the autocorrelation."""
 
 import numpy as np
 import pytest
 
-from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, autocorrelation_length, cut, split_samples, whole_groups
+from placecode.tasks.splits import (
+    BLOCKS,
+    MIN_GROUPS,
+    autocorrelation_length,
+    exchange_blocks,
+    has_enough_groups,
+    split_samples,
+)
 
 HELD = ("validation", "test")
 HALVES = ("first half", "second half")
@@ -57,7 +64,7 @@ def test_a_gap_takes_at_most_half_of_a_block() -> None:
     assert [len(parts[name]) for name in HELD] == [40, 40]  # half of 4 blocks of 20
 
 
-@pytest.mark.parametrize("kinds", [FEWEST_GROUPS, 7, 23])
+@pytest.mark.parametrize("kinds", [MIN_GROUPS, 7, 23])
 def test_groups_are_held_out_whole(kinds) -> None:
     rng = np.random.default_rng(kinds)
     groups = rng.integers(kinds, size=600)  # in no order at all
@@ -89,23 +96,23 @@ def test_a_dominating_group_is_cut_into_the_halves(small) -> None:
     np.testing.assert_array_equal(np.concatenate([parts[half] for half in HALVES]), parts["train"])
 
 
-@pytest.mark.parametrize("kinds", [1, 4, FEWEST_GROUPS, 40, 300])
+@pytest.mark.parametrize("kinds", [1, 4, MIN_GROUPS, 40, 300])
 def test_pieces_and_halves_equal_a_plain_computation(kinds) -> None:
     rng = np.random.default_rng(kinds)
     for codes in (rng.integers(kinds, size=300) * 7 - 5, np.sort(rng.integers(kinds, size=300))):
-        pieces = cut(300, codes)
-        assert sorted(np.concatenate(pieces)) == list(range(300))
-        if whole_groups(codes):
+        blocks = exchange_blocks(300, codes)
+        assert sorted(np.concatenate(blocks)) == list(range(300))
+        if has_enough_groups(codes):
             expected = [np.flatnonzero(codes == name) for name in np.unique(codes)]
-            assert [piece.tolist() for piece in pieces] == [rows.tolist() for rows in expected]
+            assert [block.tolist() for block in blocks] == [rows.tolist() for rows in expected]
         else:
-            assert len(pieces) >= BLOCKS and max(map(len, pieces)) <= 300 // BLOCKS + 1
+            assert len(blocks) >= BLOCKS and max(map(len, blocks)) <= 300 // BLOCKS + 1
         parts = split_samples(300, codes, seed=3)
         halves: dict[str, list[int]] = {name: [] for name in HALVES}
-        for piece in pieces:
-            if np.isin(piece, parts["train"]).all():
+        for block in blocks:
+            if np.isin(block, parts["train"]).all():
                 smaller = min(HALVES, key=lambda name: len(halves[name]))
-                halves[smaller] += piece.tolist()
+                halves[smaller] += block.tolist()
         for name in HALVES:
             assert parts[name].tolist() == sorted(halves[name])
 
@@ -119,7 +126,7 @@ def test_every_sample_may_be_a_group() -> None:
     "groups", [np.repeat([3, 8], [400, 600]), np.arange(1_000) % 3], ids=["in turn", "alternating"]
 )
 def test_few_groups_are_in_every_part(groups) -> None:
-    assert not whole_groups(groups) and not whole_groups(None)
+    assert not has_enough_groups(groups) and not has_enough_groups(None)
     parts = split_samples(1_000, groups, gap=4, seed=1)
     assert all(set(groups[rows]) == set(groups) for rows in parts.values())
     for name in HELD:

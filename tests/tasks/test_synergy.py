@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from placecode.tasks.masked import hidden_of
+from placecode.tasks.masked import masked_count
 from placecode.tasks.synergy import Synergy, best_error, draw
 
 
@@ -151,7 +151,7 @@ def guess(samples, hidden, blocks, values, r, noise) -> Any:
 def test_best_error_equals_that_of_bayes_rule(values, noise, blocks) -> None:
     rng = np.random.default_rng(0)
     samples = draw(rng, 20_000, blocks, values, 0.6, noise)
-    count = hidden_of(0.3, samples.shape[1])
+    count = masked_count(0.3, samples.shape[1])
     hidden = rng.random(samples.shape).argsort(axis=1) < count
     errors = np.square(guess(samples, hidden, blocks, values, 0.6, noise) - samples) / (1 + noise**2)
     means = (errors * hidden).sum(axis=1) / count

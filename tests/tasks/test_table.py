@@ -11,7 +11,7 @@ import torch
 from placecode.errors import BadInput
 from placecode.models.member import Member, grid
 from placecode.tasks import columns
-from placecode.tasks.table import HELD_OUT, PARTS, Table, tables
+from placecode.tasks.table import DATA_SETS, HELD_OUT_SPLITS, TableTask, table_tasks
 from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "batch": 16, "encoding": "learned"}
@@ -35,7 +35,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
     return values, {1: ("a", "b", "c", "d"), 3: ("no", "yes")}
 
 
-def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
+def evaluated(task: TableTask, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     """All that is asked at evaluation, (b, n, w + 1) twice."""
     bound = task.bind([Member(hidden=hidden)])
     inputs, targets = bound.batch(split, torch.arange(task.row_count(split))[None])
@@ -44,7 +44,7 @@ def evaluated(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[to
 
 def test_missing_values_are_neither_shown_nor_predicted() -> None:
     values = numbers(missing=0.3)
-    for task in tables(values).values():
+    for task in table_tasks(values).values():
         for split in ("train", "validation", "test"):
             inputs, targets = evaluated(task, split)
             rows = np.arange(task.examples(split)) * len(task.splits[split]) // task.examples(split)
@@ -58,7 +58,7 @@ def test_missing_values_are_neither_shown_nor_predicted() -> None:
 @pytest.mark.parametrize("step", [None, 3])
 def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     values = numbers(missing=0.1)
-    task = tables(values)["all"].bind([Member(hidden=0.5)])
+    task = table_tasks(values)["all"].bind([Member(hidden=0.5)])
     rows = torch.arange(40)[None]
     inputs, targets = task.batch("train", rows, step)
     changed = values.copy()
@@ -70,7 +70,7 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     hidden[samples] = targets[0, ..., -1].numpy() > 0
     assert hidden.sum() > 50 and is_training[samples].all()
     changed[hidden] = 1e4
-    other = Table(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
+    other = TableTask(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
     unchanged, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
     assert torch.equal(unchanged, inputs)
     changed[~np.isnan(values) & ~hidden] += 1  # and they do on what is shown
@@ -79,7 +79,7 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
 def test_the_share_counts_known_values(share) -> None:
-    task = tables(numbers(missing=0.3), ratios=(share,))["all"]
+    task = table_tasks(numbers(missing=0.3), ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
     hidden = targets[..., -1].sum(1)
     present = hidden + (inputs[..., -1] == 0).sum(1)
@@ -91,13 +91,13 @@ def test_the_share_counts_known_values(share) -> None:
 def test_samples_with_fewer_than_two_values_are_not_used() -> None:
     values = numbers(300)
     values[::3, 1:], values[1::3] = np.nan, np.nan
-    for split in tables(values)["all"].splits.values():
+    for split in table_tasks(values)["all"].splits.values():
         assert (split.targets % 3 == 2).all()
     values = numbers(400)  # in every second sample, only constant channels and one other are known
     values[:, 4:] = 7.0
     values[::2, :3] = np.nan
     with pytest.warns(UserWarning, match="left out"):
-        task = tables(values)["all"]
+        task = table_tasks(values)["all"]
     for split in task.splits:
         assert (evaluated(task, split)[1][..., -1].sum(1) >= 1).all()
         assert (task.splits[split].targets % 2 == 1).all()
@@ -105,8 +105,8 @@ def test_samples_with_fewer_than_two_values_are_not_used() -> None:
 
 def test_numbers_are_standardized_over_the_training_samples() -> None:
     values = numbers(missing=0.2)
-    task = tables(values)["all"]
-    result, present = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    task = table_tasks(values)["all"]
+    result, present = task.standardize(task.raw_values("train", torch.arange(len(task.splits["train"]))))
     train = values[task.splits["train"].targets].astype(np.float64)
     np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(train, axis=0), rtol=1e-5)
     np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(train, axis=0), rtol=1e-5)
@@ -117,26 +117,26 @@ def test_numbers_are_standardized_over_the_training_samples() -> None:
 
 def test_numbers_beside_a_large_offset_are_standardized() -> None:
     values = 1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))
-    task = tables(values.astype(np.float32))["all"]
-    standard, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    task = table_tasks(values.astype(np.float32))["all"]
+    standard, _ = task.standardize(task.raw_values("train", torch.arange(len(task.splits["train"]))))
     np.testing.assert_allclose(standard.double().std(0, correction=0), 1, rtol=1e-3)
     np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
 
 
 def test_statistics_are_the_same_piece_by_piece(monkeypatch) -> None:
     values, categories = mixed()
-    at_once = tables(values, categories=categories)["all"].columns
+    at_once = table_tasks(values, categories=categories)["all"].columns
     monkeypatch.setattr(columns, "CHUNK", 35)
-    piecewise = tables(values, categories=categories)["all"].columns
+    piecewise = table_tasks(values, categories=categories)["all"].columns
     np.testing.assert_allclose(at_once.shift, piecewise.shift, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(at_once.scale, piecewise.scale, rtol=1e-6)
 
 
 def test_predicting_the_mean_has_an_error_of_one() -> None:
     values, categories = mixed()
-    task = tables(values, categories=categories)["all"]
+    task = table_tasks(values, categories=categories)["all"]
     assert (task.features, task.outputs) == (5, 4)
-    true, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    true, _ = task.standardize(task.raw_values("train", torch.arange(len(task.splits["train"]))))
     targets = torch.cat([true, torch.ones_like(true[..., :1])], -1)[None]  # all is asked, zero is the guess
     for channel in range(5):
         only = targets.clone()
@@ -147,10 +147,10 @@ def test_predicting_the_mean_has_an_error_of_one() -> None:
 
 def test_the_order_of_category_codes_does_not_matter() -> None:
     values, categories = mixed()
-    task = tables(values, categories=categories)["all"]
+    task = table_tasks(values, categories=categories)["all"]
     turned = values.copy()
     turned[:, 1] = 3 - values[:, 1]
-    turned_task = tables(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
+    turned_task = table_tasks(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
     inputs, turned_inputs = evaluated(task)[0], evaluated(turned_task)[0]
     assert torch.allclose(inputs[:, 1, :4], turned_inputs[:, 1, :4].flip(-1), atol=1e-6)
     assert torch.equal(inputs[:, [0, 2, 3, 4]], turned_inputs[:, [0, 2, 3, 4]])
@@ -159,7 +159,7 @@ def test_the_order_of_category_codes_does_not_matter() -> None:
 def test_loss_and_metrics_equal_a_plain_computation() -> None:
     values, categories = mixed()
     values[::7, 2] = np.nan
-    task = tables(values, categories=categories)["all"]
+    task = table_tasks(values, categories=categories)["all"]
     _, targets = evaluated(task)
     guess = torch.randn(2, *targets[..., :-1].shape, generator=torch.Generator().manual_seed(0))
     both = targets.expand(2, *targets.shape)
@@ -184,7 +184,7 @@ def test_constant_channels_are_left_out(columns, constant) -> None:
     values = numbers()
     values[:, columns] = constant
     with pytest.warns(UserWarning, match="left out"):
-        parts = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
+        parts = table_tasks(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
     remaining = [i for i in range(6) if i not in columns]
     for task in parts.values():
         assert task.token_names == tuple("abcdef"[i] for i in remaining)
@@ -196,11 +196,11 @@ def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> 
     values, categories = mixed()
     values[:, 3] = 1
     with pytest.warns(UserWarning, match="'channel 4'"):
-        assert tables(values, categories=categories)["all"].columns.indices.tolist() == [0, 1, 2, 4]
+        assert table_tasks(values, categories=categories)["all"].columns.indices.tolist() == [0, 1, 2, 4]
     values = numbers().astype(np.float64)
     values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
     with pytest.warns(UserWarning, match="varies too little for its size"):
-        assert tables(values.astype(np.float32))["all"].columns.indices.tolist() == [0, 1, 3, 4, 5]
+        assert table_tasks(values.astype(np.float32))["all"].columns.indices.tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_categories_of_one_value_and_channels_lost_in_float32_are_left_out() -> 
 )
 def test_tables_too_small_or_constant_are_refused(values, words) -> None:
     with pytest.raises(BadInput, match=words):
-        tables(values.astype(np.float32))
+        table_tasks(values.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
@@ -223,39 +223,41 @@ def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> 
         unique = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
     doubled = np.concatenate([unique, unique[::-1]])
     with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
-        parts = tables(doubled)["all"].splits
+        parts = table_tasks(doubled)["all"].splits
     training_rows = {row.tobytes() for row in doubled[parts["train"].targets.numpy()]}
-    copies = sum(row.tobytes() in training_rows for part in HELD_OUT for row in doubled[parts[part].targets.numpy()])
+    copies = sum(
+        row.tobytes() in training_rows for part in HELD_OUT_SPLITS for row in doubled[parts[part].targets.numpy()]
+    )
     assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tables(unique)
-        tables(doubled, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # copies share a group
-        tables(np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32))  # counts repeat by chance
+        table_tasks(unique)
+        table_tasks(doubled, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # copies share a group
+        table_tasks(np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32))  # counts repeat by chance
 
 
 def test_memory_of_alternating_groups_is_longer() -> None:
     slow = np.random.default_rng(0).normal(size=(3_000, 4))
     for step in range(3, 3_000):
         slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
-    single = tables(slow[::3].astype(np.float32))["all"].memory
-    interleaved = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
+    single = table_tasks(slow[::3].astype(np.float32))["all"].autocorrelation_length
+    interleaved = table_tasks(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].autocorrelation_length
     assert single > 10 and 2 * single < interleaved < 8 * single
 
 
 def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
     groups = np.arange(400) % 3
-    task = tables(numbers(), groups=groups)["all"]
-    for piece in np.unique(task.pieces):
-        rows = np.flatnonzero(task.pieces == piece)
+    task = table_tasks(numbers(), groups=groups)["all"]
+    for block in np.unique(task.exchange_blocks):
+        rows = np.flatnonzero(task.exchange_blocks == block)
         assert len(set(groups[rows])) == 1 and len(rows) == rows.max() // 3 - rows.min() // 3 + 1
-    assert len(np.unique(task.pieces)) == 60
+    assert len(np.unique(task.exchange_blocks)) == 60
 
 
 def test_halves_share_held_out_samples_and_standardization() -> None:
-    parts = tables(numbers(), groups=np.arange(400) // 40, seed=5)
-    assert tuple(parts) == PARTS
-    full, first, second = (parts[name] for name in PARTS)
+    parts = table_tasks(numbers(), groups=np.arange(400) // 40, seed=5)
+    assert tuple(parts) == DATA_SETS
+    full, first, second = (parts[name] for name in DATA_SETS)
     assert full.columns is first.columns is second.columns
     for split in ("validation", "test"):
         assert torch.equal(evaluated(full, split)[0], evaluated(first, split)[0])
@@ -266,11 +268,11 @@ def test_halves_share_held_out_samples_and_standardization() -> None:
 
 
 def test_evaluated_samples_are_spread_over_the_part() -> None:
-    task = tables(numbers(20_000))["all"]
+    task = table_tasks(numbers(20_000))["all"]
     assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
     _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(1000)[None])
     rows = task.splits["test"].targets[torch.arange(1000) * (len(task.splits["test"]) // 1000)]
-    expected, _ = task.standard(task.splits["test"].inputs[0][rows])
+    expected, _ = task.standardize(task.splits["test"].inputs[0][rows])
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
 
 
@@ -278,15 +280,15 @@ def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    in_memory, on_disk = (tables(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
+    in_memory, on_disk = (table_tasks(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
     assert in_memory.digest == on_disk.digest
-    assert tables(values + 1)["all"].digest != in_memory.digest != tables(values, seed=1)["all"].digest
+    assert table_tasks(values + 1)["all"].digest != in_memory.digest != table_tasks(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):
         batches = (task.batch(split, torch.arange(60)[None], step) for task in (in_memory, on_disk))
         assert all(torch.equal(a, b) for a, b in zip(*batches, strict=True))
 
 
-def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> torch.Tensor:
+def losses(task: TableTask, members: list[Member], steps: int = 12, **how: Any) -> torch.Tensor:
     trainer = Trainer(stack_for(members, task, **how), task, steps)
     return torch.stack([trainer.update().double() for _ in range(steps)])
 
@@ -294,7 +296,7 @@ def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> t
 @pytest.mark.parametrize("kind", ["numbers", "mixed"])
 def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
     values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
-    task = tables(values, categories=categories)["all"]
+    task = table_tasks(values, categories=categories)["all"]
     members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))
     by_hand, plain = losses(task, members), losses(task, members, fast=False)
     exact = losses(task, members, dtype=torch.float64, fast=False)
@@ -306,7 +308,7 @@ def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
 
 
 def test_members_do_not_depend_on_their_neighbours() -> None:
-    task = tables(numbers(missing=0.2))["all"]
+    task = table_tasks(numbers(missing=0.2))["all"]
     members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6)]
     np.testing.assert_allclose(losses(task, members[1:])[:, 0], losses(task, members)[:, 1], rtol=1e-4)
     one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members)
@@ -315,7 +317,7 @@ def test_members_do_not_depend_on_their_neighbours() -> None:
 
 
 def test_evaluation_reports_the_share_of_hidden_channels() -> None:
-    task = tables(numbers(missing=0.2), ratios=(0.3,))["all"]
+    task = table_tasks(numbers(missing=0.2), ratios=(0.3,))["all"]
     member = Member(**SMALL, hidden=0.3)
     stack = stack_for([member], task)
     result = evaluate(stack, task.bind([member]), "test")

@@ -27,7 +27,7 @@ from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import tables
 from placecode.runs.read import Run, numbers_in
 from placecode.runs.source import record_of
-from placecode.tasks.table import PARTS
+from placecode.tasks.table import DATA_SETS
 
 SECONDS_BETWEEN_LINES = 10.0
 """Minimum time between lines of progress that have no evaluation."""
@@ -226,7 +226,7 @@ def _outcome(run: Run) -> tuple[str, str]:
     rows = [row for row in run.summary if (row["split"], row["metric"]) in measures and row["mean"] is not None]
     rows = [row for row in rows if row["encoding"] in encodings]  # all but the baselines
     if run.experiment == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
-        rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
+        rows = [row for row in rows if row.get("data", DATA_SETS[0]) == DATA_SETS[0]]
     shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
     trained_condition = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
     rows = [row for row in rows if row["condition"] in ("all", trained_condition)]

@@ -55,7 +55,7 @@ Files = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True)
-class Table:
+class RecordingTable:
     """The table in a file, before it is known which axis is time."""
 
     path: Path
@@ -114,7 +114,7 @@ def read(
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
 
 
-def _orientation(tables: Sequence[Table], requested: str, regions: int | None) -> str:
+def _orientation(tables: Sequence[RecordingTable], requested: str, regions: int | None) -> str:
     """Return the order of the axes that all tables share, "time-region" or "region-time".
 
     `requested` is the order that the user states, or "auto", and `regions` the number of regions if it is known. Raises
@@ -226,7 +226,7 @@ def _ending(path: Path) -> str:
     return next((ending for ending in FORMATS if path.name.lower().endswith(ending)), path.suffix)
 
 
-def read_table(path: str | Path, key: str | None = None) -> Table:
+def read_table(path: str | Path, key: str | None = None) -> RecordingTable:
     """Read one file: the table named `key`, or its only table. Raises `BadInput` if it is not a table of numbers."""
     path = Path(path)
     ending = _ending(path)
@@ -237,10 +237,10 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
         if ending == ".ptseries.nii":
             return _read_cifti(path)
         source = array_source(path, ending, key, RECORDING)
-        return Table(path, np.ascontiguousarray(source.rows(0, source.length), dtype=np.float64))
+        return RecordingTable(path, np.ascontiguousarray(source.rows(0, source.length), dtype=np.float64))
 
 
-def _read_cifti(path: Path) -> Table:
+def _read_cifti(path: Path) -> RecordingTable:
     """Read a parcellated CIFTI series, with orientation, names of the parcels and repetition time from its header."""
     nibabel = needed("nibabel", f"Reading {path}")
     image = nibabel.load(path)
@@ -252,10 +252,10 @@ def _read_cifti(path: Path) -> Table:
     tr = float(series.step) if series.unit == "SECOND" and series.step > 0 else None
     orientation = "time-region" if kinds[0] == "SeriesAxis" else "region-time"
     names = tuple(str(name) for name in parcels.name)
-    return Table(path, np.ascontiguousarray(image.get_fdata(), dtype=np.float64), names, orientation, tr)
+    return RecordingTable(path, np.ascontiguousarray(image.get_fdata(), dtype=np.float64), names, orientation, tr)
 
 
-def _read_text(path: Path, ending: str) -> Table:
+def _read_text(path: Path, ending: str) -> RecordingTable:
     """Read a .csv or .tsv file. A first column of row numbers or times is left out.
 
     Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
@@ -276,9 +276,9 @@ def _read_text(path: Path, ending: str) -> Table:
     values = np.array([_numbers(path, number, row[int(numbered or listed) :]) for number, row in body])
     check_table(path, values, RECORDING)
     if listed:
-        return Table(path, values, tuple(row[0] for _, row in body), "region-time")
+        return RecordingTable(path, values, tuple(row[0] for _, row in body), "region-time")
     names = tuple(head[int(numbered) :]) if named else ()
-    return Table(path, values, names, "time-region" if named else "auto")
+    return RecordingTable(path, values, names, "time-region" if named else "auto")
 
 
 def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:

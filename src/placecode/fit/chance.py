@@ -1,12 +1,12 @@
 """Permutation tests: do the channels of a table depend on each other?
 
 The null hypothesis is that the channels are independent. To sample from it, each channel of the test samples is
-shifted circularly by a random number of samples within each piece, which is a group of samples or a block of
-consecutive samples. This keeps the autocorrelation of the channel, its values in each piece and the positions of
-missing values, and removes its dependence on the other channels. The trained models then predict hidden channels of the
-shifted samples. The statistic is the gain: the error of predicting the means minus the error of the models. The p-value
-is the share of shifts whose gain is at least the gain on the true samples. The test samples were not used to choose
-anything, so p < 0.05 occurs in 5% of tables without structure.
+shifted circularly by a random number of samples within each block, which is a group of samples or a stretch of
+consecutive samples (`TableTask.exchange_blocks`). This keeps the autocorrelation of the channel, its values in each
+block and the positions of missing values, and removes its dependence on the other channels. The trained models then
+predict hidden channels of the shifted samples. The statistic is the gain: the error of predicting the means minus the
+error of the models. The p-value is the share of shifts whose gain is at least the gain on the true samples. The test
+samples were not used to choose anything, so p < 0.05 occurs in 5% of tables without structure.
 
 A single channel is tested twice by shifting this channel alone. First, do the other channels predict it? The prediction
 of a hidden channel does not depend on its values, so this test needs no further forward passes. Second, does it help to
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from placecode.models.encoder import Stack
-from placecode.tasks.table import Table
+from placecode.tasks.table import TableTask
 from placecode.training.trainer import portions
 
 Array = npt.NDArray[np.float64]
@@ -40,14 +40,14 @@ CHANNEL_SHIFTS = 39
 """Number of circular shifts in the permutation test of whether one channel helps to predict the others."""
 CHANNELS_PER_GROUP = 16
 """Number of channels that `predictive_channels` first shifts together, to save time."""
-MIN_PIECE_LENGTH = 5
-"""Minimum mean number of test samples per group or block. With fewer, shifts are not confined to groups or blocks."""
-SAMPLES_PER_PIECE = 20
-"""Maximum number of samples per group if there are so many groups that only some of them are used."""
+MIN_BLOCK_LENGTH = 5
+"""Minimum mean number of test samples per block. With fewer, shifts are not confined to blocks."""
+SAMPLES_PER_BLOCK = 20
+"""Maximum number of samples per block if there are so many blocks that only some of them are used."""
 
 
-class Chance(NamedTuple):
-    """Result of the permutation test of all channels."""
+class GainTest(NamedTuple):
+    """Result of the permutation test of all channels, whose statistic is the gain."""
 
     gain: float
     """Error of predicting the means minus the error of the models, on the true samples."""
@@ -58,7 +58,7 @@ class Chance(NamedTuple):
 
 
 @torch.no_grad()
-def sample_errors(stack: Stack, task: Table, split: str) -> Array:
+def sample_errors(stack: Stack, task: TableTask, split: str) -> Array:
     """Return the mean squared error of each of e members on each of N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
@@ -72,81 +72,82 @@ def sample_errors(stack: Stack, task: Table, split: str) -> Array:
 class _TestSamples:
     """Test samples for a permutation test, and the predictions of a stack for them.
 
-    `values` (r, n) are r samples of n channels; `pieces` (r,) is the group or block of each sample. `bounds` is
+    `values` (r, n) are r samples of n channels, and `blocks` (r,) is the block of each sample. The argument `bounds` is
     SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST.
     """
 
-    def __init__(self, stack: Stack, task: Table, bounds: tuple[int, int, int]) -> None:
+    def __init__(self, stack: Stack, task: TableTask, bounds: tuple[int, int, int]) -> None:
         self.stack, self.task = stack, task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-        rows, self.pieces = _test_rows(task, bounds)
+        rows, self.blocks = _test_rows(task, bounds)
         self.rows = rows.to(stack.flat.device)
-        self.values = self.task.raw("test", self.rows)
+        self.values = self.task.raw_values("test", self.rows)
 
-    def dice(self, repetition: int = 0) -> Tensor:
-        """Return random numbers (r, n) that determine which channels are hidden, different in every repetition."""
+    def mask_scores(self, repetition: int = 0) -> Tensor:
+        """Return random integers (r, n), different in every repetition. The channels with the lowest are hidden."""
         numbers = self.rows + repetition * len(self.task.splits["test"])
-        return self.task.dice("test", numbers[None]).view(self.values.shape)
+        return self.task.mask_scores("test", numbers[None]).view(self.values.shape)
 
-    def predict(self, values: Tensor, dice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hide channels of samples (..., n) and predict them.
+    def predict(self, values: Tensor, mask_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hide the channels of samples (..., n) with the lowest `mask_scores` (..., n), and predict them.
 
         Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), where b is the number of
         samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
         """
         share = torch.full(values.shape[:-1], float(self.stack.members[0].hidden), dtype=torch.float64)
-        masked = self.task.hide(values, dice, share.to(values.device))
+        masked = self.task.hide(values, mask_scores, share.to(values.device))
         inputs, targets = (part.flatten(0, -3) for part in masked)
         count = len(self.stack.members)
         return inputs, self.stack(inputs.expand(count, *inputs.shape)), targets.expand(count, *targets.shape)
 
 
 @torch.no_grad()
-def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
+def against_chance(stack: Stack, task: TableTask, draws: int, seed: int = 0) -> GainTest:
     """Test whether the channels of a table depend on each other.
 
     In each of `draws` repetitions, every channel is shifted along the samples by a different random amount, which
-    destroys dependence between channels. The gain (see `Chance`) on the true samples, averaged over members, is
+    destroys dependence between channels. The gain (see `GainTest`) on the true samples, averaged over members, is
     compared with the gains on the shifted ones. The same channels of the same samples are hidden every time.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
-    count, dice = len(samples.values), samples.dice()
-    shifts = Shifts(samples.values, samples.pieces, draws, seed)
+    count, mask_scores = len(samples.values), samples.mask_scores()
+    shifts = Shifts(samples.values, samples.blocks, draws, seed)
     batch = max(1, len(portions(stack, task, count * (draws + 1))[0]) // count)
     batches = []
     for begin in range(0, draws + 1, batch):
-        _, outputs, targets = samples.predict(shifts.of(slice(begin, begin + batch)), dice)
+        _, outputs, targets = samples.predict(shifts.of(slice(begin, begin + batch)), mask_scores)
         error, mean_error = (
             samples.task.metrics(output, targets)["mse"] for output in (outputs, torch.zeros_like(outputs))
         )
         batches.append((mean_error - error).double().view(len(outputs), -1, count).mean((0, 2)).cpu())
     gains = torch.cat(batches).numpy()
-    return Chance(float(gains[0]), gains[1:], float(_p_values(gains)))
+    return GainTest(float(gains[0]), gains[1:], float(_p_values(gains)))
 
 
 def _p_values(gains: Array) -> Array:
-    """Return the p-values (...) of permutation tests from their gains (draws + 1, ...), first on the true samples.
+    """Return the p-values (...) of permutation tests from their gains (draws + 1, ...).
 
-    The p-value is the share of gains, including the first, that are at least as large as the first.
+    The first gain is that on the true samples. The p-value is the share of gains, including the first, that are at
+    least as large as the first.
     """
     return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 
 
 @torch.no_grad()
-def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
+def channel_p_values(stack: Stack, task: TableTask, draws: int, seed: int = 0) -> Array:
     """Test for each channel whether the other channels predict it; return the p-values (n,).
 
-    The true values of each channel are shifted `draws` times, while its predictions, averaged over the members, stay
-    the same.
+    `draws` is the number of shifts. The true values of each channel are shifted, while its predictions, averaged over
+    the members, stay the same.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
     values, local = samples.values, samples.task
     repetitions = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
     predicted, hidden = [], []
     for repetition in range(repetitions):
-        dice = samples.dice(repetition)
+        mask_scores = samples.mask_scores(repetition)
         for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
-            _, outputs, targets = samples.predict(values[at], dice[at])
+            _, outputs, targets = samples.predict(values[at], mask_scores[at])
             predicted.append(outputs.mean(0))
             hidden.append(targets[0, ..., -1])
     predictions = torch.cat(predicted).view(repetitions, *values.shape, -1) * local.used
@@ -154,16 +155,16 @@ def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Ar
     # gain = true^2 - (prediction - true)^2, summed over hidden values; prediction^2 is the same for all shifts
     weight = (scored[..., None] * predictions).sum(0)  # (r, n, w)
     constant = (scored[..., None] * predictions.square()).sum((0, 1, 3)).double()  # (n,)
-    shifts = Shifts(values, samples.pieces, draws, seed)
+    shifts = Shifts(values, samples.blocks, draws, seed)
     gains = []
     for draw in range(draws + 1):
-        true, _ = local.standard(shifts.of(slice(draw, draw + 1))[0])
+        true, _ = local.standardize(shifts.of(slice(draw, draw + 1))[0])
         gains.append((2 * (weight * true).double().sum((0, 2)) - constant).cpu())
     return _p_values(torch.stack(gains).numpy())
 
 
 @torch.no_grad()
-def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
+def predictive_channels(stack: Stack, task: TableTask, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
     """Return those of `channels` (indices) that help to predict other channels, in increasing order.
 
     A channel passes if each of CHANNEL_SHIFTS shifts of this channel lowers the gain on the other channels. A channel
@@ -171,12 +172,12 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
 
     To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
     passes. A test ends at the first shift that does not lower the gain. Once `most` shifts have been tried, no further
-    tests are started, and the channels that remain are not returned. Channels are tested in random order, so that it
-    does not depend on the order of the columns which of them remain.
+    tests are started, and the remaining channels are not returned. Channels are tested in random order, so that the
+    order of the columns does not determine which of them remain.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
-    true_values, dice = samples.values, samples.dice()
-    shifts = Shifts(true_values, samples.pieces, CHANNEL_SHIFTS, seed)
+    true_values, mask_scores = samples.values, samples.mask_scores()
+    shifts = Shifts(true_values, samples.blocks, CHANNEL_SHIFTS, seed)
     shifts_tried = 0
 
     def gain(values: Tensor, tested: list[int]) -> float:
@@ -186,9 +187,9 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
         total = 0.0
         for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
-            inputs, outputs, targets = samples.predict(values[at], dice[at])
+            inputs, outputs, targets = samples.predict(values[at], mask_scores[at])
             errors, mean_errors = (
-                samples.task.errors(output, targets)[0] for output in (outputs, torch.zeros_like(outputs))
+                samples.task.squared_errors(output, targets)[0] for output in (outputs, torch.zeros_like(outputs))
             )
             visible = (inputs[:, tested, -1] == 0).any(1).to(errors.dtype)[:, None]
             total += float(((mean_errors - errors) * visible * others).double().sum())
@@ -217,8 +218,8 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
     return sorted(predictive)
 
 
-def count_predictions(task: Table, draws: int) -> int:
-    """Estimate how many samples each model must predict in the permutation tests of a fit. Their time follows from it.
+def count_predictions(task: TableTask, draws: int) -> int:
+    """Estimate how many samples each model must predict in the permutation tests of a fit, to estimate their time.
 
     `draws` is the number of random shifts in the test of the whole table.
     """
@@ -230,56 +231,58 @@ def count_predictions(task: Table, draws: int) -> int:
 
 
 class Shifts:
-    """Random circular shifts of every channel within each piece (group or block) of the samples.
+    """Random circular shifts of every channel within each block of samples.
 
-    `ordered` (r, n) are the samples, with the samples of one piece next to each other; `pieces` (r,) is the piece of
-    each sample. Missing values keep their positions, and the known values of a channel move along the known positions.
-    Draw 0 is the unshifted table; draws 1 to `draws` are shifted.
+    `ordered` (r, n) are the samples, with the samples of one block next to each other, and `blocks` (r,) is the block
+    of each sample. Missing values keep their positions, and the known values of a channel move along the known
+    positions. Draw 0 is the unshifted table, and draws 1 to `draws` are shifted.
     """
 
-    def __init__(self, ordered: Tensor, pieces: npt.NDArray[np.int64], draws: int, seed: int) -> None:
+    def __init__(self, ordered: Tensor, blocks: npt.NDArray[np.int64], draws: int, seed: int) -> None:
         self._ordered = ordered
         device, channels = ordered.device, ordered.shape[1]
         known = ~ordered.isnan()
-        _, self._piece_of, counts = np.unique(pieces, return_inverse=True, return_counts=True)
+        _, self._block_of, counts = np.unique(blocks, return_inverse=True, return_counts=True)
         ends = torch.from_numpy(np.cumsum(counts)).to(device) - 1
         known_count = known.cumsum(0)  # (r, n): number of known values up to and including each row
-        before = torch.cat([torch.zeros_like(known_count[:1]), known_count[ends[:-1]]])  # (pieces, n): before the piece
-        piece_of = torch.from_numpy(self._piece_of).to(device)
-        self._first, self._length = before[piece_of], (known_count[ends] - before)[piece_of].clamp(min=1)
+        before = torch.cat([torch.zeros_like(known_count[:1]), known_count[ends[:-1]]])  # (blocks, n): before the block
+        block_of = torch.from_numpy(self._block_of).to(device)
+        self._first, self._length = before[block_of], (known_count[ends] - before)[block_of].clamp(min=1)
         self._place = (known_count - 1 - self._first).clamp(min=0)
-        self._rows = torch.arange(len(pieces), device=device)[:, None].expand(-1, channels)
+        self._rows = torch.arange(len(blocks), device=device)[:, None].expand(-1, channels)
         self._known = known
         self._order = torch.sort((~known).to(torch.uint8), dim=0, stable=True).indices  # rows of known values first
         self._offsets = np.random.default_rng(seed).random((draws + 1, len(counts), channels))
         self._offsets[0] = 0
 
     def of(self, draws: slice) -> Tensor:
-        """Return the samples of these draws, shifted, of shape (draws, r, n)."""
-        offsets = torch.from_numpy(self._offsets[draws][:, self._piece_of]).to(self._ordered.device)
+        """Return the shifted samples of a slice of the draws, (draws, r, n)."""
+        offsets = torch.from_numpy(self._offsets[draws][:, self._block_of]).to(self._ordered.device)
         places = self._first + (self._place + (offsets * self._length).long()) % self._length
         rows = self._order.expand(len(offsets), -1, -1).gather(1, places.clamp(max=len(self._order) - 1))
         return self._ordered.expand(len(offsets), -1, -1).gather(1, torch.where(self._known, rows, self._rows))
 
 
-def _test_rows(task: Table, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Choose test samples at regular intervals; return their row numbers (r,) and pieces (r,), ordered by piece.
+def _test_rows(task: TableTask, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    """Choose test samples at regular intervals; return their indices in the split (r,) and blocks (r,), by block.
 
-    A piece is a group or block of samples. If there are too many pieces to use MIN_PIECE_LENGTH samples of each, only
-    some of them are used, with about SAMPLES_PER_PIECE samples each or all if they have fewer. If pieces have fewer
-    than MIN_PIECE_LENGTH samples on average, there is too little to shift within them, and all samples form one piece.
+    If there are too many blocks to use MIN_BLOCK_LENGTH samples of each, only some blocks are used, with about
+    SAMPLES_PER_BLOCK samples each or all if they have fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on
+    average, there is too little to shift within them, and all samples form one block.
     """
     least, most, values = bounds
     count = min(most, max(least, values // task.tokens))
     rows = np.arange(len(task.splits["test"]))
-    pieces = np.zeros_like(rows) if task.pieces is None else task.pieces[task.splits["test"].targets.cpu().numpy()]
-    order = np.argsort(pieces, kind="stable")
-    names, sizes = np.unique(pieces, return_counts=True)
-    if sizes.mean() < MIN_PIECE_LENGTH:
-        pieces = np.zeros_like(rows)
-    elif len(names) * MIN_PIECE_LENGTH > count:
-        groups = max(1, count // int(min(sizes.mean(), SAMPLES_PER_PIECE)))
-        order = order[np.isin(pieces[order], names[np.arange(groups) * len(names) // groups])]
+    blocks = np.zeros_like(rows)
+    if task.exchange_blocks is not None:
+        blocks = task.exchange_blocks[task.splits["test"].targets.cpu().numpy()]
+    order = np.argsort(blocks, kind="stable")
+    names, sizes = np.unique(blocks, return_counts=True)
+    if sizes.mean() < MIN_BLOCK_LENGTH:
+        blocks = np.zeros_like(rows)
+    elif len(names) * MIN_BLOCK_LENGTH > count:
+        block_count = max(1, count // int(min(sizes.mean(), SAMPLES_PER_BLOCK)))
+        order = order[np.isin(blocks[order], names[np.arange(block_count) * len(names) // block_count])]
     chosen = min(len(order), count)
     order = order[np.arange(chosen) * len(order) // chosen]
-    return torch.from_numpy(rows[order]), pieces[order]
+    return torch.from_numpy(rows[order]), blocks[order]

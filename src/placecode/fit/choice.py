@@ -2,25 +2,28 @@
 
 A model can predict well with an uninformative PE, such as a random one that is not trained. So a low validation error
 does not ensure a useful map. Therefore all sigmas are considered whose validation error is within one standard error of
-the lowest, and the one is chosen whose PEs agree most between seeds and between halves of the data.
+the lowest, and the one is chosen whose PEs agree most between seeds and between halves of the data. The sentence that
+gives the reason is in choice.j2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from placecode.analysis.agreement import channel_confidence
+from placecode.reports import wording
 
 Array = npt.NDArray[np.float64]
 
 BLOCKS = 10
 """Number of blocks of consecutive samples over which the standard error is computed, as neighbours are correlated."""
-MIN_GROUPS = 4
-"""Minimum number of groups of samples to compute the standard error over groups."""
+MIN_BLOCKS = 4
+"""If the table has fewer blocks of its own (groups or stretches of samples), `BLOCKS` blocks are used instead."""
 
 
 class Choice(NamedTuple):
@@ -34,22 +37,31 @@ class Choice(NamedTuple):
 
 
 def choose(
-    errors: Mapping[float, Array], pes: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
+    errors: Mapping[float, Array], pes: Mapping[float, Array], exchange_blocks: npt.NDArray[np.int64] | None = None
 ) -> Choice:
     """Choose a sigma from the validation errors of its models and the agreement of their PEs.
 
-    `errors` has, for each sigma, the errors (m, N) of m models on N masked validation samples. `pes` has, for each
-    sigma, the PEs (m, l, n, d) of all models, including those trained on halves of the data. `pieces` (N,) is the group
-    or block of each sample. Samples of one group are not independent, so the standard error is computed over groups.
-    Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of consecutive samples.
+    Parameters
+    ----------
+    errors : mapping of float to ndarray, shape (m, N)
+        For each sigma, the errors of m models on N masked validation samples.
+    pes : mapping of float to ndarray, shape (m, l, n, d)
+        For each sigma, the PEs of all its models, including those trained on halves of the data.
+    exchange_blocks : ndarray of int, shape (N,), optional
+        Group or block of each sample. Samples of one block are not independent, so the standard error is computed over
+        blocks. Without them, or with fewer than `MIN_BLOCKS`, consecutive samples are divided into `BLOCKS` blocks.
+
+    Returns
+    -------
+    Choice
     """
     table = []
-    if pieces is not None and len(np.unique(pieces)) < MIN_GROUPS:
-        pieces = None
+    if exchange_blocks is not None and len(np.unique(exchange_blocks)) < MIN_BLOCKS:
+        exchange_blocks = None
     for sigma in sorted(errors):
         sample_errors = errors[sigma].mean(axis=0)
         count = len(sample_errors)
-        blocks = np.arange(count) * min(BLOCKS, count) // count if pieces is None else pieces
+        blocks = np.arange(count) * min(BLOCKS, count) // count if exchange_blocks is None else exchange_blocks
         means = np.array([sample_errors[blocks == block].mean() for block in np.unique(blocks)])
         standard_error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
         row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": standard_error}
@@ -58,24 +70,8 @@ def choose(
     limit = best["error"] + best["standard_error"]
     as_good = [row for row in table if row["error"] <= limit]
     chosen = max(as_good, key=lambda row: (np.nan_to_num(row["stability"], nan=-1.0), -row["sigma"]))
-    if len(table) == 1:
-        why = f"sigma {chosen['sigma']:g} is the only one that was tried."
-    elif len(as_good) == 1:
-        why = (
-            f"sigma {chosen['sigma']:g} has the lowest validation error, {chosen['error']:.3f}, and no other is within "
-            f"one standard error of it ({best['standard_error']:.3f})."
-        )
-    else:
-        reason = (
-            f"its maps agree most with each other (agreement {chosen['stability']:.2f})"
-            if np.isfinite(chosen["stability"])
-            else "it is the smallest, since the agreement of maps cannot be measured with a single fit of each"
-        )
-        why = (
-            f"sigma {chosen['sigma']:g} was chosen: of the {len(as_good)} of {len(table)} sigmas whose validation "
-            f"error is within one standard error of the lowest ({best['error']:.3f} + {best['standard_error']:.3f}), "
-            f"{reason}."
-        )
+    template = wording.environment(Path(__file__).parent).get_template("choice.j2")
+    why = wording.one_line(template.render(chosen=chosen, best=best, as_good=as_good, table=table))
     return Choice(chosen["sigma"], why, table)
 
 

@@ -36,7 +36,7 @@ from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_mode
 from placecode.models.encoder import Stack
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
-from placecode.tasks.table import PARTS, Table
+from placecode.tasks.table import DATA_SETS, TableTask
 from placecode.training.trainer import portions, stack_for
 
 MIN_CHANNELS = 2
@@ -179,7 +179,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma_, self.sigma_reason_, self.sigmas_ = result.sigma, result.why, list(result.sigmas)
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}
-        self._columns, self._hidden = experiment.tables[PARTS[0]].columns, experiment.hidden
+        self._columns, self._hidden = experiment.tables[DATA_SETS[0]].columns, experiment.hidden
         self.channels_, self.names_ = self._columns.indices, result.names
         self._weights = weights.numpy()
         self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
@@ -296,7 +296,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             marks[torch.from_numpy(hidden)] = True
             for part in portions(stack, task, len(raw)):
                 at = slice(part.start, part.stop)
-                values, known = task.standard(raw[at])
+                values, known = task.standardize(raw[at])
                 visible = (known & ~marks).to(values.dtype)[..., None]
                 outputs = _mean_output(stack, torch.cat([values * visible, 1 - visible], -1))
                 predictions[at, hidden] = self._unstandardized(outputs)[:, hidden]
@@ -310,12 +310,12 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
-        dice = torch.from_numpy(np.random.default_rng(0).integers(2**62, size=tuple(raw.shape)))
+        mask_scores = torch.from_numpy(np.random.default_rng(0).integers(2**62, size=tuple(raw.shape)))
         share = torch.full((len(raw),), self._hidden, dtype=torch.float64)
         squared_error = variance = 0.0
         for part in portions(stack, task, len(raw)):
             at = slice(part.start, part.stop)
-            inputs, targets = task.hide(raw[at], dice[at], share[at])
+            inputs, targets = task.hide(raw[at], mask_scores[at], share[at])
             true, scored = targets[..., :-1], targets[..., -1:]
             errors = (_mean_output(stack, inputs) - true).square() * task.used
             squared_error += float((errors * scored).sum())
@@ -343,11 +343,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise must_be("X", "finite numbers, none beyond 3.4e+38", float(np.nanmax(np.abs(values))))
         return torch.from_numpy(stored)
 
-    def _model(self) -> tuple[Table, Stack]:
+    def _model(self) -> tuple[TableTask, Stack]:
         """Return a task without data that standardizes the channels, and the models of the chosen sigma as a stack."""
         rows = np.zeros(1, dtype=np.int64)
         empty = np.zeros((1, int(self._columns.indices.max()) + 1), dtype=np.float32)
-        task = Table(empty, self._columns, {"train": rows, "test": rows}, (self._hidden,))
+        task = TableTask(empty, self._columns, {"train": rows, "test": rows}, (self._hidden,))
         stack = stack_for(self._members, task)
         stack.flat.copy_(torch.from_numpy(self._weights))
         return task, stack

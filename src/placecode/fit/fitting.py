@@ -44,11 +44,11 @@ from placecode.fit.choice import choose
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import Run
-from placecode.tasks.table import PARTS, Table, tables
+from placecode.tasks.table import DATA_SETS, TableTask, table_tasks
 from placecode.training.trainer import stack_for
 
 Announce = Callable[[str], object]
-"""Function that is called at the start of each step after training, with its description: "choosing sigma"."""
+"""Function that is called at the start of each step after training, with its description, such as "choosing sigma"."""
 
 PERMUTATIONS = 199
 """Number of random orders of the channels in the permutation tests of `_with_p_value`."""
@@ -64,11 +64,11 @@ def experiment_of_sheet(
 ) -> OwnData:
     """Split the samples of a table into training, validation and test samples, and return the experiment that fits it.
 
-    `settings` are fields of `OwnData`, including "file"; the effort ("quick" or "thorough") sets the others. `labels`
-    and `positions` are known groups and positions of the channels, if any. Raises BadInput if fewer than `min_channels`
-    channels vary.
+    `settings` are values of fields of `OwnData`, including "file". The effort, "quick" or "thorough", sets the others.
+    `labels` (m,) and `positions` (m, 2) or (m, 3) are known groups and positions of the channels, if any. Raises
+    `BadInput` if fewer than `min_channels` channels vary.
     """
-    parts = tables(
+    parts = table_tasks(
         sheet.values,
         names=sheet.names,
         categories=sheet.categories,
@@ -78,7 +78,7 @@ def experiment_of_sheet(
         ratios=(settings.get("hidden", OwnData.hidden),),
         seed=settings.get("data_seed", 0),
     )
-    channels = parts[PARTS[0]].tokens
+    channels = parts[DATA_SETS[0]].tokens
     if channels < min_channels:
         raise must_be(settings["file"], f"a table in which at least {min_channels} channels vary", channels)
     return OwnData(tables=parts, **OwnData.sized(effort, channels, **settings))
@@ -116,7 +116,7 @@ def fit(
     notify, stop : callable, optional
         See `placecode.execution.local.execute`.
     announce : callable, optional
-        Called with a short description of each step after training.
+        Called at the start of each step after training, with a short description of the step.
     label_names : tuple of str, optional
         Names of the known groups of channels, in the order of their labels 0, 1, ...
 
@@ -153,7 +153,7 @@ def fit(
 
 def count_predictions(experiment: OwnData) -> int:
     """Estimate how many samples all models together must predict to choose sigma and to test against chance."""
-    task = experiment.tables[PARTS[0]]
+    task = experiment.tables[DATA_SETS[0]]
     per_seed = len(experiment.sigmas) * task.row_count("validation") + task.row_count("test")
     return len(experiment.seeds) * (per_seed + chance.count_predictions(task, experiment.draws))
 
@@ -168,7 +168,7 @@ def trained_models(experiment: OwnData, run: Run) -> dict[float, tuple[list[Memb
 
     Members that diverged are left out, so a sigma at which all diverged is missing.
     """
-    done = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
+    done = run.members[(run.members["state"] == "done") & (run.members["data"] == DATA_SETS[0])]
     members, weights = experiment.members(), run.tensors("weights.safetensors")
     return {
         sigma: ([members[i] for i in numbers], torch.cat([weights[str(i)] for i in numbers]))
@@ -188,7 +188,7 @@ def conclude(
 
     Raises BadInput if every model diverged.
     """
-    task, models = experiment.tables[PARTS[0]], trained_models(experiment, run)
+    task, models = experiment.tables[DATA_SETS[0]], trained_models(experiment, run)
     if not models:
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
     announce("choosing sigma")
@@ -205,7 +205,7 @@ def conclude(
         if sigma in stacks
     }
     with connectivity.one_thread():
-        choice = choose(errors, learned, _pieces(task, "validation"))
+        choice = choose(errors, learned, _blocks_of_examples(task, "validation"))
     stack, fits = stacks[choice.sigma], learned[choice.sigma]
 
     announce("testing against chance")
@@ -218,7 +218,7 @@ def conclude(
 
     announce("drawing the map")
     data = done.loc[done["sigma"] == choice.sigma, "data"]  # of each fit, (m,)
-    seeds, *halves = (np.flatnonzero(data == part).tolist() for part in PARTS)
+    seeds, *halves = (np.flatnonzero(data == part).tolist() for part in DATA_SETS)
     if not all(halves):  # no models of the halves were trained, or they diverged: compare seeds instead
         halves = [seeds[::2], seeds[1::2]]
     similarities = modules.similarities(fits)[-1]  # (m, n, n)
@@ -267,7 +267,7 @@ def conclude(
     )
 
 
-def _dependent_channels(stack: Stack, task: Table, draws: int) -> np.ndarray:
+def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray:
     """Return a mask (n,) that is True for channels that others predict or that help to predict others.
 
     The position of any other channel on the map has no meaning, even if all fits agree on it.
@@ -278,13 +278,13 @@ def _dependent_channels(stack: Stack, task: Table, draws: int) -> np.ndarray:
     return np.asarray(dependent)
 
 
-def _pieces(task: Table, split: str) -> np.ndarray | None:
-    """Return the group or block of each evaluated sample of a split, (N,), or None if the table has none."""
-    if task.pieces is None:
+def _blocks_of_examples(task: TableTask, split: str) -> np.ndarray | None:
+    """Return the block (`exchange_blocks`) of each evaluated sample of a split, (N,), or None if the task has none."""
+    if task.exchange_blocks is None:
         return None
     count = task.examples(split)
     rows = np.arange(count) * len(task.splits[split]) // count
-    return np.asarray(task.pieces[task.splits[split].targets.numpy()[rows]])
+    return np.asarray(task.exchange_blocks[task.splits[split].targets.numpy()[rows]])
 
 
 def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
@@ -292,7 +292,7 @@ def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
-def _scores(method: Method, task: Table) -> dict[str, float]:
+def _scores(method: Method, task: TableTask) -> dict[str, float]:
     """Return scores of the agreement between the map of a method and known positions or groups of the channels.
 
     The names are "procrustes_r2", "neighbor_agreement" and "ari"; the last two also have p-values, as
@@ -351,24 +351,25 @@ def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: i
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + PERMUTATIONS))}
 
 
-def _facts(task: Table, run: Run) -> dict[str, Any]:
-    """Return the sizes of the table and its splits that the report states.
+def _facts(task: TableTask, run: Run) -> dict[str, Any]:
+    """Return the numbers about the table and the training that the report states, by name.
 
-    "left out" is the number of columns that are not used, such as constant ones; "memory" the autocorrelation length in
-    samples; "piece" the mean number of samples per group or block; "diverged" the number of models that diverged.
+    "left out" is the number of columns that are not used, such as constant ones. "memory" is the autocorrelation length
+    in samples. "piece" is the mean number of samples per block (`exchange_blocks`). "diverged" is the number of models
+    that diverged.
     """
     _, samples, columns = task.splits["train"].inputs.shape
-    if task.pieces is None:
-        piece = samples
-    else:
-        piece = int(np.mean(np.unique(task.pieces[task.pieces >= 0], return_counts=True)[1]))
+    block_length = samples
+    if task.exchange_blocks is not None:
+        blocks = task.exchange_blocks[task.exchange_blocks >= 0]
+        block_length = int(np.mean(np.unique(blocks, return_counts=True)[1]))
     return {
         "samples": samples,
         "channels": task.tokens,
         "left out": columns - task.tokens,
         "train": len(task.splits["train"]),
         "test": len(task.splits["test"]),
-        "memory": task.memory,
-        "piece": piece,
+        "memory": task.autocorrelation_length,
+        "piece": block_length,
         "diverged": int((run.members["state"] == "diverged").sum()),
     }

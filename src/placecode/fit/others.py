@@ -27,7 +27,7 @@ from placecode.analysis.agreement import stable_modules
 from placecode.analysis.baselines import RIDGE, conditional_mean, pca_covariance
 from placecode.experiments.channels.own_results import Method
 from placecode.models.member import Member
-from placecode.tasks.table import PARTS, Table
+from placecode.tasks.table import DATA_SETS, TableTask
 
 Array = npt.NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class MaskedSamples:
     whether each channel is scored.
     """
 
-    def __init__(self, task: Table, split: str, hidden: float, most: int | None = None) -> None:
+    def __init__(self, task: TableTask, split: str, hidden: float, most: int | None = None) -> None:
         bound = task.bind([Member(hidden=hidden)])
         count = min(task.examples(split), most or task.examples(split))
         inputs, targets = (part[0].double().numpy() for part in bound.batch(split, torch.arange(count)[None]))
@@ -80,7 +80,7 @@ class MaskedSamples:
         return np.asarray((errors.sum(-1) * self.scored).sum(1) / np.maximum(self.scored.sum(1), 1))
 
 
-def covariance_of(task: Table, split: str = "train") -> Array:
+def covariance_of(task: TableTask, split: str = "train") -> Array:
     """Return the covariance (N, N) of the standardized values of a split, which is read in chunks.
 
     Each entry is computed from the samples in which both values are known. If values are missing, the result may have
@@ -93,7 +93,7 @@ def covariance_of(task: Table, split: str = "train") -> Array:
     step = max(1, VALUES_PER_CHUNK // (task.tokens * task.columns.width))
     complete = True
     for start in range(0, len(rows), step):
-        values, known = task.standard(task.raw(split, rows[start : start + step]))
+        values, known = task.standardize(task.raw_values(split, rows[start : start + step]))
         flat = values[:, used].double().numpy()
         products += flat.T @ flat
         marks = known[..., None].expand(*known.shape, task.columns.width)[:, used].double().numpy()
@@ -106,7 +106,7 @@ def covariance_of(task: Table, split: str = "train") -> Array:
     return np.asarray((covariance + covariance.T) / 2 + RIDGE * np.eye(size))
 
 
-def correlation_of(covariance: Array, task: Table) -> Array:
+def correlation_of(covariance: Array, task: TableTask) -> Array:
     """Return the correlation (n, n) between channels, computed from the covariance (N, N) between their values.
 
     If any channel is categorical and so has several values, the root sum of squares of the correlations between the
@@ -123,15 +123,16 @@ def correlation_of(covariance: Array, task: Table) -> Array:
     return np.asarray(size / (length[:, None] * length))
 
 
-def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, Method | str]]:
+def compare(tables: Mapping[str, TableTask], hidden: float) -> Iterator[tuple[str, Method | str]]:
     """Apply all methods to a table; yield the name of each with its result, or with the reason why it was left out.
 
-    `tables` has the whole table and its halves, by the names in PARTS. `hidden` is the share of the channels to hide in
-    held-out samples. A result has a similarity, maps, modules and, if the method predicts, the held-out error.
+    `tables` has the task on all training samples and those on either half, by the names in DATA_SETS. `hidden` is the
+    share of the channels to hide in held-out samples. A result has a similarity, maps, modules and, if the method
+    predicts, the held-out error.
     """
-    task = tables[PARTS[0]]
+    task = tables[DATA_SETS[0]]
     covariance = covariance_of(task)
-    halves = [correlation_of(covariance_of(tables[name]), task) for name in PARTS[1:]]
+    halves = [correlation_of(covariance_of(tables[name]), task) for name in DATA_SETS[1:]]
     matrix = correlation_of(covariance, task)
     most = max(MIN_VALIDATION_SAMPLES, int(MAX_VALIDATION_OPERATIONS / len(covariance) ** 3))
     validation, test = MaskedSamples(task, "validation", hidden, most), MaskedSamples(task, "test", hidden)
@@ -189,7 +190,7 @@ def _pca(
     return Method(similarity(matrix), {k: loadings(matrix, k) for k in axes}, groups, scores)
 
 
-def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, axes: list[int]) -> Method | str:
+def _lasso(covariance: Array, task: TableTask, matrix: Array, test: MaskedSamples, axes: list[int]) -> Method | str:
     """Return the result of the graphical lasso, or the reason why it is left out."""
     if task.columns.width > 1:
         return "left out: it is for numbers, and some channels are categories"
@@ -206,7 +207,7 @@ def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, a
     return Method(partial, {k: connectivity.mds_embedding(partial, k) for k in axes}, groups, scores)
 
 
-def _umap(task: Table, axes: list[int]) -> Method | str:
+def _umap(task: TableTask, axes: list[int]) -> Method | str:
     """Return the result of UMAP, or the reason why it is left out. Its modules are from maps of both halves."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
@@ -214,7 +215,8 @@ def _umap(task: Table, axes: list[int]) -> Method | str:
         return "left out: it needs five channels"
     count = len(task.splits["train"])
     rows = torch.arange(0, count, max(1, count // MAX_UMAP_SAMPLES))[:MAX_UMAP_SAMPLES]
-    points = task.standard(task.raw("train", rows))[0].permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples)
+    values, _ = task.standardize(task.raw_values("train", rows))
+    points = values.permute(1, 0, 2).flatten(1).double().numpy()  # (n, samples)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]

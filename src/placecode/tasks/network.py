@@ -20,7 +20,7 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -138,7 +138,7 @@ class Network(Masked):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
         for sentence in dynamics_warnings(train_states, drive, labels, bounded=function != "linear"):
             warnings.warn(sentence, stacklevel=2)
-        splits = {name: recordings([part], chosen.window) for name, part in parts.items()}
+        splits = {name: join_recordings([part], chosen.window) for name, part in parts.items()}
         super().__init__(splits, chosen.window, ratios, seed)
 
         self.labels, self.weights = labels, weights

@@ -25,7 +25,7 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.masked import Masked, join_recordings
 from placecode.tasks.network import standardize
 from placecode.validation import choice, flag, whole_number
 
@@ -99,7 +99,9 @@ class Pixels(Masked):
         pairs = [images.split(rng, chosen.train, chosen.test) for rng in rngs]
         train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
         train_values, test_values = standardize(train_values, test_values)
-        super().__init__({"train": recordings([train_values]), "test": recordings([test_values])}, 1, ratios, seed)
+        super().__init__(
+            {"train": join_recordings([train_values]), "test": join_recordings([test_values])}, 1, ratios, seed
+        )
 
         self.positions = _grid(cells, images.columns)
         self.token_names = _names(self.positions)

@@ -1,11 +1,11 @@
 """Splits of a table's samples into train, validation and test, for samples that may be correlated in time.
 
-Samples are divided into consecutive blocks, and whole blocks are held out, because neighbouring samples are not
-independent. At both ends of a held-out block, samples are left out if they may be correlated with training samples. If
-samples belong to groups (people, days) and there are enough groups, whole groups are held out instead.
+Neighbouring samples are not independent. Samples are therefore divided into blocks of consecutive samples, and whole
+blocks are held out. At both ends of a held-out block, samples that may be correlated with training samples are left
+out. If samples belong to groups (people, days) and there are enough groups, whole groups are held out instead.
 
->>> parts = split_samples(1_000, seed=0)
->>> {name: len(rows) for name, rows in parts.items()}
+>>> splits = split_samples(1_000, seed=0)
+>>> {name: len(rows) for name, rows in splits.items()}
 {'train': 600, 'validation': 200, 'test': 200, 'first half': 300, 'second half': 300}
 """
 
@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.int64]
+"""Indices of samples (rows of the table)."""
 
 BLOCKS = 20
 """Number of blocks into which the samples are divided, if there are that many samples. Of every five blocks, one is for
 validation and one for testing."""
-FEWEST_GROUPS = 5  # smallest number of groups for which whole groups are held out
-MAX_AUTOCORRELATION = 0.1  # samples count as independent at a lag with a smaller autocorrelation
+MIN_GROUPS = 5  # smallest number of groups for which whole groups are held out
+MAX_AUTOCORRELATION = 0.1  # samples count as independent from the lag at which the autocorrelation is smaller
 AUTOCORRELATION_SAMPLES = 2_000  # maximum number of samples from which autocorrelation is estimated
 HALVES = ("first half", "second half")  # names of the two halves of the training samples
 MIN_HALF_FRACTION = 0.05
@@ -34,24 +35,24 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
     Returns the sorted indices of the samples in "train", "validation", "test", "first half" and "second half". `count`
     is the number of samples, and `groups` is the group of each sample, (count,), or None.
 
-    With `FEWEST_GROUPS` groups or more, whole groups are held out, and the halves of the training samples consist of
+    With `MIN_GROUPS` groups or more, whole groups are held out, and the halves of the training samples consist of
     whole groups. If one group contains nearly all training samples, they are divided in the middle instead. With fewer
-    groups, blocks are held out. A block belongs to one group, unless samples of several groups alternate. At each end
-    of a held-out block, `gap` samples are left out, at most a quarter of the block.
+    groups, blocks of consecutive samples are held out (see `exchange_blocks`). At each end of a held-out block, `gap`
+    samples are left out, at most a quarter of the block.
     """
     rng = np.random.default_rng(seed)
-    pieces = cut(count, groups)
-    by_group = whole_groups(groups)
-    splits = _assign_groups(pieces, rng) if by_group else _assign_blocks(len(pieces), rng)
+    blocks = exchange_blocks(count, groups)
+    by_group = has_enough_groups(groups)
+    splits = _assign_groups(blocks, rng) if by_group else _assign_blocks(len(blocks), rng)
     parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", *HALVES)}
     sizes = dict.fromkeys(HALVES, 0)
-    for piece, split in zip(pieces, splits, strict=True):
+    for block, split in zip(blocks, splits, strict=True):
         if split == "train":
             half = min(HALVES, key=lambda name: sizes[name])
-            parts[half].append(piece)
-            sizes[half] += len(piece)
-        trim = 0 if by_group or split == "train" else min(gap, len(piece) // 4)
-        parts[split].append(piece[trim : len(piece) - trim])
+            parts[half].append(block)
+            sizes[half] += len(block)
+        trim = 0 if by_group or split == "train" else min(gap, len(block) // 4)
+        parts[split].append(block[trim : len(block) - trim])
     if by_group and min(sizes.values()) < MIN_HALF_FRACTION * count:
         halves = np.array_split(_joined(parts["train"]), 2)  # one group has nearly all training samples
         parts |= {name: [half] for name, half in zip(HALVES, halves, strict=True)}
@@ -63,25 +64,25 @@ def _joined(rows: list[Rows]) -> Rows:
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 
-def whole_groups(groups: npt.ArrayLike | None) -> bool:
-    """Return whether there are enough different groups, `FEWEST_GROUPS`, to hold out whole groups."""
-    return groups is not None and len(np.unique(np.asarray(groups))) >= FEWEST_GROUPS
+def has_enough_groups(groups: npt.ArrayLike | None) -> bool:
+    """Return whether there are at least `MIN_GROUPS` different groups, so that whole groups can be held out."""
+    return groups is not None and len(np.unique(np.asarray(groups))) >= MIN_GROUPS
 
 
-def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """Divide `count` samples into pieces that a split must not separate, and return the indices of each piece.
+def exchange_blocks(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
+    """Divide `count` samples into blocks that a split must not separate, and return the indices of each block.
 
-    The pieces are the groups or, if there are too few groups, stretches of consecutive samples. `groups` is the group
-    of each sample, (count,), or None. Usually a stretch lies within one group. If samples of different groups
+    The blocks are the groups or, if there are fewer than `MIN_GROUPS`, stretches of consecutive samples. `groups` is
+    the group of each sample, (count,), or None. Usually a stretch lies within one group. If samples of different groups
     alternate, it may contain several groups, so that neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
-    by_group = whole_groups(groups)
+    by_group = has_enough_groups(groups)
     if not by_group and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
         codes = np.zeros(count, dtype=np.int64)
     order = np.argsort(codes, kind="stable")  # one sort for all groups: there may be as many groups as samples
-    pieces = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if count else []
-    return pieces if by_group else [block for rows in pieces for block in _blocks(rows, count)]
+    rows_by_group = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if count else []
+    return rows_by_group if by_group else [block for rows in rows_by_group for block in _blocks(rows, count)]
 
 
 def autocorrelation_length(values: npt.ArrayLike) -> int:
@@ -115,8 +116,8 @@ def autocorrelation_length(values: npt.ArrayLike) -> int:
 def _blocks(rows: Rows, count: int) -> list[Rows]:
     """Divide the samples `rows` of a group into consecutive blocks of nearly equal size.
 
-    Their number is the group's share of `BLOCKS`, but at least five if it has five samples. `count` is the number of
-    samples of all groups.
+    The number of blocks is `BLOCKS` times the group's share of all `count` samples, but at least five (or the number of
+    samples, if the group has fewer than five).
     """
     blocks = max(5, round(BLOCKS * len(rows) / count))
     return np.array_split(rows, min(blocks, len(rows)))

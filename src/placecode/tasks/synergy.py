@@ -21,7 +21,7 @@ import numpy as np
 
 from placecode.errors import must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, hidden_of, recordings
+from placecode.tasks.masked import Masked, join_recordings, masked_count
 from placecode.tasks.network import LEAST_TIMES, standardize
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
@@ -123,7 +123,7 @@ class Synergy(Masked):
                 samples = draw(rng, count, blocks, chosen.values, chosen.correlation, chosen.noise)
                 part.append(samples[:, columns])
         splits = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
-        super().__init__({name: recordings([part]) for name, part in splits}, 1, ratios, seed)
+        super().__init__({name: join_recordings([part]) for name, part in splits}, 1, ratios, seed)
 
         group_sizes = [size for _, size in blocks]
         self.kinds = np.repeat([kind for kind, _ in blocks], group_sizes)[columns]
@@ -151,7 +151,7 @@ class Synergy(Masked):
         0.488
         """
         values, noise, correlation = (self.options[name] for name in ("values", "noise", "correlation"))
-        return best_error(self.blocks, hidden_of(ratio, self.tokens), values, correlation, noise)
+        return best_error(self.blocks, masked_count(ratio, self.tokens), values, correlation, noise)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of `Masked`, and the best possible error for each fraction of hidden channels."""

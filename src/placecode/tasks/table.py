@@ -1,7 +1,7 @@
 """Masked prediction on a user's table: rows are samples, and the model predicts hidden columns from visible ones.
 
 >>> values = np.random.default_rng(0).normal(size=(1_000, 6)).astype("float32")
->>> task = tables(values)["all"]
+>>> task = table_tasks(values)["all"]
 >>> task.tokens, {name: len(split) for name, split in task.splits.items()}
 (6, {'train': 600, 'validation': 200, 'test': 200})
 
@@ -10,8 +10,8 @@ channel may be categorical. Its token is then a one-hot vector, centred and scal
 each value has a mean squared error of 1, like always predicting the mean of a numerical channel. The table may be a
 memory-mapped file. Samples are read and standardized when they are needed.
 
-`tables` returns three tasks on one table: with "all" training samples, and with the first or the second half of them.
-Results that agree between the halves do not depend on single samples.
+`table_tasks` returns three tasks on one table: with "all" training samples, and with the first or the second half of
+them. A result that agrees between the halves does not depend on single samples.
 """
 
 from __future__ import annotations
@@ -32,43 +32,60 @@ from placecode.errors import BadInput
 from placecode.tasks.base import MemberLike
 from placecode.tasks.columns import Columns, Values, chunks, column_statistics, usable_samples, warn_of_copies
 from placecode.tasks.masked import Masked, Recordings
-from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, autocorrelation_length, cut, split_samples, whole_groups
+from placecode.tasks.splits import (
+    AUTOCORRELATION_SAMPLES,
+    autocorrelation_length,
+    exchange_blocks,
+    has_enough_groups,
+    split_samples,
+)
 
-PARTS = ("all", "first half", "second half")
-"""Names of the three tasks on a table, which differ in their training samples."""
-HELD_OUT = ("validation", "test")  # splits that are not used for training
+DATA_SETS = ("all", "first half", "second half")
+"""Names of the three tasks on a table, which differ in their training samples. They are values of `Member.data`."""
+HELD_OUT_SPLITS = ("validation", "test")  # splits that are not used for training
 MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000  # limits of the number of examples of a held-out split that are evaluated
 EVALUATED_VALUES = 100_000  # number of values (examples times channels) to evaluate, within these limits
-TRAINING_EXAMPLES = 200  # maximum number of examples of the training split that are evaluated
+MAX_TRAINING_EXAMPLES = 200  # maximum number of examples of the training split that are evaluated
 MIN_SAMPLES = 2  # smallest number of samples in each split
 
 
-class Table(Masked):
-    """Masked prediction on a table of T samples and m columns, `values`, (T, m). Missing values are never hidden.
+class TableTask(Masked):
+    """Masked prediction on a user's table. Missing values are never hidden. Usually created by `table_tasks`.
 
-    `columns` are the n columns that are channels, with their means and standard deviations. `parts` maps the name of
-    each split to the indices of its samples. `ratios` and `seed` are those of `Masked`. `tables` creates the tasks.
+    Parameters
+    ----------
+    values : ndarray of float32, shape (T, m)
+        T samples of m columns, NaN if missing. Categories are codes, counted from 0.
+    columns : Columns
+        Which n columns are channels, and the numbers that standardize them.
+    rows_by_split : mapping of str to ndarray of int64
+        Indices of the samples in each split.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    seed : int
+        Seed of the hidden channels at evaluation.
     """
 
     name = "table"
-    memory: int = 0
+    autocorrelation_length: int = 0
     """Number of samples over which channels are correlated in time, see `splits.autocorrelation_length`."""
-    pieces: npt.NDArray[np.int64] | None = None
-    """Number of the piece of the table to which each sample belongs, (T,), -1 for unusable samples. A piece is a block
-    or a group or, if a block contains several groups, the samples of one group in one block."""
+    exchange_blocks: npt.NDArray[np.int64] | None = None
+    """Index of the block of dependent samples to which each sample belongs, (T,), -1 for unusable samples. Permutation
+    tests shift samples within blocks only. A block is a group or a stretch of consecutive samples
+    (`splits.exchange_blocks`). A stretch that contains several groups is one block per group."""
 
     def __init__(
         self,
         values: Values,
         columns: Columns,
-        parts: Mapping[str, npt.NDArray[np.int64]],
+        rows_by_split: Mapping[str, npt.NDArray[np.int64]],
         ratios: Sequence[float] = (0.3,),
         seed: int = 0,
     ) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
             data = torch.from_numpy(values)[None]
-        splits = {name: Recordings(data, torch.from_numpy(rows)) for name, rows in parts.items()}
+        splits = {name: Recordings(data, torch.from_numpy(rows)) for name, rows in rows_by_split.items()}
         super().__init__(splits, 1, ratios, seed)
         self.columns, self.outputs = columns, columns.width
         self._indices = torch.from_numpy(columns.indices)
@@ -103,7 +120,7 @@ class Table(Masked):
     def examples(self, split: str) -> int:
         """Return the number of examples of a split that are evaluated. They are evenly spaced in the split."""
         limit = min(MAX_EXAMPLES, max(MIN_EXAMPLES, EVALUATED_VALUES // self.tokens))
-        return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else limit)
+        return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES if split == "train" else limit)
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of a batch, with some channels hidden. The parameters are those of `Masked.batch`.
@@ -112,45 +129,45 @@ class Table(Masked):
         hidden or missing. Targets, (e, b, n, w + 1), are the true values, then a mark, which is 1 if hidden.
         """
         if step is None:
-            examples, dice = self.examples(split), self.dice(split, rows)
+            examples, mask_scores = self.examples(split), self.mask_scores(split, rows)
             share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // examples]  # (e, b)
             rows = rows % examples * len(self.splits[split]) // examples  # evenly spaced in the split
         else:
             share = self._share[:, None].expand(rows.shape)
-            dice = random.bits(self._keys, step, rows.shape[1] * self.tokens)
-        return self.hide(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
+            mask_scores = random.bits(self._keys, step, rows.shape[1] * self.tokens)
+        return self.hide(self.raw_values(split, rows), mask_scores.view(*rows.shape, self.tokens), share)
 
-    def hide(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def hide(self, raw: Tensor, mask_scores: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Hide some channels of samples, and return inputs and targets, (..., n, w + 1), as `batch` does.
 
-        `raw`, (..., n), are samples as in the table, and `share`, (...), is the fraction of the values of a sample to
-        hide, without missing ones. At least one is hidden, and never all if there are two or more. The channels with
-        the lowest random numbers in `dice`, (..., n), are hidden.
+        `raw`, (..., n), are samples as in the table. `share`, (...), is the fraction of each sample's values to hide,
+        not counting missing ones. At least one is hidden, and never all if there are two or more. `mask_scores`, (...,
+        n), are random integers. The channels with the lowest scores are hidden.
         """
-        values, present = self.standard(raw)
-        dice = torch.where(present, dice, torch.iinfo(dice.dtype).max)
+        values, present = self.standardize(raw)
+        mask_scores = torch.where(present, mask_scores, torch.iinfo(mask_scores.dtype).max)
         count = present.sum(-1)
         hidden_count = torch.minimum((share * count).round().clamp(min=1), (count - 1).clamp(min=1)).long()
-        threshold = dice.sort(dim=-1).values.gather(-1, (hidden_count - 1)[..., None])
-        hidden = (dice <= threshold) & present
+        threshold = mask_scores.sort(dim=-1).values.gather(-1, (hidden_count - 1)[..., None])
+        hidden = (mask_scores <= threshold) & present
         visible = (present & ~hidden).to(values.dtype)[..., None]
         return torch.cat([values * visible, 1 - visible], -1), torch.cat(
             [values, hidden.to(values.dtype)[..., None]], -1
         )
 
-    def raw(self, split: str, rows: Tensor) -> Tensor:
-        """Return the values of examples, (..., n), as in the table, with NaN for missing values and codes for words.
+    def raw_values(self, split: str, rows: Tensor) -> Tensor:
+        """Return the values of examples as in the table, (..., n), with NaN for missing values and codes for words.
 
         `rows`, (...), are indices of the examples in the split.
         """
         data = self.splits[split]
         return data.inputs[0][data.targets[rows]][..., self._indices]
 
-    def standard(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+    def standardize(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Standardize samples with the means and standard deviations of the training samples.
 
-        `raw`, (..., n), are samples as in the table. Returns the w values of each token, (..., n, w), zero if missing
-        (w is 1 unless there are categories), and whether each value is present, that is not missing, (..., n).
+        `raw`, (..., n), are samples as in the table. Returns the w values of each token, (..., n, w), zero if missing,
+        and whether each channel is present (not missing), (..., n). w is 1 unless there are categorical channels.
         """
         present = ~raw.isnan()
         value = raw.nan_to_num()[..., None]
@@ -162,15 +179,15 @@ class Table(Masked):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean squared error of the hidden channels of a batch, (e,), one number per member."""
-        errors, hidden = self.errors(outputs, targets)
+        errors, hidden = self.squared_errors(outputs, targets)
         return errors.sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute "mse", the mean squared error of the hidden channels of each row, (e, b)."""
-        errors, hidden = self.errors(outputs, targets)
+        errors, hidden = self.squared_errors(outputs, targets)
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
-    def errors(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def squared_errors(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the squared error of each channel, (e, b, n), zero if it is not hidden, and a mark, (e, b, n).
 
         The mark is 1 if the channel is hidden. The error of a categorical channel is summed over its one-hot vector.
@@ -205,7 +222,7 @@ class Table(Masked):
         return digest.hexdigest()
 
 
-def tables(
+def table_tasks(
     values: Values,
     *,
     names: Sequence[str] | None = None,
@@ -215,47 +232,62 @@ def tables(
     positions: npt.ArrayLike | None = None,
     ratios: Sequence[float] = (0.3,),
     seed: int = 0,
-) -> dict[str, Table]:
+) -> dict[str, TableTask]:
     """Split a table, and return three tasks on it by name: "all", "first half" and "second half".
 
-    They are trained on all training samples or on half of them, and share the table and the held-out samples. `values`,
-    (T, m), has NaN for missing values and codes for categories. `names`, (m,), are names of the columns. `categories`
-    maps the index of a categorical column to its words. `groups`, (T,), is the group (person, day) of each sample.
-    `labels`, (m,), and `positions`, (m, 2) or (m, 3), are true groups and positions of the columns, if they are known.
-    `ratios` are the fractions of hidden channels at evaluation. `seed` is that of the split and of the hidden channels
-    at evaluation. Columns that do not vary or are always missing are left out, with a warning. Raises `BadInput` if
-    there are too few samples.
+    The tasks differ in their training samples, and share the table and the held-out samples. Columns that do not vary
+    or are always missing are left out, with a warning. Raises `BadInput` if there are too few samples.
+
+    Parameters
+    ----------
+    values : ndarray of float32, shape (T, m)
+        T samples of m columns, NaN if missing. Categories are codes, counted from 0.
+    names : sequence of str, length m, optional
+        Names of the columns.
+    categories : mapping of int to sequence of str, optional
+        Words of each categorical column, in the order of their codes, by index of the column.
+    groups : array-like, shape (T,), optional
+        Group (person, day) of each sample.
+    labels : array-like of int, shape (m,), optional
+        True group of each column.
+    positions : array-like, shape (m, 2) or (m, 3), optional
+        True position of each column.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    seed : int
+        Seed of the splits and of the hidden channels at evaluation.
     """
     column_names = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
     usable = usable_samples(values)
     codes = None if groups is None else np.asarray(groups)[usable]
     spaced = usable[:: max(1, len(usable) // AUTOCORRELATION_SAMPLES)] if codes is not None else usable
-    memory = max(autocorrelation_length(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
-    if codes is not None and not whole_groups(codes):  # samples of one group may be far apart in the table
+    length = max(autocorrelation_length(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
+    if codes is not None and not has_enough_groups(codes):  # samples of one group may be far apart in the table
         for code in np.unique(codes):
             members = np.flatnonzero(codes == code)[:AUTOCORRELATION_SAMPLES]
             spacing = (members[-1] - members[0]) / max(len(members) - 1, 1)
-            memory = max(memory, round(spacing * autocorrelation_length(values[usable[members]])))
-    parts = {name: usable[rows] for name, rows in split_samples(len(usable), codes, memory, seed).items()}
-    pieces = np.full(len(values), -1, dtype=np.int64)
-    for number, piece in enumerate(cut(len(usable), codes)):
-        pieces[usable[piece]] = number
+            length = max(length, round(spacing * autocorrelation_length(values[usable[members]])))
+    parts = {name: usable[rows] for name, rows in split_samples(len(usable), codes, length, seed).items()}
+    block_of = np.full(len(values), -1, dtype=np.int64)
+    for index, rows in enumerate(exchange_blocks(len(usable), codes)):
+        block_of[usable[rows]] = index
     if codes is not None:
         _, group_index = np.unique(codes, return_inverse=True)
-        pieces[usable] = pieces[usable] * (group_index.max() + 1) + group_index
+        block_of[usable] = block_of[usable] * (group_index.max() + 1) + group_index
     _check_sizes(parts, len(values), len(usable))
     columns = column_statistics(values, parts["train"], column_names, categories or {})
-    warn_of_copies(values, parts["train"], np.concatenate([parts[name] for name in HELD_OUT]), columns)
+    warn_of_copies(values, parts["train"], np.concatenate([parts[name] for name in HELD_OUT_SPLITS]), columns)
     if len(columns.indices) < values.shape[1]:  # samples need two values in the channels that remain
         usable = usable_samples(values, columns.indices)
         parts = {name: np.intersect1d(rows, usable) for name, rows in parts.items()}
         _check_sizes(parts, len(values), len(usable))
     tasks = {}
-    for name in PARTS:
-        rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
-        task = Table(values, columns, rows, ratios, seed)
+    for name in DATA_SETS:
+        training_rows = parts["train" if name == "all" else name]
+        rows_by_split = {"train": training_rows, **{split: parts[split] for split in HELD_OUT_SPLITS}}
+        task = TableTask(values, columns, rows_by_split, ratios, seed)
         task.token_names = tuple(column_names[i] for i in columns.indices)
-        task.memory, task.pieces = memory, pieces
+        task.autocorrelation_length, task.exchange_blocks = length, block_of
         task.labels = None if labels is None else np.asarray(labels)[columns.indices]
         task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.indices]
         tasks[name] = task
@@ -264,7 +296,7 @@ def tables(
 
 def _check_sizes(parts: Mapping[str, npt.NDArray[np.int64]], samples: int, usable: int) -> None:
     """Raise `BadInput` if a split has too few samples. Of the `samples` of the table, `usable` can be used."""
-    fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
+    fewest = min(len(parts[name]) for name in ("train", *HELD_OUT_SPLITS))
     if fewest < MIN_SAMPLES:
         raise BadInput(
             f"the table must have enough samples to learn from and to hold out, {MIN_SAMPLES} of each at least; of "

@@ -24,7 +24,7 @@ from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.collection import TaskCollection
-from placecode.tasks.table import PARTS, Table
+from placecode.tasks.table import DATA_SETS, TableTask
 from placecode.validation import whole_number
 
 EFFORTS = ("auto", "quick", "thorough")
@@ -63,9 +63,9 @@ class OwnData(ModelExperiment):
     neighbors: int = setting(4, "number of nearest channels that count as neighbours")
     draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
 
-    tables: Mapping[str, Table] = field(default_factory=dict, repr=False, compare=False)
-    """The tasks on the table, by name in `PARTS`: with all training samples, and with either half. They are data, and
-    not recorded as a setting."""
+    tables: Mapping[str, TableTask] = field(default_factory=dict, repr=False, compare=False)
+    """The tasks on the table, by name (`DATA_SETS`): with all training samples, and with either half. They are data,
+    and not recorded as a setting."""
 
     scales = {
         "quick": {},
@@ -119,8 +119,8 @@ class OwnData(ModelExperiment):
         first = max(self.seeds) + 1
         members = []
         for sigma in self.sigmas:
-            members += self.over_sigmas([sigma], data=PARTS[0])
-            for i, half in enumerate(PARTS[1:]):
+            members += self.over_sigmas([sigma], data=DATA_SETS[0])
+            for i, half in enumerate(DATA_SETS[1:]):
                 begin = first + i * self.halves
                 members += grid(self.spec(sigma=sigma, data=half), seed=range(begin, begin + self.halves))
         return members
@@ -137,7 +137,7 @@ class OwnData(ModelExperiment):
         return rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        assert isinstance(task, Table)
+        assert isinstance(task, TableTask)
         if task.tokens > MOST_ATTENTION:
             return {}
         return {"attention": structure.attention_maps(stack, task).mean((1, 2), keepdim=True)}
