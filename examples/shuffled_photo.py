@@ -21,7 +21,7 @@ from placecode.tasks import pixels
 
 def write(out: Path, samples: int = 5_000, size: int = 10, stride: int = 4, seed: int = 0) -> tuple[Path, Path]:
     """Write the shuffled pixels and their true positions, and return the paths of the two files."""
-    values, names, positions, strips = pixels.table(size=size, stride=stride, samples=samples, seed=seed)
+    values, names, positions, strips = pixels.sample_table(size=size, stride=stride, samples=samples, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
     tables = {
         "shuffled.csv": pd.DataFrame(values.round(4), columns=list(names)).assign(strip=strips),

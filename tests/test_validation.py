@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placecode.errors import BadInput, must_be
-from placecode.validation import choice, flag, real_number, switch, whole_number
+from placecode.validation import boolean, choice, real_number, whole_number
 
 
 def refused(check: Any, *given: Any, **bounds: Any) -> BadInput:
@@ -59,9 +59,7 @@ def test_numbers_within_bounds(bounds, inside, outside, rule) -> None:
 
 
 def test_flags_switches_and_choices() -> None:
-    assert flag("x", True) is True and refused(flag, 1).rule == "True or False"
-    assert [switch("x", value) for value in (0, 1, True)] == [False, True, True]
-    assert refused(switch, 2).rule == "True or False, or 1 or 0"
+    assert boolean("x", True) is True and refused(boolean, 1).rule == "True or False"
     assert choice("x", "sgd", ("adam", "sgd")) == "sgd"
     assert refused(choice, "adagrad", ("adam", "sgd")).rule == "one of adam, sgd"
 

@@ -65,19 +65,11 @@ def real_number(
     return float(value)
 
 
-def flag(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any) -> bool:
     """Return `value` if it is True or False. Otherwise raise `BadInput`."""
     if not isinstance(value, bool):
         raise must_be(name, "True or False", value)
     return value
-
-
-def switch(name: str, value: Any) -> bool:
-    """Return `value` as a bool if it is True, False, 1 or 0. Otherwise raise `BadInput`. The command line passes
-    booleans as 1 or 0."""
-    if not isinstance(value, int) or value not in (0, 1):
-        raise must_be(name, "True or False, or 1 or 0", value)
-    return bool(value)
 
 
 def choice(name: str, value: str, allowed: Iterable[str]) -> str:

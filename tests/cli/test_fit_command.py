@@ -284,7 +284,7 @@ def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
     pd.DataFrame(values, columns=list("abcdef")).to_csv("t.csv", index=False)
     np.savez("t.npz", series=values)
     assert cli.main(["fit", "t.csv", *SHORT, "--out", "roomy"]) == 0
-    monkeypatch.setattr(table_files, "available", lambda: 4 * 1_000)
+    monkeypatch.setattr(table_files, "available_memory", lambda: 4 * 1_000)
     assert cli.main(["fit", "t.csv", *SHORT, "--out", "tight"]) == 0
     assert Path("roomy/map.csv").read_bytes() == Path("tight/map.csv").read_bytes()
     assert not list(tmp_path.glob(".placecode-*"))

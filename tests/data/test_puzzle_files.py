@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placecode.data import puzzle_files
-from placecode.data.puzzle_files import FILES, HASHES_FILE, HELDOUT_FILE, cache_folder, read_folder, read_puzzles
-from placecode.data.puzzles import CLASSES, Puzzles, apart, draw, first_of_each, join
+from placecode.data.puzzle_files import FILE_NAMES, HASHES_FILE, HELDOUT_FILE, cache_folder, read_folder, read_puzzles
+from placecode.data.puzzles import CLASSES, Puzzles, are_farther, draw, first_occurrences, join
 from placecode.errors import BadInput
 
 HEADER = "ID,LST_num,condition,puzzles,solutions"
@@ -18,13 +18,13 @@ GOOD = "0,,Binary,1235000000000000,4"
 def some_puzzles(seed: int, order: int = 4, givens: tuple[int, int] = (3, 11)) -> Puzzles:
     """A few distinct puzzles, class by class."""
     puzzles = draw(np.random.default_rng(seed), order, 200, givens)
-    puzzles = puzzles[first_of_each(puzzles.cells)]
+    puzzles = puzzles[first_occurrences(puzzles.cells)]
     return join([puzzles[puzzles.classes == index] for index in range(len(CLASSES))])
 
 
 HELDOUT = some_puzzles(1)[::10]
 TRAINING = some_puzzles(0)
-TRAINING = TRAINING[apart(TRAINING.cells, HELDOUT.cells, 0.8)]
+TRAINING = TRAINING[are_farther(TRAINING.cells, HELDOUT.cells, 0.8)]
 
 
 def same(first: Puzzles, second: Puzzles) -> bool:
@@ -146,12 +146,12 @@ def test_a_folder_is_read_class_by_class(folder) -> None:
     assert all(len(part[part.classes == index]) for part in (TRAINING, HELDOUT) for index in range(3))
     training, heldout = read_folder(folder, 4, 0.8)
     assert same(training, TRAINING) and same(heldout, HELDOUT)
-    assert sorted(os.listdir(folder)) == sorted([*FILES, HASHES_FILE])
+    assert sorted(os.listdir(folder)) == sorted([*FILE_NAMES, HASHES_FILE])
 
 
 def test_a_missing_file_is_named(folder) -> None:
-    (folder / FILES[2]).unlink()
-    with pytest.raises(BadInput, match=rf"missing: {FILES[2]}\.$"):
+    (folder / FILE_NAMES[2]).unlink()
+    with pytest.raises(BadInput, match=rf"missing: {FILE_NAMES[2]}\.$"):
         read_folder(folder, 4, 0.8)
 
 
@@ -184,7 +184,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
-    return puzzle_files.cached("key", 4, 0.8, make)
+    return puzzle_files.load_or_make("key", 4, 0.8, make)
 
 
 def test_cached_puzzles_are_read_back(cache) -> None:
@@ -192,13 +192,19 @@ def test_cached_puzzles_are_read_back(cache) -> None:
     first, second = fetch(make), fetch(make)
     assert make.calls == 1 and all(same(a, b) for a, b in zip(first, second, strict=True))
     assert not list(cache.rglob("*.part"))
-    puzzle_files.cached("other key", 4, 0.8, make)
+    puzzle_files.load_or_make("other key", 4, 0.8, make)
     assert make.calls == 2
 
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [(HELDOUT_FILE, "cut"), (FILES[0], "changed"), (FILES[1], "gone"), (HASHES_FILE, "gone"), (HASHES_FILE, "binary")],
+    [
+        (HELDOUT_FILE, "cut"),
+        (FILE_NAMES[0], "changed"),
+        (FILE_NAMES[1], "gone"),
+        (HASHES_FILE, "gone"),
+        (HASHES_FILE, "binary"),
+    ],
 )
 def test_a_damaged_cache_is_replaced(cache, name, damage) -> None:
     make = Maker()

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from placecode.data import puzzles
-from placecode.data.puzzles import UNSOLVED, Cells, apart, draw, first_of_each, jaccard_distances, random_squares, solve
+from placecode.data.puzzles import (
+    UNSOLVED,
+    Cells,
+    are_farther,
+    draw,
+    first_occurrences,
+    jaccard_distances,
+    random_squares,
+    solve,
+)
 
 GIVENS = {4: (3, 11), 5: (5, 17), 6: (7, 25)}
 
@@ -160,10 +169,10 @@ def test_apart_excludes_the_distance_itself(distance) -> None:
     rng = np.random.default_rng(1)
     cells, others = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
     nearest = [min(distance_by_sets(a, b) for b in others) for a in cells]
-    assert apart(cells, others, float(distance)).tolist() == [least > distance for least in nearest]
+    assert are_farther(cells, others, float(distance)).tolist() == [least > distance for least in nearest]
     assert distance in nearest  # so that "above" and "at least" differ here
 
 
 def test_first_of_each_keeps_the_order() -> None:
     cells = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]], dtype=np.uint8)
-    assert first_of_each(cells).tolist() == [0, 1, 3] and first_of_each(cells[:0]).tolist() == []
+    assert first_occurrences(cells).tolist() == [0, 1, 3] and first_occurrences(cells[:0]).tolist() == []

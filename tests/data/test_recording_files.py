@@ -11,8 +11,8 @@ import pytest
 from helpers import table_data
 from helpers.brain_people import EXTRA
 
-from placecode.data.packages import needed, package_folder
-from placecode.data.recording_files import FORMATS, find, read, read_table
+from placecode.data.packages import import_optional, package_folder
+from placecode.data.recording_files import FORMATS, find_files, read_recordings, read_table
 from placecode.errors import BadInput
 
 NAMES = ("V1_L", "V1_R", "a,b_L", "a,b_R", "Vermis")
@@ -64,7 +64,7 @@ def refusal(act: Callable[[], object], *paths: Path) -> str:
 
 @pytest.mark.parametrize("kind", [*(f"p{{}}{ending}" for ending in FORMATS), "v73_p{}.mat"])
 def test_every_format_gives_the_same_numbers(tmp_path, kind) -> None:
-    recordings = read(people(tmp_path, kind), orientation="time-region")
+    recordings = read_recordings(people(tmp_path, kind), orientation="time-region")
     for i, person in enumerate(recordings):
         assert person.values.dtype == np.float64 and person.person == kind.format(i).partition(".")[0]
         np.testing.assert_array_equal(person.values, table(i))
@@ -76,14 +76,14 @@ def test_every_format_gives_the_same_numbers(tmp_path, kind) -> None:
 def test_region_by_time_is_transposed(tmp_path, kind) -> None:
     files = [write(tmp_path / kind.format(i), table(i).T) for i in range(3)]
     for orientation, regions in (("region-time", None), ("auto", REGIONS)):
-        for i, person in enumerate(read(files, orientation=orientation, regions=regions)):
+        for i, person in enumerate(read_recordings(files, orientation=orientation, regions=regions)):
             np.testing.assert_array_equal(person.values, table(i))
 
 
 def test_cifti_knows_its_orientation(tmp_path) -> None:
     path = tmp_path / "p.ptseries.nii"
     write_cifti(path, table(), NAMES, turned=True)
-    (person,) = read([path])
+    (person,) = read_recordings([path])
     np.testing.assert_array_equal(person.values, table())
     assert (person.names, person.tr) == (NAMES, 0.72)
 
@@ -166,37 +166,43 @@ def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path) -> None:
     files = people(tmp_path)
     (tmp_path / "README.txt").write_text("not a recording")
     (tmp_path / ".hidden.npy").write_text("neither")
-    assert find(tmp_path) == find(str(tmp_path)) == find(f"{tmp_path}/*.npy") == find(files) == files
-    assert find(files[1]) == [files[1]]
+    assert (
+        find_files(tmp_path)
+        == find_files(str(tmp_path))
+        == find_files(f"{tmp_path}/*.npy")
+        == find_files(files)
+        == files
+    )
+    assert find_files(files[1]) == [files[1]]
     (tmp_path / "networks.tsv").write_text("a\n")
-    assert "one format; got .npy, .tsv" in refusal(lambda: find(tmp_path))
-    assert "matches no file" in refusal(lambda: find(f"{tmp_path}/*.mat"))
+    assert "one format; got .npy, .tsv" in refusal(lambda: find_files(tmp_path))
+    assert "matches no file" in refusal(lambda: find_files(f"{tmp_path}/*.mat"))
 
 
 def test_people_in_folders_of_their_own(tmp_path) -> None:
-    assert "must be a folder with recordings" in refusal(lambda: find(tmp_path))
+    assert "must be a folder with recordings" in refusal(lambda: find_files(tmp_path))
     for i in range(3):
         (tmp_path / f"sub-{i}").mkdir()
         write(tmp_path / f"sub-{i}" / "rest.npy", table(i))
-    recordings = read(tmp_path, orientation="time-region")
+    recordings = read_recordings(tmp_path, orientation="time-region")
     assert [person.person for person in recordings] == ["sub-0/rest", "sub-1/rest", "sub-2/rest"]
-    a, b = find(tmp_path)[:2]
-    assert "one file; got A and A." in refusal(lambda: read([a, b, a], orientation="time-region"), a)
+    a, b = find_files(tmp_path)[:2]
+    assert "one file; got A and A." in refusal(lambda: read_recordings([a, b, a], orientation="time-region"), a)
 
 
 def test_the_axis_that_all_files_share_is_that_of_regions(tmp_path) -> None:
     files = [write(tmp_path / f"p{i}.npy", table(i, times=TIMES + i)) for i in range(3)]
     turned = [write(tmp_path / f"q{i}.npy", table(i, times=TIMES + i).T) for i in range(3)]
     for paths in (files, turned):
-        assert [person.values.shape for person in read(paths)] == [(60, 5), (61, 5), (62, 5)]
-    assert "since A is 60 x 5" in refusal(lambda: read(files, orientation="region-time"), files[0])
+        assert [person.values.shape for person in read_recordings(paths)] == [(60, 5), (61, 5), (62, 5)]
+    assert "since A is 60 x 5" in refusal(lambda: read_recordings(files, orientation="region-time"), files[0])
 
 
 def test_unknown_and_wrong_orientations_are_refused(tmp_path) -> None:
     files, square = people(tmp_path), people(tmp_path, "square{}.npy", times=5)
-    assert len(read(files, regions=5)) == len(read(files, orientation="time-region")) == 3
+    assert len(read_recordings(files, regions=5)) == len(read_recordings(files, orientation="time-region")) == 3
     named = people(tmp_path, "p{}.csv")  # names of columns show the orientation
-    assert read(named)[0].values.shape == (60, 5)
+    assert read_recordings(named)[0].values.shape == (60, 5)
     (tmp_path / "other.csv").write_text("a,1,2,3\nb,4,5,6\n")
     for paths, options, words in (
         (files, {}, "Which side is time cannot be told"),
@@ -206,26 +212,28 @@ def test_unknown_and_wrong_orientations_are_refused(tmp_path) -> None:
         (named, {"orientation": "region-time"}, "is 'time-region'; got 'region-time'"),
         ([*named, tmp_path / "other.csv"], {}, "same orientation"),
     ):
-        assert words in refusal(lambda: read(paths, **options), files[0])  # noqa: B023
+        assert words in refusal(lambda: read_recordings(paths, **options), files[0])  # noqa: B023
 
 
 def test_shapes_that_differ_between_people_are_refused(tmp_path) -> None:
     a = write(tmp_path / "a.npy", table(0))
     b = write(tmp_path / "b.npy", table(1, regions=6), ())
     c = write(tmp_path / "c.npy", table(2, times=61, regions=6), ())
-    assert refusal(lambda: read([a, b, c], orientation="time-region"), a, b).endswith("; A has 5, B has 6.")
-    assert refusal(lambda: read([a, c]), a, c).endswith("; A is 60 x 5, B is 61 x 6.")
-    assert refusal(lambda: read([a, a], regions=7), a).startswith("7 regions are known, and no side of A is as long")
-    assert len(read([b, c])) == 2
+    assert refusal(lambda: read_recordings([a, b, c], orientation="time-region"), a, b).endswith("; A has 5, B has 6.")
+    assert refusal(lambda: read_recordings([a, c]), a, c).endswith("; A is 60 x 5, B is 61 x 6.")
+    assert refusal(lambda: read_recordings([a, a], regions=7), a).startswith(
+        "7 regions are known, and no side of A is as long"
+    )
+    assert len(read_recordings([b, c])) == 2
 
 
 def test_names_that_differ_between_people_are_refused(tmp_path) -> None:
     a, b, c = people(tmp_path, "p{}.csv")
     bare = write(tmp_path / "bare.csv", table(2))
-    assert len(read([a, b, c])) == 3
+    assert len(read_recordings([a, b, c])) == 3
     write(c, table(2), ("V1_L", "V1_R", "a,b_R", "a,b_L", "Vermis"))
-    assert refusal(lambda: read([a, b, c]), a, c).endswith("; in A and B region 3 is 'a,b_L' and 'a,b_R'.")
-    assert refusal(lambda: read([a, b, bare]), a, bare).endswith("; in A and B one file has no names.")
+    assert refusal(lambda: read_recordings([a, b, c]), a, c).endswith("; in A and B region 3 is 'a,b_L' and 'a,b_R'.")
+    assert refusal(lambda: read_recordings([a, b, bare]), a, bare).endswith("; in A and B one file has no names.")
 
 
 def test_a_missing_package_is_refused(tmp_path, monkeypatch) -> None:
@@ -239,4 +247,4 @@ def test_a_missing_package_is_refused(tmp_path, monkeypatch) -> None:
         assert f"needs the package {package}" in refusal(lambda: read_table(path))  # noqa: B023
     monkeypatch.undo()
     assert "needs the package no_such_package" in refusal(lambda: package_folder("no_such_package", "It"))
-    assert needed("json", "It").loads("1") == 1 and package_folder("json", "It").name == "json"
+    assert import_optional("json", "It").loads("1") == 1 and package_folder("json", "It").name == "json"

@@ -297,8 +297,8 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
 
 
 def test_cells_of_a_file_are_read_as_they_are(tmp_path, monkeypatch) -> None:
-    """Over pieces of which some have words; few rows and columns will do."""
-    monkeypatch.setattr(table_sources, "PIECE", 64)
+    """Over chunks of which some have words; few rows and columns will do."""
+    monkeypatch.setattr(table_sources, "CHUNK_BYTES", 64)
     wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)
     data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
     for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):

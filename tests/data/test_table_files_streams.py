@@ -1,4 +1,4 @@
-"""Tables larger than memory are read in pieces into a file: with equal values, and completely or not at all."""
+"""Tables larger than memory are read in chunks into a file: with equal values, and completely or not at all."""
 
 import builtins
 import json
@@ -19,7 +19,7 @@ from placecode.data.tables import arrays as table_arrays
 from placecode.data.tables import sources as table_sources
 from placecode.data.tables import texts as table_texts
 from placecode.data.tables.files import read_sheet, sheet_of
-from placecode.data.tables.sources import ArraySource, Piece
+from placecode.data.tables.sources import ArraySource, Chunk
 from placecode.errors import BadInput
 
 ROWS = 120
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a dozen rows, so that a small table has many."""
-    monkeypatch.setattr(table_sources, "PIECE", 800)
+    monkeypatch.setattr(table_sources, "CHUNK_BYTES", 800)
 
 
 def file_names(folder: Path) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_streamed_table_has_the_same_bits(tmp_path, kind) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
 def test_categories_and_groups_are_the_same_when_streamed(tmp_path, kind) -> None:
     table = frame(ROWS).drop(columns="day")
-    table["late"] = [None] * 100 + ["z"] * 10 + ["y"] * 10  # words appear long after the first pieces, in no order
+    table["late"] = [None] * 100 + ["z"] * 10 + ["y"] * 10  # words appear long after the first chunks, in no order
     sheet = read_sheet(write(tmp_path / kind, table), groups="who", spool=tmp_path / "spool", memory=100)
     assert isinstance(sheet.values, np.memmap) and same(sheet, sheet_of(table, groups="who"))
     assert list(sheet.categories.values()) == [("east", "north", "west"), ("y", "z")]
@@ -110,27 +110,27 @@ def test_chunks_of_a_file_are_read_whole(tmp_path, small_pieces) -> None:
     with h5py.File(tmp_path / "t.h5", "w") as file:
         file.create_dataset("x", data=values, chunks=(50, 2), compression="gzip")
     source = table_arrays.array_source(tmp_path / "t.h5", ".h5", None, memory=10**6)
-    assert [len(piece.numbers) for piece in source.pieces()] == [50, 50, 20]
+    assert [len(chunk.numbers) for chunk in source.chunks()] == [50, 50, 20]
     sheet = read_sheet(tmp_path / "t.h5", memory=100, spool=tmp_path / "spool")
     np.testing.assert_array_equal(sheet.values, values.astype(np.float32))
 
 
 def test_an_interrupted_spool_keeps_the_previous_file(tmp_path, monkeypatch) -> None:
     path, spool = write(tmp_path / "t.npy", numbers(ROWS)), tmp_path / "spool"
-    monkeypatch.setattr(table_sources, "PIECE", 800)
+    monkeypatch.setattr(table_sources, "CHUNK_BYTES", 800)
     before = read_sheet(path, memory=100, spool=spool)
     values = np.array(before.values)
-    plain, passes = ArraySource.pieces, []
+    plain, passes = ArraySource.chunks, []
 
-    def stopped(self: ArraySource, group: int | None = None) -> Iterator[Piece]:
+    def stopped(self: ArraySource, group: int | None = None) -> Iterator[Chunk]:
         passes.append(group)
-        for i, piece in enumerate(plain(self, group)):
+        for i, chunk in enumerate(plain(self, group)):
             if len(passes) == 2 and i == 3:
                 raise KeyboardInterrupt
-            yield piece
+            yield chunk
 
     write(path, numbers(ROWS, seed=1))
-    monkeypatch.setattr(ArraySource, "pieces", stopped)
+    monkeypatch.setattr(ArraySource, "chunks", stopped)
     with pytest.raises(KeyboardInterrupt):
         read_sheet(path, memory=100, spool=spool)
     assert file_names(spool) == ["t.npy.float32.npy"]
@@ -141,13 +141,13 @@ def test_an_interrupted_spool_keeps_the_previous_file(tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize("rows", [ROWS - 20, ROWS + 20])
 def test_a_file_that_changes_during_reading_is_refused(tmp_path, monkeypatch, rows) -> None:
     path = write(tmp_path / "t.csv", numbers(ROWS))
-    plain = table_texts.TextSource.pieces
+    plain = table_texts.TextSource.chunks
 
-    def changing(self: table_texts.TextSource, group: int | None = None) -> Iterator[Piece]:
+    def changing(self: table_texts.TextSource, group: int | None = None) -> Iterator[Chunk]:
         yield from plain(self, group)
         write(path, numbers(rows))
 
-    monkeypatch.setattr(table_texts.TextSource, "pieces", changing)
+    monkeypatch.setattr(table_texts.TextSource, "chunks", changing)
     for options in ({}, {"memory": 100, "spool": tmp_path / "spool"}):
         write(path, numbers(ROWS))
         assert refusal(lambda: read_sheet(path, **options), tmp_path) == (  # type: ignore[arg-type]  # noqa: B023
@@ -158,13 +158,13 @@ def test_a_file_that_changes_during_reading_is_refused(tmp_path, monkeypatch, ro
 
 def test_available_memory_is_at_most_the_physical_memory(monkeypatch) -> None:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < table_arrays.available() <= physical
+    assert 0 < table_arrays.available_memory() <= physical
 
     def missing(*_: Any, **__: Any) -> Any:
         raise FileNotFoundError("/proc/meminfo")
 
     monkeypatch.setattr(builtins, "open", missing)
-    assert 0 < table_arrays.available() <= physical
+    assert 0 < table_arrays.available_memory() <= physical
 
 
 PROGRAM = """

@@ -54,7 +54,7 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
     return [*(sheet.names for sheet in sheets), sheet_of(data.iloc[10:]).names]
 
 
-@pytest.mark.parametrize(("piece", "header"), [(200, "Time"), (2**22, "id"), (200, "Unnamed: 0"), (2**22, "row")])
+@pytest.mark.parametrize(("chunk", "header"), [(200, "Time"), (2**22, "id"), (200, "Unnamed: 0"), (2**22, "row")])
 @pytest.mark.parametrize(
     "values",
     [
@@ -67,8 +67,8 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
         (np.arange(ROWS) * 0.7 + 1e5).astype(np.float32).astype(np.float64),  # rounded by float32
     ],
 )
-def test_a_first_column_of_times_is_not_a_channel(tmp_path, monkeypatch, header, values, piece) -> None:
-    monkeypatch.setattr(table_sources, "PIECE", piece)
+def test_a_first_column_of_times_is_not_a_channel(tmp_path, monkeypatch, header, values, chunk) -> None:
+    monkeypatch.setattr(table_sources, "CHUNK_BYTES", chunk)
     data = table()
     data.insert(0, header, values)
     with warnings.catch_warnings():
@@ -105,9 +105,9 @@ def test_uneven_times_are_a_channel_with_a_warning(tmp_path, values) -> None:
         assert sheet_of(data.fillna(0), groups="time").names == NAMES
 
 
-@pytest.mark.parametrize("piece", [200, 2**22])
-def test_spaces_before_quotes_do_not_matter(tmp_path, monkeypatch, piece) -> None:
-    monkeypatch.setattr(table_sources, "PIECE", piece)
+@pytest.mark.parametrize("chunk", [200, 2**22])
+def test_spaces_before_quotes_do_not_matter(tmp_path, monkeypatch, chunk) -> None:
+    monkeypatch.setattr(table_sources, "CHUNK_BYTES", chunk)
     plain, spaced = tmp_path / "p.csv", tmp_path / "s.csv"
     rows = [f'{i},"{i}","x, y","say ""so""","wind\n{i % 3}"' for i in range(ROWS)]
     plain.write_text("\n".join(['"a","b","c,c","d","e"', *rows]) + "\n")

@@ -25,7 +25,7 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     load(EXAMPLES / "shuffled_photo.py").main(words)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["positions.csv", "shuffled.csv"]
     shuffled, positions = (pd.read_csv(tmp_path / "new" / f"{name}.csv") for name in ("shuffled", "positions"))
-    values, names, places, strips = pixels.table(size=5, samples=400, seed=3)
+    values, names, places, strips = pixels.sample_table(size=5, samples=400, seed=3)
     assert list(shuffled.pop("strip")) == list(strips)
     assert list(shuffled.columns) == list(names) and list(positions["name"]) == list(names)
     np.testing.assert_allclose(shuffled, values, atol=6e-5)

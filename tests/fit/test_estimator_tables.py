@@ -44,7 +44,7 @@ def test_a_mapped_array_is_not_copied(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(fitting, "table_tasks", made)
     for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
-        monkeypatch.setattr(table_files, "available", lambda memory=memory: memory)
+        monkeypatch.setattr(table_files, "available_memory", lambda memory=memory: memory)
         np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))
         mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
         fitted = tiny().fit(mapped)

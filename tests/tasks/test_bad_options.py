@@ -10,7 +10,7 @@ from placecode.errors import BadInput
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.tasks.masked import Masked, join_recordings
 from placecode.tasks.network import Network
-from placecode.tasks.pixels import Pixels, table
+from placecode.tasks.pixels import Pixels, sample_table
 from placecode.tasks.synergy import Synergy
 
 
@@ -33,7 +33,7 @@ BAD: dict[Any, dict[str, list[Any]]] = {
     Network: NETWORK | SIMULATED,
     Synergy: SYNERGY | SIMULATED,
     Pixels: PIXELS | SIMULATED,
-    table: {"samples": [19], "source": ["faces"]},
+    sample_table: {"samples": [19], "source": ["faces"]},
     masked: {"window": [0], "ratios": [(), (0.5, 0.5)]},
 }
 

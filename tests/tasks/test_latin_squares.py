@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from placecode.data.puzzle_files import FILES, HELDOUT_FILE, read_puzzles
+from placecode.data.puzzle_files import FILE_NAMES, HELDOUT_FILE, read_puzzles
 from placecode.data.puzzles import CLASSES, Cells, Puzzles, classify, draw, solve
 from placecode.errors import BadInput
 from placecode.tasks import latin_squares
 from placecode.tasks.base import Split
-from placecode.tasks.latin_squares import LatinSquares, first_puzzles, gather, make_puzzles, stratify
+from placecode.tasks.latin_squares import LatinSquares, draw_distinct, first_puzzles, make_puzzles, split_by_class
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared/data/latin_squares"
 needs_published = pytest.mark.skipif(not PUBLISHED.exists(), reason="the published puzzles are not here")
@@ -85,7 +85,7 @@ def test_published_puzzles_have_our_classes_and_solutions() -> None:
     squares = all_squares()
     assert squares.shape == (576, 16)
     total = 0
-    for name in FILES:
+    for name in FILE_NAMES:
         puzzles, _ = read_puzzles(PUBLISHED / name, 4)  # refuses a wrong class or solution
         classes, solutions = classify(puzzles.cells)
         assert (classes == puzzles.classes).all() and (solutions == puzzles.solutions).all()
@@ -111,7 +111,7 @@ def test_published_puzzles_make_a_task() -> None:
 def test_the_published_distance_is_checked(tmp_path) -> None:
     with pytest.raises(BadInput, match=r"train_binary.csv, line \d+, and .*human_puzzles.csv, line \d+: their Jaccard"):
         LatinSquares(puzzles=PUBLISHED, distance=0.82)
-    for name in FILES:
+    for name in FILE_NAMES:
         (tmp_path / name).write_bytes((PUBLISHED / name).read_bytes())
     first = (tmp_path / "train_binary.csv").read_text().splitlines()[1]
     with (tmp_path / HELDOUT_FILE).open("a") as file:
@@ -243,7 +243,7 @@ def test_a_rule_that_cannot_be_met_is_refused(monkeypatch) -> None:
     with pytest.raises(BadInput, match=r"lower heldout, per_class or distance\.$"):
         make_puzzles(rng, 4, 108, 3000, 0.95)
     with pytest.raises(BadInput, match=r"lower heldout\.$"):
-        gather(rng, 4, (500_000, 0, 0), (3, 3))
+        draw_distinct(rng, 4, (500_000, 0, 0), (3, 3))
     assert len(make_puzzles(rng, 4, 9, 30, 0.8)[0]) == 90
 
 
@@ -262,12 +262,12 @@ def test_every_solution_and_class_is_right_in_all_orders(order) -> None:
 def test_stratify_takes_a_tenth_of_each_class() -> None:
     puzzles = draw(np.random.default_rng(0), 4, 3_000, (3, 11))
     numbered = Puzzles(puzzles.cells, puzzles.classes, np.arange(len(puzzles)))  # the row as a name tag
-    train, test = stratify(np.random.default_rng(0), numbered)
+    train, test = split_by_class(np.random.default_rng(0), numbered)
     assert sorted([*train.solutions, *test.solutions]) == list(range(len(puzzles)))
     for index, count in enumerate(np.bincount(puzzles.classes)):
         assert np.count_nonzero(test.classes == index) == round(count / 10)
-    again, _ = stratify(np.random.default_rng(0), numbered)
-    other_seed, _ = stratify(np.random.default_rng(1), numbered)
+    again, _ = split_by_class(np.random.default_rng(0), numbered)
+    other_seed, _ = split_by_class(np.random.default_rng(1), numbered)
     assert (again.solutions == train.solutions).all() and (other_seed.solutions != train.solutions).any()
 
 

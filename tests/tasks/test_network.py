@@ -8,7 +8,8 @@ import pytest
 
 from placecode.errors import BadInput
 from placecode.tasks import network
-from placecode.tasks.network import Network, cohesion, dynamics_warnings, graph, signal, simulate, standardize
+from placecode.tasks.network import Network, cohesion, dynamics_warnings, graph, signal, simulate
+from placecode.tasks.simulated import standardized_splits
 
 SMALL: dict[str, Any] = {"nodes": 20, "clusters": 2, "train": 300, "test": 100}
 LABELS = np.repeat(np.arange(3), (10, 20, 30))
@@ -130,9 +131,10 @@ def test_burn_in_is_left_out() -> None:
 
 def test_standardization_uses_training_samples() -> None:
     train, test = np.random.default_rng(0).normal(3, 2, (2, 1_000, 4)), np.full((2, 5, 4), 7.0)
-    scaled = standardize(train, test)
-    np.testing.assert_allclose(scaled[1][:, 0], (7 - train.mean(axis=1)) / train.std(axis=1), atol=1 / 8_000)
-    assert not standardize(np.ones((1, 9, 2)))[0].any() and scaled[0].dtype == np.float32
+    scaled = standardized_splits(train, test)["test"].inputs.numpy()
+    np.testing.assert_allclose(scaled[:, 0], (7 - train.mean(axis=1)) / train.std(axis=1), atol=1 / 8_000)
+    constant = np.ones((1, 9, 2))
+    assert not standardized_splits(constant, constant)["train"].inputs.any() and scaled.dtype == np.float32
 
 
 def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:

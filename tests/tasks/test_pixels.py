@@ -9,7 +9,7 @@ import pytest
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, table
+from placecode.tasks.pixels import Photos, Pixels, sample_table
 
 DIGITS: dict[str, Any] = {"source": "digits", "train": 1_400, "test": 397}
 
@@ -94,14 +94,18 @@ def test_patches_of_different_strips_share_no_pixel() -> None:
 
 
 def test_the_table_has_the_pixels_of_the_task() -> None:
-    values, names, positions, strips = table(samples=500)
+    values, names, positions, strips = sample_table(samples=500)
     task = Pixels(train=400, test=100)
     assert values.shape == (500, 100) and 0 <= values.min() < values.max() <= 1 and strips.shape == (500,)
     assert names == task.token_names
     np.testing.assert_array_equal(positions, task.positions)
-    again = table(samples=500)
-    assert (again[0] == values).all() and (again[3] == strips).all() and (table(samples=500, seed=1)[0] != values).any()
-    digits, _, _, parts = table(source="digits", samples=500)
+    again = sample_table(samples=500)
+    assert (
+        (again[0] == values).all()
+        and (again[3] == strips).all()
+        and (sample_table(samples=500, seed=1)[0] != values).any()
+    )
+    digits, _, _, parts = sample_table(source="digits", samples=500)
     assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
 
 

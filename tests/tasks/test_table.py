@@ -126,7 +126,7 @@ def test_numbers_beside_a_large_offset_are_standardized() -> None:
 def test_statistics_are_the_same_piece_by_piece(monkeypatch) -> None:
     values, categories = mixed()
     at_once = table_tasks(values, categories=categories)["all"].columns
-    monkeypatch.setattr(columns, "CHUNK", 35)
+    monkeypatch.setattr(columns, "VALUES_PER_CHUNK", 35)
     piecewise = table_tasks(values, categories=categories)["all"].columns
     np.testing.assert_allclose(at_once.shift, piecewise.shift, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(at_once.scale, piecewise.scale, rtol=1e-6)

@@ -15,7 +15,7 @@ from placecode.cli.display import print_line
 from placecode.cli.execution import stop_on_signals
 from placecode.cli.reporting import publish
 from placecode.data.channel_files import read_labels, read_positions
-from placecode.data.tables.files import CHANNELS, read_sheet
+from placecode.data.tables.files import MIN_CHANNELS, read_sheet
 from placecode.errors import BadInput, must_be, value_of
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
@@ -128,4 +128,4 @@ def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tupl
     if arguments.sigma != ["auto"]:
         numbers = [number for word in arguments.sigma for number in word.split(",") if number]
         settings["sigmas"] = tuple(value_of("sigma", number, float) for number in numbers)
-    return experiment_of_sheet(sheet, effort, settings, CHANNELS, labels, positions), label_names
+    return experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS, labels, positions), label_names

@@ -40,7 +40,7 @@ NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
 """Terms of use of partitions that have any."""
 UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
-CEREBRUM = 94  # number of regions of AAL2 without the cerebellum, which comes last
+N_CEREBRAL_REGIONS = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
 """Largest distance in mm between the centre of a region and of the nearest Glasser parcel. Regions that are farther
 away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical regions."""
@@ -75,7 +75,7 @@ class Atlas:
         `BadInput` for any other number and for unknown names.
         """
         if not names:
-            allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]
+            allowed = [N_CEREBRAL_REGIONS, len(self.names)] if self.name == "aal2" else [len(self.names)]
             if regions not in allowed:
                 count = f"The number of regions for the atlas {self.name}"
                 raise must_be(count, " or ".join(map(str, allowed)), regions)

@@ -19,17 +19,22 @@ import numpy as np
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables, each with a key (name)
+KEYED_SUFFIXES = (
+    ".npz",
+    ".mat",
+    ".h5",
+    ".hdf5",
+)  # suffixes of files that can contain several tables, each with a key (name)
 MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
-TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
+INDEX_COLUMN_NAMES = {"", "time", "t", "tr", "index", "frame", "volume"}
 """Names, in lower case, of a first column that contains row numbers or times."""
 
 
-def number(cell: str) -> float | None:
+def parse_number(cell: str) -> float | None:
     """Return the number in a cell, NaN if the value is missing, or None if the cell contains a word.
 
-    >>> number(" 2.5 "), number("N/A"), number("west")
+    >>> parse_number(" 2.5 "), parse_number("N/A"), parse_number("west")
     (2.5, nan, None)
     """
     cell = cell.strip()
@@ -42,22 +47,22 @@ def number(cell: str) -> float | None:
 
 def is_word(cell: str) -> bool:
     """Return whether a cell contains neither a number nor a text that stands for a missing value."""
-    return number(cell) is None
+    return parse_number(cell) is None
 
 
-def counted(cells: Sequence[str]) -> bool:
+def is_enumeration(cells: Sequence[str]) -> bool:
     """Return whether cells are 0, 1, 2 ... or 1, 2, 3 ..., as in the header of a table whose columns have no names."""
     return any(list(cells) == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 
-def separator(ending: str, line: str) -> str:
+def detect_separator(ending: str, line: str) -> str:
     """Return the character that separates the cells of a text file: a tab in .tsv, otherwise a comma, semicolon or tab.
 
     Of these three, the most frequent in the first `line` is chosen, unless its commas are decimal commas. `ending` is
     the suffix of the file in lower case.
 
-    >>> separator(".csv", "a,b;c"), separator(".csv", "a;b;c,d"), separator(".csv", "0,5;-0,3;1,25")
-    (',', ';', ';')
+    >>> [detect_separator(".csv", line) for line in ("a,b;c", "a;b;c,d", "0,5;-0,3;1,25")]
+    [',', ';', ';']
     """
     if ending == ".tsv":
         return "\t"
@@ -71,7 +76,7 @@ def _has_decimal_commas(line: str, sign: str) -> bool:
     return len(other_cells) < len(cells) > 1 and not any(map(is_word, other_cells))
 
 
-def beginning(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
     """Return the first ten bytes of a file. Raises `BadInput` if the file is empty or cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -112,18 +117,20 @@ def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None)
     Also raise it if there is a `key` (name of a table) although files of this format contain only one table.
     """
     choice(f"The format of {path}", ending, formats)
-    beginning(path)
-    if key is not None and ending not in KEYED:
-        raise BadInput(f"key is for files of {', '.join(KEYED)}, which hold several tables; got {key!r} for {path}.")
+    first_bytes(path)
+    if key is not None and ending not in KEYED_SUFFIXES:
+        raise BadInput(
+            f"key is for files of {', '.join(KEYED_SUFFIXES)}, which hold several tables; got {key!r} for {path}."
+        )
 
 
-def unreadable(path: str | Path, ending: str) -> BadInput:
+def unreadable_file(path: str | Path, ending: str) -> BadInput:
     """Return the exception for a truncated or otherwise invalid file with the suffix `ending`."""
     return BadInput(f"{path} must be a whole {ending} file of plain numbers; it cannot be read as one.")
 
 
 @contextlib.contextmanager
-def reading(path: Path, ending: str) -> Iterator[None]:
+def wrap_read_errors(path: Path, ending: str) -> Iterator[None]:
     """Convert exceptions in a `with` block that reads a file to `BadInput`.
 
     Libraries raise many different exceptions for truncated or invalid files. `BadInput` and `MemoryError` are not
@@ -134,18 +141,18 @@ def reading(path: Path, ending: str) -> Iterator[None]:
     except (BadInput, MemoryError):
         raise
     except Exception as error:
-        raise unreadable(path, ending) from error
+        raise unreadable_file(path, ending) from error
 
 
-def repeated(items: Iterable[Any]) -> list[Any]:
+def find_duplicates(items: Iterable[Any]) -> list[Any]:
     """Return the items that occur more than once, each of them once."""
     return [item for item, count in Counter(items).items() if count > 1]
 
 
-def listed(names: Iterable[str], most: int = 5) -> str:
+def quoted_names(names: Iterable[str], most: int = 5) -> str:
     """Return names in quotes as one text for a message, at most `most` of them and the number of the others.
 
-    >>> listed(["a", "b"]), listed("abcdefgh")
+    >>> quoted_names(["a", "b"]), quoted_names("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
     """
     all_names = list(names)

@@ -16,7 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import check_width, csv_rows, listed, number, read_text, repeated, separator
+from placecode.data.cells import (
+    check_width,
+    csv_rows,
+    detect_separator,
+    find_duplicates,
+    parse_number,
+    quoted_names,
+    read_text,
+)
 from placecode.errors import BadInput
 
 MAX_COORDINATE = 1e100  # largest absolute coordinate; larger distances squared would overflow in float64
@@ -31,7 +39,9 @@ def read_names(path: str | Path) -> list[str]:
     header = [cell.casefold() for cell in rows[0][1]]
     has_header = "name" in header and path.suffix.lower() in (".csv", ".tsv")
     if not has_header and len(header) > 1:
-        raise BadInput(f"{path} must have one name a line, or a column 'name'; its columns are {listed(rows[0][1])}.")
+        raise BadInput(
+            f"{path} must have one name a line, or a column 'name'; its columns are {quoted_names(rows[0][1])}."
+        )
     _check_widths(path, rows)
     column, rows = (header.index("name"), rows[1:]) if has_header else (0, rows)
     for line, row in rows:
@@ -66,7 +76,7 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
     axes = [header.index(axis) for axis in ("x", "y", "z") if axis in header]
     for line, row in rows:
         for cell in (row[axis] for axis in axes):
-            value = number(cell)
+            value = parse_number(cell)
             if value is None or not abs(value) <= MAX_COORDINATE:  # also true for NaN
                 allowed = f"finite numbers, none beyond {MAX_COORDINATE:g}"
                 raise BadInput(f"{path}, line {line}: positions must be {allowed}; got {cell[:40]!r}.")
@@ -90,7 +100,7 @@ def _rows(path: Path) -> Rows:
     """Return the rows of a text file, except empty ones at the end. Rows have one cell unless it is .csv or .tsv."""
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        sign = separator(ending, text.partition("\n")[0])
+        sign = detect_separator(ending, text.partition("\n")[0])
         rows = [(line, row or [""]) for line, row in csv_rows(io.StringIO(text, newline=""), sign)]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]
@@ -115,17 +125,19 @@ def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], col
     rows = _rows(path)
     header = [cell.casefold() for cell in rows[0][1]]
     if sorted(header) not in map(sorted, allowed):
-        raise BadInput(f"{path} must have the columns {columns}; got {listed(rows[0][1])}.")
+        raise BadInput(f"{path} must have the columns {columns}; got {quoted_names(rows[0][1])}.")
     _check_widths(path, rows)
     column = header.index("name")
     by_name = {row[column]: (line, row) for line, row in rows[1:]}
     problems = {
-        "given twice": repeated(row[column] for _, row in rows[1:]),
+        "given twice": find_duplicates(row[column] for _, row in rows[1:]),
         "unknown": [name for name in by_name if name not in set(names)],
         "missing": [name for name in names if name not in by_name],
     }
     for problem, affected in problems.items():
         if affected:
             count = len(names)
-            raise BadInput(f"{path} must have a row for each of the {count} channels; {problem}: {listed(affected)}.")
+            raise BadInput(
+                f"{path} must have a row for each of the {count} channels; {problem}: {quoted_names(affected)}."
+            )
     return [by_name[name] for name in names], header

@@ -10,7 +10,7 @@ from typing import Any
 from placecode.errors import missing_package
 
 
-def needed(module: str, feature: str) -> Any:
+def import_optional(module: str, feature: str) -> Any:
     """Import and return the module that a feature needs, or raise `BadInput` with the command that installs it.
 
     `feature` is the subject of the message, such as "Reading a.h5".
@@ -22,7 +22,8 @@ def needed(module: str, feature: str) -> Any:
 
 
 def package_folder(package: str, feature: str) -> Path:
-    """Return the folder of a package, whose data files are read without importing it. Raises `BadInput` as `needed`."""
+    """Return the folder of a package, whose data files are read without importing it. Raises `BadInput` as
+    `import_optional`."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise missing_package(feature, package)

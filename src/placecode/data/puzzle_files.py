@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from placecode.data.cells import check_width, read_text
-from placecode.data.puzzles import CLASSES, UNSOLVED, Puzzles, apart, classify, jaccard_distances, join, solve
+from placecode.data.puzzles import CLASSES, UNSOLVED, Puzzles, are_farther, classify, jaccard_distances, join, solve
 from placecode.errors import BadInput
 
 TRAINING_FILES = tuple(f"train_{name.lower()}.csv" for name in CLASSES)
 HELDOUT_FILE = "human_puzzles.csv"
-FILES = (*TRAINING_FILES, HELDOUT_FILE)
+FILE_NAMES = (*TRAINING_FILES, HELDOUT_FILE)
 HASHES_FILE = "sha256.txt"  # hashes of the other files of a cached folder
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
 COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of puzzles
@@ -36,14 +36,14 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
     held-out puzzle is at most `distance`. Held-out puzzles that are closer would not test generalization.
     """
     folder = Path(folder)
-    missing = [name for name in FILES if not os.path.exists(folder / name)]
+    missing = [name for name in FILE_NAMES if not os.path.exists(folder / name)]
     if missing:
-        raise BadInput(f"{folder} must be a folder with {', '.join(FILES)}; missing: {', '.join(missing)}.")
+        raise BadInput(f"{folder} must be a folder with {', '.join(FILE_NAMES)}; missing: {', '.join(missing)}.")
     heldout, heldout_lines = read_puzzles(folder / HELDOUT_FILE, order)
     training = []
     for name, condition in zip(TRAINING_FILES, CLASSES, strict=True):
         puzzles, lines = read_puzzles(folder / name, order, condition)
-        for row in np.flatnonzero(~apart(puzzles.cells, heldout.cells, distance)):
+        for row in np.flatnonzero(~are_farther(puzzles.cells, heldout.cells, distance)):
             distances = jaccard_distances(puzzles.cells[[row]], heldout.cells)[0]
             nearest = int(distances.argmin())
             raise BadInput(
@@ -169,7 +169,7 @@ def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
     from placecode.files import write_bytes  # loads pandas, which training does not need
 
     parts = [training[training.classes == index] for index in range(len(CLASSES))]
-    contents = {name: to_csv(part).encode() for name, part in zip(FILES, (*parts, heldout), strict=True)}
+    contents = {name: to_csv(part).encode() for name, part in zip(FILE_NAMES, (*parts, heldout), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in {**contents, HASHES_FILE: _hashes(contents)}.items():
         write_bytes(folder / name, data)
@@ -180,7 +180,7 @@ def _hashes(contents: Mapping[str, bytes]) -> bytes:
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items()).encode()
 
 
-def cached(
+def load_or_make(
     key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
 ) -> tuple[Puzzles, Puzzles]:
     """Return training and held-out puzzles from the folder `key` of the cache, or generate them with `make`.
@@ -190,7 +190,7 @@ def cached(
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key
-        contents = {name: (folder / name).read_bytes() for name in FILES}
+        contents = {name: (folder / name).read_bytes() for name in FILE_NAMES}
         if (folder / HASHES_FILE).read_bytes() == _hashes(contents):
             return read_folder(folder, order, distance)
     training, heldout = make()

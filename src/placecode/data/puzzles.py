@@ -317,7 +317,7 @@ def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
     return 1.0 - shared / union
 
 
-def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]:
+def are_farther(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]:
     """Return which puzzles have a Jaccard distance above `distance` from all `others`, as a mask, (N,).
 
     `cells` are N puzzles, (N, n*n), and `others` are M puzzles, (M, n*n).
@@ -331,7 +331,7 @@ def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]
     return is_apart
 
 
-def first_of_each(cells: Cells) -> npt.NDArray[np.int64]:
+def first_occurrences(cells: Cells) -> npt.NDArray[np.int64]:
     """Return the sorted indices of the first occurrence of each distinct puzzle in `cells`, (N, n*n)."""
     keys = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
     return np.sort(np.unique(keys, return_index=True)[1])

@@ -9,7 +9,7 @@ import numpy as np
 from placecode.data.recording_files import Recording
 from placecode.errors import BadInput, must_be
 
-LEAST_TIMES = 50  # smallest number of time points of a recording
+MIN_TIME_POINTS = 50  # smallest number of time points of a recording
 MIN_AUTOCORRELATION = 0.2
 """A recording with a lower lag-1 autocorrelation (median over regions) causes a warning. The limit was chosen with
 knowledge of the data set gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
@@ -17,7 +17,7 @@ SAME_CORRELATION = 0.95  # two recordings with a higher correlation count as the
 MAX_COMPARED_VALUES = 4096  # maximum number of values of a recording from which this correlation is computed
 
 
-def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
+def check_recordings(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     """Return a list of warnings about the recordings of all `persons`, empty if nothing is questionable.
 
     A warning is due to low autocorrelation or to more regions than time points. Raises `BadInput` if a recording cannot
@@ -27,9 +27,9 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     doubts = []
     for person in persons:
         times, regions = person.values.shape
-        if times < LEAST_TIMES:
+        if times < MIN_TIME_POINTS:
             hint = "; is it time x region?" if regions > times else "."
-            raise BadInput(f"{person.person} must have at least {LEAST_TIMES} time points; got {times}{hint}")
+            raise BadInput(f"{person.person} must have at least {MIN_TIME_POINTS} time points; got {times}{hint}")
         if regions < 2:
             raise must_be(f"The number of regions of {person.person}", "at least 2", regions)
         check_regions(person.person, person.values, names)

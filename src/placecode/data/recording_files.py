@@ -9,7 +9,7 @@ Every recording becomes an array of shape (time points, regions).
 | .csv, .tsv | with or without region names in a header or first column | the header or the first column |
 | .ptseries.nii (parcellated CIFTI) | the series, with its repetition time | the parcels |
 
->>> read(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
+>>> read_recordings(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
 
 NumPy, MATLAB and HDF5 files are read by `array_source` of `data/tables/arrays.py`, which tables of users share. A new
 array format is therefore added there. Packages other than numpy are imported only when a file needs them.
@@ -28,18 +28,18 @@ from pathlib import Path
 import numpy as np
 
 from placecode.data.cells import (
+    INDEX_COLUMN_NAMES,
     MISSING,
-    TIMES,
     check_file,
     check_width,
-    counted,
     csv_rows,
+    detect_separator,
+    is_enumeration,
     is_word,
     read_text,
-    reading,
-    separator,
+    wrap_read_errors,
 )
-from placecode.data.packages import needed
+from placecode.data.packages import import_optional
 from placecode.data.tables.arrays import ArrayRule, array_source, check_table
 from placecode.errors import BadInput
 from placecode.validation import choice
@@ -83,7 +83,7 @@ class Recording:
     tr: float | None = None  # repetition time in seconds, None if it is not known
 
 
-def read(
+def read_recordings(
     files: Files, key: str | None = None, orientation: str = "auto", regions: int | None = None
 ) -> list[Recording]:
     """Read the recordings of several people, one file per person. All people must have the same regions.
@@ -94,7 +94,7 @@ def read(
     in all files. Raises `BadInput` if it cannot be determined, or if regions differ between people.
     """
     choice("orientation", orientation, ORIENTATIONS)
-    paths = find(files)
+    paths = find_files(files)
     tables = [read_table(path, key) for path in paths]
     actual = _orientation(tables, orientation, regions)
     # contiguous, because sums in another order would differ in the last digits
@@ -156,7 +156,7 @@ def _orientation(tables: Sequence[RecordingTable], requested: str, regions: int 
 # Files and people
 
 
-def find(files: Files) -> list[Path]:
+def find_files(files: Files) -> list[Path]:
     """Return the files that `files` stands for: a list, a pattern, a single file, or a folder.
 
     A folder stands for the recordings in it or, if it has none, in its subfolders. Raises `BadInput` for a folder
@@ -182,16 +182,16 @@ def find(files: Files) -> list[Path]:
     return [Path(files)]
 
 
-def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
+def match_by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
     """Return the file that belongs to each person, in the order of `people`, by the names of files and folders.
 
     Returns None unless exactly one file matches each person. Only the parts of a person's name that differ between
     people must occur in the path, such as "sub-01" of "sub-01_bold" if another person is "sub-02_bold".
 
     >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
-    >>> [path.name for path in by_name(files, ["sub-01_bold", "sub-02_bold"])]
+    >>> [path.name for path in match_by_name(files, ["sub-01_bold", "sub-02_bold"])]
     ['sub-01_motion.tsv', 'sub-02_motion.tsv']
-    >>> by_name([Path("first.tsv"), Path("second.tsv")], ["sub-01", "sub-02"])
+    >>> match_by_name([Path("first.tsv"), Path("second.tsv")], ["sub-01", "sub-02"])
     """
     names = [set(re.split(r"[_/]", person)) for person in people]
     shared = set.intersection(*names) if len(names) > 1 else set()
@@ -231,7 +231,7 @@ def read_table(path: str | Path, key: str | None = None) -> RecordingTable:
     path = Path(path)
     ending = _ending(path)
     check_file(path, ending, FORMATS, key)
-    with reading(path, ending):
+    with wrap_read_errors(path, ending):
         if ending in (".csv", ".tsv"):
             return _read_text(path, ending)
         if ending == ".ptseries.nii":
@@ -242,7 +242,7 @@ def read_table(path: str | Path, key: str | None = None) -> RecordingTable:
 
 def _read_cifti(path: Path) -> RecordingTable:
     """Read a parcellated CIFTI series, with orientation, names of the parcels and repetition time from its header."""
-    nibabel = needed("nibabel", f"Reading {path}")
+    nibabel = import_optional("nibabel", f"Reading {path}")
     image = nibabel.load(path)
     axes = [image.header.get_axis(side) for side in (0, 1)]
     kinds = [type(axis).__name__ for axis in axes]
@@ -261,7 +261,7 @@ def _read_text(path: Path, ending: str) -> RecordingTable:
     Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
     """
     text = read_text(path)
-    sign = separator(ending, text.lstrip().partition("\n")[0])
+    sign = detect_separator(ending, text.lstrip().partition("\n")[0])
     lines = [(number, row) for number, row in csv_rows(io.StringIO(text, newline=""), sign) if row]
     if len(lines) < 2:
         raise BadInput(f"{path} must have a row for each time point, or for each region; it has {len(lines)}.")
@@ -270,9 +270,11 @@ def _read_text(path: Path, ending: str) -> RecordingTable:
         check_width(path, number, row, len(head))
     first = head[0].casefold()
     named = any(is_word(cell) for cell in head[1:] or head)
-    numbered = len(head) > 1 and first in TIMES and (named or counted(head[1:]))  # the first column has row numbers
+    numbered = (
+        len(head) > 1 and first in INDEX_COLUMN_NAMES and (named or is_enumeration(head[1:]))
+    )  # the first column has row numbers
     listed = is_word(lines[1][1][0]) and (first in REGIONS or not named)  # the first column has names of regions
-    body = lines[1:] if named or numbered or counted(head) or (listed and first in REGIONS) else lines
+    body = lines[1:] if named or numbered or is_enumeration(head) or (listed and first in REGIONS) else lines
     values = np.array([_numbers(path, number, row[int(numbered or listed) :]) for number, row in body])
     check_table(path, values, RECORDING)
     if listed:

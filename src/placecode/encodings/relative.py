@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
 from placecode.encodings.base import ALL, Encoding, Layout
-from placecode.errors import BadInput
+from placecode.errors import BadInput, must_be
 from placecode.models.member import Member
-from placecode.validation import choice, real_number, switch, whole_number
+from placecode.validation import choice, real_number, whole_number
 
 
 class Relative(Encoding):
@@ -38,7 +38,10 @@ class Relative(Encoding):
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, first = dict(self.settings(members[0])), members[0]
-        self.causal = switch("causal", options["causal"])
+        causal = options["causal"]
+        if not isinstance(causal, int) or causal not in (0, 1):  # the command line passes booleans as 1 or 0
+            raise must_be("causal", "True or False, or 1 or 0", causal)
+        self.causal = bool(causal)
         coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         if not np.array_equal(coordinates, np.round(coordinates)):
             raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 
 from placecode.data.cells import as_float32
 from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
-from placecode.data.tables.new_samples import coded, filled
+from placecode.data.tables.new_samples import encode_categories, fill_masked
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
 from placecode.experiments.channels.own import OwnData
@@ -42,7 +42,16 @@ from placecode.training.trainer import portions, stack_for
 MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
 """Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
-MINIMUM = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
+MIN_PARAMETERS = {
+    "n_seeds": 1,
+    "n_halves": 0,
+    "steps": 1,
+    "batch": 1,
+    "width": 1,
+    "layers": 1,
+    "neighbors": 1,
+    "n_draws": 19,
+}
 """Minimum values of the integer parameters."""
 
 
@@ -203,7 +212,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return sheet_of(X, groups=groups, spool=spool)
         requirements["ensure_all_finite"] = "allow-nan"
         if not isinstance(X, pd.DataFrame):
-            return sheet_of(validate_data(self, filled(X), dtype=DTYPES, **requirements), groups=groups)
+            return sheet_of(validate_data(self, fill_masked(X), dtype=DTYPES, **requirements), groups=groups)
         if repeated := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
             raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(repeated)}.")
         sheet = sheet_of(X, groups=groups)
@@ -220,7 +229,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         """Raise BadInput if a parameter is invalid. This is called before data are read."""
-        for name, least in MINIMUM.items():
+        for name, least in MIN_PARAMETERS.items():
             value = getattr(self, name)
             optional = name not in ("neighbors", "n_draws")
             if not (value is None and optional) and not (isinstance(value, Integral) and int(value) >= least):
@@ -336,8 +345,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             extra = [name for name in X.columns if wider and name in self._dropped]
             X = X.drop(columns=extra)  # noqa: N806
             validate_data(self, X, reset=False, skip_check_array=True)  # names first: categories are coded by position
-            X = coded(X, self._categories)  # noqa: N806
-        values = validate_data(self, filled(X), dtype=DTYPES, reset=False, ensure_all_finite="allow-nan")
+            X = encode_categories(X, self._categories)  # noqa: N806
+        values = validate_data(self, fill_masked(X), dtype=DTYPES, reset=False, ensure_all_finite="allow-nan")
         stored = as_float32(values[:, self.channels_] - self._offsets)
         if np.isinf(stored).any():
             raise must_be("X", "finite numbers, none beyond 3.4e+38", float(np.nanmax(np.abs(values))))

@@ -21,7 +21,7 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.validation import choice, flag, is_whole, real_number, whole_number
+from placecode.validation import boolean, choice, is_whole, real_number, whole_number
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
@@ -256,7 +256,7 @@ class Member(ModelSettings):
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         super().__post_init__()
         choice("role", self.role, ROLES)
-        self._check(flag, "learn", "dropout_at_evaluation")
+        self._check(boolean, "learn", "dropout_at_evaluation")
         self._check(whole_number, "seed", "ramp", least=0)
         if self.last_epoch is not None:
             whole_number("last_epoch", self.last_epoch, least=1)

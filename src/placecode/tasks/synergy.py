@@ -21,9 +21,9 @@ import numpy as np
 
 from placecode.errors import must_be
 from placecode.settings import Settings, setting
-from placecode.tasks.masked import Masked, join_recordings, masked_count
-from placecode.tasks.network import LEAST_TIMES, standardize
-from placecode.validation import choice, flag, is_whole, real_number, whole_number
+from placecode.tasks.masked import Masked, masked_count
+from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
+from placecode.validation import boolean, choice, is_whole, real_number, whole_number
 
 VALUES = ("sign", "gaussian")  # kinds of values of the channels, see `Synergy`
 SIZES = (3, 4)  # numbers of channels that a group may have
@@ -51,7 +51,7 @@ class SynergySettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check(whole_number, "groups", "test", least=1)
-        self._check(whole_number, "train", least=LEAST_TIMES)
+        self._check(whole_number, "train", least=MIN_TRAINING_SAMPLES)
         if not is_whole(self.group_size) or self.group_size not in SIZES:
             raise must_be("group_size", "3 or 4", self.group_size)
         if not isinstance(self.sizes, Sequence) or not all(is_whole(s) and s in SIZES for s in self.sizes):
@@ -60,7 +60,7 @@ class SynergySettings(Settings):
         self._check(real_number, "noise", least=0)
         self._check(whole_number, "correlated", "distractors", least=0)
         self._check(real_number, "correlation", above=0, below=1)
-        self._check(flag, "shuffled")
+        self._check(boolean, "shuffled")
 
 
 class Synergy(Masked):
@@ -101,8 +101,7 @@ class Synergy(Masked):
     def __init__(self, ratios: Sequence[float] = (0.3, 0.5), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
         chosen = SynergySettings(**settings)
         sizes = chosen.sizes or (chosen.group_size,) * chosen.groups
-        whole_number("worlds", worlds, 1)
-        whole_number("seed", seed, 0)
+        order_seed, world_seeds = split_seed(worlds, seed)
         self.options = {name: value for name, value in vars(chosen).items() if name not in ("groups", "train", "test")}
         self.options["sizes"] = [int(size) for size in sizes]
 
@@ -112,18 +111,15 @@ class Synergy(Masked):
             "distractor": [1] * chosen.distractors,
         }
         blocks = [(kind, size) for kind, kind_sizes in counts.items() for size in kind_sizes]
-        order, data = np.random.SeedSequence(seed).spawn(2)
-        columns = np.arange(sum(size for _, size in blocks))
-        if chosen.shuffled:
-            columns = np.random.default_rng(order).permutation(columns)
+        columns = channel_order(sum(size for _, size in blocks), chosen.shuffled, order_seed)
         parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        for stream in data.spawn(worlds):  # world k does not depend on the number of worlds
-            for part, child, count in zip(parts, stream.spawn(2), (chosen.train, chosen.test), strict=True):
+        for world_seed in world_seeds:
+            for part, child, count in zip(parts, world_seed.spawn(2), (chosen.train, chosen.test), strict=True):
                 rng = np.random.default_rng(child)
                 samples = draw(rng, count, blocks, chosen.values, chosen.correlation, chosen.noise)
                 part.append(samples[:, columns])
-        splits = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
-        super().__init__({name: join_recordings([part]) for name, part in splits}, 1, ratios, seed)
+        train_samples, test_samples = (np.stack(part) for part in parts)
+        super().__init__(standardized_splits(train_samples, test_samples), 1, ratios, seed)
 
         group_sizes = [size for _, size in blocks]
         self.kinds = np.repeat([kind for kind, _ in blocks], group_sizes)[columns]
@@ -227,11 +223,17 @@ def best_error(
                 continue
             combinations = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
             probability = combinations / math.comb(tokens - 1, hidden - 1)
-            total += groups * size / tokens * probability * explained(kind, size, visible, values, correlation, noise)
+            total += (
+                groups
+                * size
+                / tokens
+                * probability
+                * explained_variance(kind, size, visible, values, correlation, noise)
+            )
     return 1 - total / (1 + noise**2)
 
 
-def explained(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
+def explained_variance(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
     """Return the variance of a hidden channel that `visible` channels of its group explain.
 
     This is the variance of the conditional mean of the channel. `kind` and `size` are those of the group. The other

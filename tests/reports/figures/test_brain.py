@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 
-from placecode.data.packages import needed
+from placecode.data.packages import import_optional
 from placecode.errors import BadInput
 from placecode.reports import figures
 from placecode.reports.figures.base import BLUE, INK, MUTED, PAPER
@@ -99,7 +99,7 @@ def test_without_nilearn_a_sentence_says_what_to_install(monkeypatch: pytest.Mon
     """In the words in which tasks say it."""
     monkeypatch.setitem(sys.modules, "nilearn.plotting.displays", None)
     with pytest.raises(BadInput) as expected:
-        needed("nilearn.plotting.displays", "Drawing regions on a brain")
+        import_optional("nilearn.plotting.displays", "Drawing regions on a brain")
     with pytest.raises(BadInput) as refused:
         drawn()
     assert str(refused.value) == str(expected.value)

@@ -4,7 +4,7 @@
 |---|---|
 | `files` | the public functions `read_sheet`, `sheet_of` and `read_cells`; start reading here |
 | `columns` | which columns are channels, categories or groups |
-| `sources` | reading of rows in pieces, from Parquet, frames and arrays; parsing of cells |
+| `sources` | reading of rows in chunks, from Parquet, frames and arrays; parsing of cells |
 | `texts`, `headers` | reading of .csv and .tsv, and whether the first line is a header |
 | `arrays` | reading of .npy, .npz, .mat and HDF5, shared with recordings |
 | `new_samples` | encoding of new samples for a model that is already trained |

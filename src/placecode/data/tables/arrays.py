@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from placecode.data.cells import beginning
-from placecode.data.packages import needed
-from placecode.data.tables.new_samples import filled
-from placecode.data.tables.sources import PIECE, ArraySource
+from placecode.data.cells import first_bytes
+from placecode.data.packages import import_optional
+from placecode.data.tables.new_samples import fill_masked
+from placecode.data.tables.sources import CHUNK_BYTES, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-STREAMED = "Parquet, .npy or .h5"  # formats that can be read in pieces, for error messages
+STREAMED = "Parquet, .npy or .h5"  # formats that can be read in chunks, for error messages
 MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # numpy types of MATLAB types that numpy does not know
 
 
@@ -61,14 +61,14 @@ def array_source(
     """Return a source (reader of rows) for an array in a file: the one named `key`, or the only two-dimensional one.
 
     `ending` is the suffix of the file in lower case. Raises `BadInput` if there is no such array, if it violates
-    `rule`, or if it has more than `memory` bytes and its format (.npz, older .mat) cannot be read in pieces.
+    `rule`, or if it has more than `memory` bytes and its format (.npz, older .mat) cannot be read in chunks.
     """
     if ending == ".npy":
         return _of_npy(path, rule)
     if ending == ".npz":
         return _of_npz(path, key, rule, memory)
     # version 7.3 of .mat is HDF5
-    if ending == ".mat" and not beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
+    if ending == ".mat" and not first_bytes(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
         return _of_mat(path, key, rule, memory)
     return _of_hdf5(path, key, rule, memory, transposed=ending == ".mat")
 
@@ -76,10 +76,10 @@ def array_source(
 def array_source_of(array: np.ndarray) -> ArraySource:
     """Return a source for an array in memory. Masked values become NaN. Raises `BadInput` unless it is a table."""
     check_table("data", array, TABLE)
-    return ArraySource(None, array.shape, lambda first, end: filled(array[first:end]))
+    return ArraySource(None, array.shape, lambda first, end: fill_masked(array[first:end]))
 
 
-def available() -> int:
+def available_memory() -> int:
     """Return the available memory of this computer in bytes, approximately."""
     try:
         with open("/proc/meminfo") as file:
@@ -90,7 +90,7 @@ def available() -> int:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def megabytes(size: int) -> str:
+def format_megabytes(size: int) -> str:
     """Return a number of bytes as text for a message, such as "12.5 MB"."""
     return f"{size / 1e6:.1f} MB"
 
@@ -129,11 +129,11 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
 
 
 def _check_size(path: Path, size: int, memory: int) -> None:
-    """Raise `BadInput` if an array that cannot be read in pieces has more than `memory` bytes."""
+    """Raise `BadInput` if an array that cannot be read in chunks has more than `memory` bytes."""
     if size > memory:
         raise BadInput(
-            f"{path} takes {megabytes(size)} of {megabytes(memory)} of memory, and its format cannot be read piece by "
-            f"piece; save it as {STREAMED}."
+            f"{path} takes {format_megabytes(size)} of {format_megabytes(memory)} of memory, and its format cannot be "
+            f"read piece by piece; save it as {STREAMED}."
         )
 
 
@@ -155,7 +155,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
         raise ValueError("cut short")
 
     def rows(first: int, end: int) -> Any:
-        # a new map for each piece, because the pages of a map stay in memory until it is closed
+        # a new map for each chunk, because the pages of a map stay in memory until it is closed
         return np.array(np.load(path, mmap_mode="r")[first:end])
 
     return ArraySource(path, header.shape, rows)
@@ -199,16 +199,16 @@ def _matlab_type(kind: str) -> np.dtype[Any]:
 
 def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transposed: bool) -> ArraySource:
     """Return a source for an array of an HDF5 file, `transposed` if it is a .mat file, in which columns come first."""
-    h5py = needed("h5py", f"Reading {path}")
+    h5py = import_optional("h5py", f"Reading {path}")
     headers: dict[str, ArrayHeader] = {}
-    chunks: dict[str, int] = {}
+    stored_rows: dict[str, int] = {}  # number of rows of a compressed chunk of the file, for each array
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and not name.startswith("#"):
             shape = item.shape or ()
             headers[name] = ArrayHeader(shape[::-1] if transposed else shape, item.dtype)
             if item.chunks and len(shape) == 2:
-                chunks[name] = item.chunks[1 if transposed else 0]
+                stored_rows[name] = item.chunks[1 if transposed else 0]
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)
@@ -220,7 +220,7 @@ def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transpos
         with h5py.File(path, "r") as file:
             return file[chosen][:, first:end].T if transposed else file[chosen][first:end]
 
-    # read whole chunks if they fit, because a chunk is decompressed for every piece that needs a part of it
-    least = chunks.get(chosen, 1)
-    fits = 8 * least * shape[1] <= max(memory // 4, PIECE)
+    # read whole compressed chunks if they fit, because one is decompressed each time that a part of it is read
+    least = stored_rows.get(chosen, 1)
+    fits = 8 * least * shape[1] <= max(memory // 4, CHUNK_BYTES)
     return ArraySource(path, shape, rows, least if fits else 1)

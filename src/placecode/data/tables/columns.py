@@ -1,7 +1,7 @@
 """Interpretation of the columns of a table: which are numbers, categories (words), groups or row numbers.
 
 A first pass over all rows collects statistics of the columns (`Survey`). The statistics determine the use of each
-column (`Layout`). `files` then reads the values in a second pass.
+column (`ColumnRoles`). `files` then reads the values in a second pass.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed, repeated
-from placecode.data.tables.sources import Piece, Source
+from placecode.data.cells import DECIMAL_COMMA, INDEX_COLUMN_NAMES, as_float32, find_duplicates, quoted_names
+from placecode.data.tables.sources import Chunk, Source
 from placecode.errors import BadInput, must_be
 
-CATEGORIES = 20  # maximum number of different words in a categorical column
+MAX_CATEGORIES = 20  # maximum number of different words in a categorical column
 MAX_COUNTED_WORDS = 1000  # different words of a column are counted up to this number
-INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
+INDEX_NAMES = INDEX_COLUMN_NAMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Names, in lower case, of a first column that may contain row numbers or times instead of a channel."""
 SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
 """Limits of the range of a column (maximum - minimum) relative to its largest absolute value. Below the first limit,
@@ -41,7 +41,7 @@ DATE = re.compile(
 
 @dataclass
 class Survey:
-    """Statistics of the columns, updated with each piece of rows."""
+    """Statistics of the columns, updated with each chunk of rows."""
 
     # arrays with one element per column, (width,)
     missing: np.ndarray  # number of missing values
@@ -58,7 +58,7 @@ class Survey:
     steps: tuple[float, float] = (0.0, np.inf)
     """Smallest and largest step between rows with which the first column would be evenly spaced. If the first number
     is larger than the second, the column is not evenly spaced."""
-    groups: list[np.ndarray] = field(default_factory=list)  # code of the group of each row, one array per piece
+    groups: list[np.ndarray] = field(default_factory=list)  # code of the group of each row, one array per chunk
     group_codes: dict[str, int] = field(default_factory=dict)  # code of each group, by its name
 
     @classmethod
@@ -67,24 +67,24 @@ class Survey:
         numeric, rounded = np.zeros((2, width), dtype=bool)
         return cls(np.zeros(width, dtype=np.int64), numeric, rounded, np.full(width, np.inf), np.full(width, -np.inf))
 
-    def add(self, piece: Piece, stored: np.ndarray) -> None:
-        """Update the statistics with a piece of rows. `stored` are its numbers as float32."""
-        is_number = ~np.isnan(piece.numbers)
+    def add(self, chunk: Chunk, stored: np.ndarray) -> None:
+        """Update the statistics with a chunk of rows. `stored` are its numbers as float32."""
+        is_number = ~np.isnan(chunk.numbers)
         self.numeric |= is_number.any(axis=0)
-        self.low = np.fmin(self.low, np.fmin.reduce(piece.numbers, axis=0, initial=np.inf))
-        self.high = np.fmax(self.high, np.fmax.reduce(piece.numbers, axis=0, initial=-np.inf))
-        self.rounded |= ((stored != piece.numbers) & is_number).any(axis=0)
+        self.low = np.fmin(self.low, np.fmin.reduce(chunk.numbers, axis=0, initial=np.inf))
+        self.high = np.fmax(self.high, np.fmax.reduce(chunk.numbers, axis=0, initial=-np.inf))
+        self.rounded |= ((stored != chunk.numbers) & is_number).any(axis=0)
         self.missing += (~is_number).sum(axis=0)
-        self._narrow_step(piece.numbers[:, 0])
-        for column, words in piece.words.items():
+        self._narrow_step(chunk.numbers[:, 0])
+        for column, words in chunk.words.items():
             first_rows = self.words.setdefault(column, {})
             is_word = words != None  # noqa: E711  (elementwise)
             self.missing[column] -= int(is_word.sum())
             for word in dict.fromkeys(words[is_word]):  # in order, so that the first row is kept
                 if word not in first_rows and len(first_rows) <= MAX_COUNTED_WORDS:
                     first_rows[word] = self.rows + int(np.argmax(words == word))
-        if piece.group is not None:
-            self.add_groups(piece.group)
+        if chunk.group is not None:
+            self.add_groups(chunk.group)
         self.rows += len(is_number)
 
     def _narrow_step(self, first: np.ndarray) -> None:
@@ -129,17 +129,17 @@ def survey_of(source: Source, group: int | None) -> Survey:
     group, or column with both numbers and words.
     """
     survey = Survey.empty(source.width)
-    for piece in source.pieces(group):
-        stored = as_float32(piece.numbers)
+    for chunk in source.chunks(group):
+        stored = as_float32(chunk.numbers)
         infinite = np.isinf(stored)
         if infinite.any():
             row, column = (int(i) for i in np.argwhere(infinite)[0])
-            value = float(piece.numbers[row, column])
+            value = float(chunk.numbers[row, column])
             raise _wrong(source, survey.rows + row, column, "finite numbers, none beyond 3.4e+38", f"{value:g}")
-        if group is not None and piece.group is not None and "" in piece.group:
-            row = survey.rows + piece.group.index("")
+        if group is not None and chunk.group is not None and "" in chunk.group:
+            row = survey.rows + chunk.group.index("")
             raise BadInput(f"{source.row(row)}: column {_name(source, group)!r} must name a group; it is empty.")
-        survey.add(piece, stored)
+        survey.add(chunk, stored)
         mixed = [(min(words.values()), column) for column, words in survey.words.items() if survey.numeric[column]]
         if mixed:
             row, column = min(mixed)
@@ -193,7 +193,7 @@ def group_column(source: Source, groups: str | Path | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnRoles:
     """Which columns are channels, categories or groups. Columns are given by their indices in the table."""
 
     channels: list[int]  # columns that are channels, (n,)
@@ -203,7 +203,7 @@ class Layout:
     numbers: Mapping[int, Mapping[str, float]]  # for each column of words, the number that stands for each word
 
 
-def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
+def column_roles(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> ColumnRoles:
     """Return which columns are channels, categories or groups, from the statistics of the first pass.
 
     `group` is the index of the column with the groups, or None. A first column of row numbers is left out. Columns of
@@ -212,7 +212,7 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
     """
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
-    if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:
+    if source.header and header[0].casefold() in INDEX_NAMES and source.width > 1 and group != 0:
         if survey.counts:
             columns = columns[1:]
         else:
@@ -236,7 +236,7 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
         _check_words(source, column, words)
         categories[column] = tuple(sorted(words))
         numbers[column] = {word: float(code) for code, word in enumerate(categories[column])}
-    return Layout(channels, group, tuple(names), categories, numbers)
+    return ColumnRoles(channels, group, tuple(names), categories, numbers)
 
 
 def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
@@ -252,17 +252,17 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
         flag = "--groups" if source.path else "groups"
         actual = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
         raise _wrong(source, row, column, "numbers", actual)
-    if len(words) > CATEGORIES:
+    if len(words) > MAX_CATEGORIES:
         count = f"more than {MAX_COUNTED_WORDS}" if len(words) > MAX_COUNTED_WORDS else str(len(words))
-        allowed = f"numbers, or at most {CATEGORIES} different words"
+        allowed = f"numbers, or at most {MAX_CATEGORIES} different words"
         raise _wrong(source, row, column, allowed, f"{count} different words, the first of them {first[:40]!r}")
 
 
-def check(source: Source, survey: Survey, layout: Layout) -> None:
+def check_channels(source: Source, survey: Survey, roles: ColumnRoles) -> None:
     """Raise `BadInput` if two channels have the same name, or if more than half of all values are missing."""
-    if duplicates := repeated(layout.names):
+    if duplicates := find_duplicates(roles.names):
         rule = f"The names of the channels of {source.label} must all be different"
-        raise BadInput(f"{rule}; given twice: {listed(duplicates)}.")
-    share = float(survey.missing[layout.channels].sum()) / (survey.rows * len(layout.channels))
+        raise BadInput(f"{rule}; given twice: {quoted_names(duplicates)}.")
+    share = float(survey.missing[roles.channels].sum()) / (survey.rows * len(roles.channels))
     if share > 0.5:
         raise BadInput(f"At most half of the values of {source.label} may be missing; {share:.1%} are.")

@@ -3,13 +3,13 @@
 Rows are samples, and columns are channels. A column with a few different words is a category, and is converted to
 codes. One column may contain the group (person, day) of each sample. A table is read twice: once to check it and to
 interpret its columns, and once for its values. If the values do not fit into memory, they are written to a
-memory-mapped file piece by piece.
+memory-mapped file chunk by chunk.
 
 >>> sheet = sheet_of([[1, "west", None], [2, "east", 0.5]], names=["speed", "wind", "rain"])
 >>> sheet.values.tolist(), dict(sheet.categories)
 ([[1.0, 1.0, nan], [2.0, 0.0, 0.5]], {1: ('east', 'west')})
 
-| format | read in pieces | names of channels | categories |
+| format | read in chunks | names of channels | categories |
 |---|---|---|---|
 | .csv, .tsv | yes | header | yes |
 | .parquet | yes | yes | yes |
@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32, check_file, reading
+from placecode.data.cells import as_float32, check_file, wrap_read_errors
 from placecode.data.channel_files import read_groups, read_names
-from placecode.data.tables.arrays import array_source, array_source_of, available, megabytes
-from placecode.data.tables.columns import Layout, Survey, check, group_column, layout_of, survey_of
+from placecode.data.tables.arrays import array_source, array_source_of, available_memory, format_megabytes
+from placecode.data.tables.columns import ColumnRoles, Survey, check_channels, column_roles, group_column, survey_of
 from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text
 from placecode.data.tables.texts import TextSource
 from placecode.errors import BadInput, must_be
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
-CHANNELS, SAMPLES = 5, 50  # smallest number of channels and of samples in a file
+MIN_CHANNELS, MIN_SAMPLES = 5, 50  # smallest number of channels and of samples in a file
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,24 @@ def read_sheet(
     memory-mapped itself instead.
     """
     path = Path(path)
-    memory = available() // 4 if memory is None else memory
-    with reading(path, path.suffix.lower()):
+    memory = available_memory() // 4 if memory is None else memory
+    with wrap_read_errors(path, path.suffix.lower()):
         source = _open(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
         # checked first, because with a wrong separator numbers would look like words
         _check_width(path, source.width - (column is not None))
         survey = survey_of(source, column)
-    layout = layout_of(source, survey, column, None if names is None else read_names(names))
-    _check_width(path, len(layout.channels))
-    if survey.rows < SAMPLES:
-        raise BadInput(f"{path} must have at least {SAMPLES} samples, one in each row; it has {survey.rows}.")
-    check(source, survey, layout)
+    roles = column_roles(source, survey, column, None if names is None else read_names(names))
+    _check_width(path, len(roles.channels))
+    if survey.rows < MIN_SAMPLES:
+        raise BadInput(f"{path} must have at least {MIN_SAMPLES} samples, one in each row; it has {survey.rows}.")
+    check_channels(source, survey, roles)
     _warn_of_no_header(source)
     if groups is not None and column is None:
         survey.add_groups(read_groups(groups, survey.rows, str(path)))
-    fits = 4 * survey.rows * len(layout.channels) <= memory
+    fits = 4 * survey.rows * len(roles.channels) <= memory
     stored = np.load(path, mmap_mode="r") if path.suffix.lower() == ".npy" and not fits else None
-    return _sheet(source, survey, layout, path.name, stored, spool, memory)
+    return _sheet(source, survey, roles, path.name, stored, spool, memory)
 
 
 def sheet_of(
@@ -127,10 +127,10 @@ def sheet_of(
         raise BadInput(f"data must be a numpy array, a pandas frame or a list of rows; got {type(data).__name__}.")
     column = _group_column(data, source, groups)
     survey = survey_of(source, column) if source.width else Survey.empty(0)
-    layout = layout_of(source, survey, column, None if names is None else [str(name) for name in names])
-    if not layout.channels or not survey.rows:
-        raise BadInput(f"data must have at least one row and one channel; got {survey.rows} x {len(layout.channels)}.")
-    check(source, survey, layout)
+    roles = column_roles(source, survey, column, None if names is None else [str(name) for name in names])
+    if not roles.channels or not survey.rows:
+        raise BadInput(f"data must have at least one row and one channel; got {survey.rows} x {len(roles.channels)}.")
+    check_channels(source, survey, roles)
     if groups is not None and column is None:
         texts = [group_text(value) for value in groups]  # type: ignore[attr-defined, union-attr, unused-ignore]
         if len(texts) != survey.rows:
@@ -140,7 +140,7 @@ def sheet_of(
         survey.add_groups(texts)
     if not isinstance(data, np.memmap):
         memory = sys.maxsize  # the data are in memory anyway
-    return _sheet(source, survey, layout, "array", data, spool, available() // 4 if memory is None else memory)
+    return _sheet(source, survey, roles, "array", data, spool, available_memory() // 4 if memory is None else memory)
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
@@ -151,18 +151,18 @@ def read_cells(path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     path = Path(path)
-    with reading(path, path.suffix.lower()):
-        source = _open(path, None, None, available() // 4)
-        pieces = list(source.pieces())
+    with wrap_read_errors(path, path.suffix.lower()):
+        source = _open(path, None, None, available_memory() // 4)
+        chunks = list(source.chunks())
     _warn_of_no_header(source)
-    numbers = np.concatenate([np.empty((0, source.width)), *(piece.numbers for piece in pieces)])
+    numbers = np.concatenate([np.empty((0, source.width)), *(chunk.numbers for chunk in chunks)])
     frame = pd.DataFrame(numbers, columns=list(_column_names(source)))
-    for column in sorted({column for piece in pieces for column in piece.words}):
+    for column in sorted({column for chunk in chunks for column in chunk.words}):
         cells = [
-            np.where(piece.words[column] == None, piece.numbers[:, column], piece.words[column])  # noqa: E711
-            if column in piece.words
-            else piece.numbers[:, column].astype(object)
-            for piece in pieces
+            np.where(chunk.words[column] == None, chunk.numbers[:, column], chunk.words[column])  # noqa: E711
+            if column in chunk.words
+            else chunk.numbers[:, column].astype(object)
+            for chunk in chunks
         ]
         frame.isetitem(column, np.concatenate(cells))
     return frame
@@ -172,7 +172,7 @@ def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Sourc
     """Return the source (reader) for the format of a file.
 
     `key` is the name of the table if the file contains several. `groups` is the name of the column with groups, or
-    None. An array in a format that cannot be read in pieces must not have more than `memory` bytes.
+    None. An array in a format that cannot be read in chunks must not have more than `memory` bytes.
     """
     ending = path.suffix.lower()
     check_file(path, ending, FORMATS, key)
@@ -221,13 +221,13 @@ def _group_column(data: Any, source: Source, groups: Any) -> int | None:
 
 
 def _check_width(path: Path, channels: int) -> None:
-    """Raise `BadInput` if a file has fewer channels than `CHANNELS`."""
-    if channels < CHANNELS:
-        raise BadInput(f"{path} must have at least {CHANNELS} channels, one in each column; it has {channels}.")
+    """Raise `BadInput` if a file has fewer channels than `MIN_CHANNELS`."""
+    if channels < MIN_CHANNELS:
+        raise BadInput(f"{path} must have at least {MIN_CHANNELS} channels, one in each column; it has {channels}.")
 
 
 def _sheet(
-    source: Source, survey: Survey, layout: Layout, name: str, stored: Any, spool: str | Path | None, memory: int
+    source: Source, survey: Survey, roles: ColumnRoles, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
     """Read the values of a table after the first pass, `survey`, and return them with its description as a `Sheet`.
 
@@ -235,45 +235,45 @@ def _sheet(
     float32 in row order and no column contains groups, it is used without a copy. `name` is the file's, or "array".
     """
     is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
-    if is_float32_map and layout.group is None:
+    if is_float32_map and roles.group is None:
         values = stored.view()
         values.flags.writeable = False
     else:
-        values = _read_values(source, survey, layout, name, spool, memory)
-    index_of = {column: i for i, column in enumerate(layout.channels)}
+        values = _read_values(source, survey, roles, name, spool, memory)
+    index_of = {column: i for i, column in enumerate(roles.channels)}
     return Sheet(
         values=values,
-        names=layout.names,
-        categories={index_of[column]: words for column, words in sorted(layout.categories.items())},
+        names=roles.names,
+        categories={index_of[column]: words for column, words in sorted(roles.categories.items())},
         groups=np.concatenate(survey.groups) if survey.groups else None,
         group_names=tuple(survey.group_codes),
         source=name,
         columns=_column_names(source),
-        channels=tuple(layout.channels),
-        offsets=survey.offsets[layout.channels],
+        channels=tuple(roles.channels),
+        offsets=survey.offsets[roles.channels],
     )
 
 
 # Second pass over the table: read the values
 
 
-def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
+def _blocks(source: Source, survey: Survey, roles: ColumnRoles) -> Iterator[np.ndarray]:
     """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words."""
     rows, offsets = 0, survey.offsets
-    for piece in source.pieces(layout.group):
-        for column, words in piece.words.items():
-            if column in layout.numbers:
-                codes = layout.numbers[column]
-                piece.numbers[:, column] = [codes.get(word, np.nan) for word in words]
-        rows += len(piece.numbers)
+    for chunk in source.chunks(roles.group):
+        for column, words in chunk.words.items():
+            if column in roles.numbers:
+                codes = roles.numbers[column]
+                chunk.numbers[:, column] = [codes.get(word, np.nan) for word in words]
+        rows += len(chunk.numbers)
         if rows <= survey.rows:
-            yield np.ascontiguousarray(as_float32((piece.numbers - offsets)[:, layout.channels]))
+            yield np.ascontiguousarray(as_float32((chunk.numbers - offsets)[:, roles.channels]))
     if rows != survey.rows:
         raise BadInput(f"{source.label} must not change while it is read; it had {survey.rows} rows, then {rows}.")
 
 
 def _read_values(
-    source: Source, survey: Survey, layout: Layout, name: str, spool: str | Path | None, memory: int
+    source: Source, survey: Survey, roles: ColumnRoles, name: str, spool: str | Path | None, memory: int
 ) -> np.ndarray:
     """Return the values of all channels, (T, n), in memory if they fit into `memory` bytes.
 
@@ -281,22 +281,22 @@ def _read_values(
     """
     from placecode.files import open_atomic
 
-    shape = (survey.rows, len(layout.channels))
+    shape = (survey.rows, len(roles.channels))
     size = 4 * shape[0] * shape[1]
     if size <= memory:
         values, first = np.empty(shape, dtype=np.float32), 0
-        for block in _blocks(source, survey, layout):
+        for block in _blocks(source, survey, roles):
             values[first : first + len(block)] = block
             first += len(block)
         return values
     if spool is None:
-        reason = f"since {source.label} takes {megabytes(size)} of {megabytes(memory)} of memory"
+        reason = f"since {source.label} takes {format_megabytes(size)} of {format_megabytes(memory)} of memory"
         raise must_be("spool", f"a folder for the values, {reason}", spool)
     path = Path(spool) / f"{name}.float32.npy"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_atomic(path) as stream:
         header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
-        for block in _blocks(source, survey, layout):
+        for block in _blocks(source, survey, roles):
             stream.write(block.data)
     return np.asanyarray(np.load(path, mmap_mode="r"))

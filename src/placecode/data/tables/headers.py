@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from placecode.data.cells import DECIMAL_COMMA, MISSING, TIMES, counted, is_word, number
+from placecode.data.cells import DECIMAL_COMMA, INDEX_COLUMN_NAMES, MISSING, is_enumeration, is_word, parse_number
 
 LINES_BELOW = 20  # number of lines below the first that are compared with it
 MIN_DECIMAL_FRACTION = 0.8  # smallest fraction of decimals below a header of integers; some programs write 2 for 2.0
@@ -49,13 +49,13 @@ def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
         return True
     if words and all(_is_name(cell) or cell.casefold() in MISSING for cell in first):
         return True
-    names = first[1:] if len(first) > 1 and first[0].casefold() in TIMES else first
-    if quoted or counted(names) or (not first[0] and len(below) > 1 and counted(columns[0])):
+    names = first[1:] if len(first) > 1 and first[0].casefold() in INDEX_COLUMN_NAMES else first
+    if quoted or is_enumeration(names) or (not first[0] and len(below) > 1 and is_enumeration(columns[0])):
         return True
     if any(first[j] in columns[j] for j in words):
         return False  # a word occurs again below, so it is a category and not the name of its column
     numbers = [j for j, cell in enumerate(first) if is_number(cell)]
-    consecutive = len(numbers) >= MIN_CONSECUTIVE and counted([first[j] for j in numbers])
+    consecutive = len(numbers) >= MIN_CONSECUTIVE and is_enumeration([first[j] for j in numbers])
     return consecutive or _are_codes([first[j] for j in numbers], [columns[j] for j in numbers])
 
 
@@ -66,7 +66,7 @@ def _is_name(cell: str) -> bool:
 
 def is_number(cell: str) -> bool:
     """Return whether a cell contains a number. Words and missing values do not count."""
-    value = number(cell)
+    value = parse_number(cell)
     return value is not None and not math.isnan(value)
 
 

@@ -1,7 +1,7 @@
 """Encoding of new samples for a trained model: words become the same category codes as in the training table.
 
 The scikit-learn estimator (`placecode.fit.estimator`) uses these functions when it predicts or transforms samples.
-`filled` is also used for training tables.
+`fill_masked` is also used for training tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def filled(data: Any) -> Any:
+def fill_masked(data: Any) -> Any:
     """Return a masked array of numbers as float64, with NaN for masked values. Other data are returned as they are.
 
     scikit-learn would ignore the mask and use the values behind it.
@@ -28,7 +28,7 @@ def filled(data: Any) -> Any:
     return np.ma.filled(data.astype(np.float64), np.nan) if masked else data
 
 
-def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
+def encode_categories(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
     """Return a copy of a frame in which words are replaced by the codes that they had in the training table.
 
     `categories` maps the index of a categorical column to its words in the order of their codes. A word that was not in

@@ -1,9 +1,9 @@
-"""Reading of the rows of a table in pieces, so that a table need not fit into memory, and parsing of its cells.
+"""Reading of the rows of a table in chunks, so that a table need not fit into memory, and parsing of its cells.
 
-Every format has a class, called a source, that yields pieces of rows as numbers and words. A source can be read several
+Every format has a class, called a source, that yields chunks of rows as numbers and words. A source can be read several
 times. `columns` and `files` interpret the columns, in the same way for all sources.
 
-| source | format | piece |
+| source | format | chunk |
 |---|---|---|
 | `ArraySource` | arrays, .npy, .npz, .mat, .h5, .hdf5 | a slice of rows |
 | `TextSource` (in `texts`) | .csv, .tsv | a block of text |
@@ -26,19 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import MISSING, number
+from placecode.data.cells import MISSING, parse_number
 from placecode.errors import BadInput
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PIECE = 2**22
-"""Approximate size of a piece of rows in bytes, as float64. Blocks of text files are a sixteenth of it, because pyarrow
+CHUNK_BYTES = 2**22
+"""Approximate size of a chunk of rows in bytes, as float64. Blocks of text files are a sixteenth of it, because pyarrow
 reads dozens of blocks ahead."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """A block of r consecutive rows of a table."""
 
     numbers: np.ndarray  # numbers in all columns, (r, width); NaN for missing values and words
@@ -49,7 +49,7 @@ class Piece:
 
 
 class Source:
-    """Base class of the readers of one table. Subclasses set the attributes and implement `pieces`."""
+    """Base class of the readers of one table. Subclasses set the attributes and implement `chunks`."""
 
     path: Path | None = None  # the file, or None for data in memory
     header: tuple[str, ...] = ()  # names of the columns, empty if there are none
@@ -61,8 +61,8 @@ class Source:
         """Name of the table in messages: the path of its file, or "data" for data in memory."""
         return str(self.path or "data")
 
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        """Yield all rows in pieces, from the first. `group` is the index of the column with the groups, or None."""
+    def chunks(self, group: int | None = None) -> Iterator[Chunk]:
+        """Yield all rows in chunks, from the first. `group` is the index of the column with the groups, or None."""
         raise NotImplementedError
 
     def row(self, number: int) -> str:
@@ -70,8 +70,8 @@ class Source:
         return f"{self.label}, row {number + 1}" if self.path else f"row {number + 1}"
 
     def _step(self) -> int:
-        """Return the number of rows in a piece of about `PIECE` bytes."""
-        return max(1, PIECE // (8 * self.width))
+        """Return the number of rows in a chunk of about `CHUNK_BYTES` bytes."""
+        return max(1, CHUNK_BYTES // (8 * self.width))
 
 
 class ArraySource(Source):
@@ -87,7 +87,7 @@ class ArraySource(Source):
         self.path, self.width = path, shape[1]
         self.length, self.rows, self.least = shape[0], rows, least
 
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+    def chunks(self, group: int | None = None) -> Iterator[Chunk]:
         step = -(-self._step() // self.least) * self.least
         for first in range(0, self.length, step):
             numbers = np.array(self.rows(first, min(first + step, self.length)), dtype=np.float64, order="C")
@@ -95,7 +95,7 @@ class ArraySource(Source):
             if group is not None:
                 texts = [group_text(value) for value in numbers[:, group].tolist()]
                 numbers[:, group] = np.nan
-            yield Piece(numbers, {}, texts)
+            yield Chunk(numbers, {}, texts)
 
 
 class ParquetSource(Source):
@@ -126,10 +126,10 @@ class ParquetSource(Source):
         buffer = min(2**16, max(2**12, 2**25 // max(1, self.width)))
         return pq.ParquetFile(self.label, pre_buffer=False, buffer_size=buffer)
 
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+    def chunks(self, group: int | None = None) -> Iterator[Chunk]:
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
-                yield of_arrow(self, [batch.column(i) for i in self._columns], group)
+                yield chunk_of_arrow(self, [batch.column(i) for i in self._columns], group)
 
 
 class FrameSource(Source):
@@ -143,7 +143,7 @@ class FrameSource(Source):
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
         self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if isinstance(kind, pd.CategoricalDtype))
 
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+    def chunks(self, group: int | None = None) -> Iterator[Chunk]:
         import pandas as pd
 
         is_plain = [isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in self._frame.dtypes]
@@ -164,7 +164,7 @@ class FrameSource(Source):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
                     numbers[:, j], words[j] = _of_objects(self, j, first, column.astype(object).tolist())
-            yield Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
+            yield Chunk(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
@@ -196,8 +196,8 @@ def group_text(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text).removesuffix(" 00:00:00")
 
 
-def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
-    """Convert the pyarrow arrays of all columns to a piece of rows.
+def chunk_of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Chunk:
+    """Convert the pyarrow arrays of all columns to a chunk of rows.
 
     `group` is the index of the column with the groups, or None. Raises `BadInput` for other types than numbers,
     booleans, text, dates and times, for example lists.
@@ -225,7 +225,7 @@ def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece
             numbers[:, j], words[j] = _of_objects(source, j, 0, column.to_pylist())
         else:
             raise _unsupported(source, j, str(kind))
-    return Piece(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
+    return Chunk(numbers, {j: cells for j, cells in words.items() if cells is not None}, texts)
 
 
 def plain_numbers(cells: Any) -> np.ndarray | None:
@@ -255,7 +255,7 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
-    parsed = [number(cell) for cell in distinct]
+    parsed = [parse_number(cell) for cell in distinct]
     index = encoded.indices.to_numpy()
     numbers = np.array([math.nan if value is None else value for value in parsed])[index]
     if None not in parsed:
@@ -301,7 +301,7 @@ def parse_cell(cell: Any) -> float | str:
     import pandas as pd
 
     if isinstance(cell, str):
-        value = number(cell)
+        value = parse_number(cell)
         return cell.strip() if value is None else value
     if cell is None or cell is pd.NA or cell is pd.NaT:
         return math.nan

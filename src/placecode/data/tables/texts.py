@@ -1,4 +1,4 @@
-"""Reading of tables from text files (.csv, .tsv), with or without a header, in pieces of rows.
+"""Reading of tables from text files (.csv, .tsv), with or without a header, in chunks of rows.
 
 pyarrow parses the file. Python's csv module, which is slower, is used for the first rows, for error messages, and for
 the few files that pyarrow cannot parse.
@@ -15,10 +15,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from placecode.data.cells import check_width, csv_rows, separator, unreadable
+from placecode.data.cells import check_width, csv_rows, detect_separator, unreadable_file
 from placecode.data.tables import sources
 from placecode.data.tables.headers import LINES_BELOW, is_header, is_number
-from placecode.data.tables.sources import Piece, Source, of_arrow, plain_numbers
+from placecode.data.tables.sources import Chunk, Source, chunk_of_arrow, plain_numbers
 from placecode.errors import BadInput
 
 
@@ -33,7 +33,7 @@ class TextSource(Source):
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = self._first_lines()
-        self._sign = separator(path.suffix.lower(), lines[0])
+        self._sign = detect_separator(path.suffix.lower(), lines[0])
         rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
         if not rows:
             raise BadInput(f"{path} is empty.")
@@ -41,7 +41,7 @@ class TextSource(Source):
         self.width = len(first)
         self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
         # number of bytes that pyarrow reads at once; every line must fit into a block
-        self._block = max(sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))
+        self._block = max(sources.CHUNK_BYTES // 16, 64 * sum(len(cell) + 3 for cell in first))
         if self.header and len(rows) == 1:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
@@ -72,11 +72,11 @@ class TextSource(Source):
         with open(self.label, "rb") as file:
             return any(b' "' in line and spaced.search(line) for line in file)
 
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        return self._python_pieces(group) if self._spaced else self._arrow_pieces(group)
+    def chunks(self, group: int | None = None) -> Iterator[Chunk]:
+        return self._python_chunks(group) if self._spaced else self._arrow_chunks(group)
 
-    def _python_pieces(self, group: int | None) -> Iterator[Piece]:
-        """Yield pieces of rows that are parsed by Python's csv module, for files that pyarrow cannot parse."""
+    def _python_chunks(self, group: int | None) -> Iterator[Chunk]:
+        """Yield chunks of rows that are parsed by Python's csv module, for files that pyarrow cannot parse."""
         import pyarrow as pa
 
         try:
@@ -84,14 +84,14 @@ class TextSource(Source):
             while batch := list(islice(rows, self._step())):
                 if any(len(row) != self.width for row in batch):
                     self._fail()
-                yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)], group)
+                yield chunk_of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)], group)
         except UnicodeDecodeError as error:
             self._fail(error)
 
-    def _arrow_pieces(self, group: int | None) -> Iterator[Piece]:
-        """Yield pieces of rows that are parsed by pyarrow, which is much faster than Python's csv module.
+    def _arrow_chunks(self, group: int | None) -> Iterator[Chunk]:
+        """Yield chunks of rows that are parsed by pyarrow, which is much faster than Python's csv module.
 
-        As long as all cells are plain numbers and there is no column of groups, all columns of a piece are converted at
+        As long as all cells are plain numbers and there is no column of groups, all columns of a chunk are converted at
         once. Afterwards they are converted one by one.
         """
         import pyarrow as pa
@@ -115,9 +115,9 @@ class TextSource(Source):
                 numbers = plain_numbers(pa.concat_arrays(columns)) if all_numbers else None
                 header, all_numbers = False, numbers is not None
                 if numbers is None:
-                    yield of_arrow(self, columns, group)
+                    yield chunk_of_arrow(self, columns, group)
                 else:
-                    yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
+                    yield Chunk(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
         except pa.ArrowInvalid as error:
             self._fail(error)
 
@@ -134,7 +134,7 @@ class TextSource(Source):
                     raise BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.") from error
         for line, row in self._lines():
             check_width(self.label, line, row, self.width)
-        raise unreadable(self.path, self.path.suffix) from error
+        raise unreadable_file(self.path, self.path.suffix) from error
 
     def row(self, number: int) -> str:
         lines = (line for line, _ in self._lines())

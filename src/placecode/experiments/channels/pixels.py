@@ -16,7 +16,7 @@ from placecode.experiments.channels.claims import SAME, less_baseline, structure
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverSigmas
 from placecode.experiments.claims import Claim, our_claim, reviewer_claim
 from placecode.tasks.base import Task
-from placecode.tasks.pixels import DIGITS, Pixels, PixelsSettings
+from placecode.tasks.pixels import N_DIGIT_IMAGES, Pixels, PixelsSettings
 
 QUICK: dict[str, Any] = {
     **SMALL_MODEL,
@@ -69,8 +69,8 @@ class PixelsExperiment(MaskedExperiment, PixelsSettings):
     def make_task(self, **changes: Any) -> Task:
         if self.source != "digits":
             return super().make_task(**changes)
-        test = min(self.test, DIGITS // 4)
-        return super().make_task(train=min(self.train, DIGITS - test), test=test, **changes)
+        test = min(self.test, N_DIGIT_IMAGES // 4)
+        return super().make_task(train=min(self.train, N_DIGIT_IMAGES - test), test=test, **changes)
 
 
 @dataclass(frozen=True)
