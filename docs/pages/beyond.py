@@ -17,7 +17,7 @@ from templating import render_blocks, render_page
 from placecode.experiments import experiment_of
 from placecode.reports import figures
 from placecode.reports.pages import knobs
-from placecode.reports.pages.base import Shown
+from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.registry import page_of
 from placecode.reports.wording import sentences
 from placecode.runs.read import Run
@@ -86,7 +86,7 @@ def words(name: str, run: Run, findings: Findings) -> Any:
     )
 
 
-def figure_of(run: Run) -> Shown:
+def figure_of(run: Run) -> ReportFigure:
     """Return the figure in the section of an experiment: the first of its report."""
     return page_of(experiment_of(run), run).figures()[0]
 

@@ -99,7 +99,7 @@ def positional_encoding() -> Figure:
         base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for display")
         base.title(middle, f"learned PE, {size} {SIGMA} = {member.sigma:g}", "after training, first block")
         base.title(right, "similarity of nodes", "all blocks concatenated")
-    base.key(figure, image, "cosine similarity of centred PEs", ax=panels[2::3], shrink=0.4, aspect=30)
+    base.colorbar(figure, image, "cosine similarity of centred PEs", ax=panels[2::3], shrink=0.4, aspect=30)
     note = (
         f"tables show the first {FEATURES} features, each on its own colour scale; the first row is computed, not run"
     )
@@ -187,7 +187,7 @@ def rich_and_lazy() -> Figure:
 def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
     """Draw means and intervals over seeds of a table (sigmas, seeds)."""
     rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
-    base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows), **style)
+    base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.errorbar_lengths(rows), **style)
     base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
     base.quiet_lines(axes)
 
@@ -286,7 +286,7 @@ def modularity() -> Figure:
         base.label(right, "signed modularity Q*" if row else "", "shuffles")
     base.legend(figure)
     place = {"ax": panels[::2], "location": "bottom", "shrink": 0.7, "aspect": 30}
-    base.key(figure, image, "cosine similarity of centred PEs", **place)
+    base.colorbar(figure, image, "cosine similarity of centred PEs", **place)
     return base.small_print(figure, NODES, "a single member each")
 
 
@@ -326,7 +326,7 @@ def masked_prediction() -> Figure:
         for end in np.flatnonzero(np.diff(task.labels)):
             axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     base.legend(figure, ["shown"])
-    base.key(figure, image, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
+    base.colorbar(figure, image, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
     note = "simulated for this picture · dotted: borders of clusters, which the model does not know"
     figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")  # no small print, since there is no run
     return figure

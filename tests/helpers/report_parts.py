@@ -12,7 +12,7 @@ from scipy import stats
 
 from placecode.reports import html as report
 from placecode.reports.figures import accuracy_by_sigma
-from placecode.reports.pages.base import Shown
+from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.interactive import ChannelMap, Curve, SigmaSlider, SliderPosition
 
 EVIL = "<img src=x onerror=alert(1)>"  # a name of a channel that would run as code if the report did not escape it
@@ -129,9 +129,9 @@ def make(
     return run
 
 
-def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> Shown:
+def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> ReportFigure:
     """Return a figure with this name, title and caption."""
-    return Shown(name, title, caption, accuracy_by_sigma(run.members, run.metrics, run.path.name))
+    return ReportFigure(name, title, caption, accuracy_by_sigma(run.members, run.metrics, run.path.name))
 
 
 def page_of(run: SimpleNamespace, **more: Any) -> str:

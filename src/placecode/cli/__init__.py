@@ -31,7 +31,7 @@ from placecode.execution.estimate import estimate
 from placecode.experiments import SCALES, experiment_of
 from placecode.files import is_full_disk
 from placecode.reports import html
-from placecode.reports.html import together
+from placecode.reports.html import comparison
 from placecode.reports.pages.registry import page_of
 from placecode.runs import merge
 from placecode.runs import read as runs
@@ -259,9 +259,9 @@ def _slim(arguments: argparse.Namespace, console: Console) -> None:
 def _report(arguments: argparse.Namespace, console: Console) -> None:
     """Write the report of each run or, with --together, one page that compares all runs."""
     if arguments.together is not None:
-        together.refuse(arguments.runs, arguments.together)
+        comparison.refuse(arguments.runs, arguments.together)
         pages = [page_of(experiment_of(run), run) for run in map(finished_run, arguments.runs)]
-        print_line(console, f"Report: {together.write([compared(page) for page in pages], arguments.together)}")
+        print_line(console, f"Report: {comparison.write([compared(page) for page in pages], arguments.together)}")
         return
     for run in [finished_run(path) for path in arguments.runs]:
         print_line(console, f"Report: {publish(page_of(experiment_of(run), run))}")
@@ -282,7 +282,7 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
         print_line(console, f"{run.path}: {run.experiment}, {run.config['scale']} scale")
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":
-            print_line(console, html.tables.NO_TEST)
+            print_line(console, html.tables.QUICK_SCALE_NOTE)
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:

@@ -10,7 +10,7 @@ from placecode.cli import flags
 from placecode.execution import local
 from placecode.experiments import Experiment, OwnData
 from placecode.reports import html, wording
-from placecode.reports.html import together
+from placecode.reports.html import comparison
 from placecode.reports.pages.base import Page
 from placecode.runs.read import Run
 
@@ -18,7 +18,7 @@ from placecode.runs.read import Run
 def publish(page: Page) -> Path:
     """Draw the figures of a finished run, write its report and return the path of the report."""
     sections = [
-        html.Section(listing.title, tables=[html.tables.listed(listing.caption, listing.columns, listing.rows)])
+        html.Section(listing.title, tables=[html.tables.value_table(listing.caption, listing.columns, listing.rows)])
         for listing in page.listings()
     ]
     return html.write(
@@ -32,9 +32,9 @@ def publish(page: Page) -> Path:
     )
 
 
-def compared(page: Page) -> together.Part:
+def compared(page: Page) -> comparison.Part:
     """Return the part about one run (title, summary, claims ...) of a report that compares several runs."""
-    return together.Part(**_shared(page))
+    return comparison.Part(**_shared(page))
 
 
 def _shared(page: Page) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from placecode.cli.reporting import command_of, compared
 from placecode.experiments import experiment_of
 from placecode.reports import html as report
 from placecode.reports.figures import base
-from placecode.reports.html import together
+from placecode.reports.html import comparison
 from placecode.reports.html.tables import number
-from placecode.reports.pages.base import Shown
+from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
@@ -58,17 +58,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "many": report.render(run, **shared, slider=made_up.slider(1000, 5), channels=made_up.channels(1000)),
         "crowded": report.render(run, **shared, **dict(zip(("slider", "channels"), made_up.crowded(), strict=True))),
         "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
-        "both": together.render([compared(page_of(experiment_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
+        "both": comparison.render([compared(page_of(experiment_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
     return {name: folder / f"{name}.html" for name in texts}
 
 
-def drawn(name: str, wide: float, high: float) -> Shown:
+def drawn(name: str, wide: float, high: float) -> ReportFigure:
     figure, (axes,) = base.panels(1, 1, (wide, high))
     axes.plot([0, 1])
-    return Shown(name, name, "Look.", figure)
+    return ReportFigure(name, name, "Look.", figure)
 
 
 class Opened:
@@ -262,7 +262,7 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     for order in (sorted(means), sorted(means, reverse=True)):
         head.click()
         rows = table.locator("tbody tr").all()
-        cells = [row.locator("th, td").nth(column).get_attribute("data-order") for row in rows]
+        cells = [row.locator("th, td").nth(column).get_attribute("data-sort-key") for row in rows]
         assert [float(cell or "nan") for cell in cells] == pytest.approx(order)
     table.locator("th[scope=col]").nth(1).locator("button").click()  # sigma
     texts = table.locator("tbody tr td:nth-child(2)").all_inner_texts()

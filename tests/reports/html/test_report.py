@@ -13,7 +13,7 @@ from helpers import report_parts as made_up
 from helpers.report_parts import CLASSES, DASH, SPLITS, Page, make, page_of, plus_minus, shown
 
 from placecode.reports import html as report
-from placecode.reports.html import Section, Table, packing, page, tables
+from placecode.reports.html import HtmlTable, Section, packing, page, tables
 from placecode.reports.html.tables import MISSING, Cell
 
 
@@ -102,7 +102,7 @@ def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
 
 def test_lead_figures_and_sections_are_there(tmp_path: Path) -> None:
     run = make(tmp_path)
-    table = Table("Claims of the paper.", ["claim", "effect"], [[Cell("small wins"), Cell("0.6", 0.6)]])
+    table = HtmlTable("Claims of the paper.", ["claim", "effect"], [[Cell("small wins"), Cell("0.6", 0.6)]])
     page = Page(page_of(run, sections=[Section("Claims", tables=[table])], figures=[shown(run, "a", "A", "Look.")]))
     assert "One." in page.text and page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
     drawings = [(attributes["role"], attributes["aria-label"]) for tag, attributes in page.tags if tag == "svg"]
@@ -179,7 +179,7 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
     )
     run.environment = {evil: {evil: evil}}
     figure = shown(run, "f", evil, evil)
-    section = Section(evil, tables=[Table(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
+    section = Section(evil, tables=[HtmlTable(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
     text = page_of(run, title=evil, lead=[evil], figures=[figure], command=evil, sections=[section])
     page = Page(text)
     assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
@@ -275,12 +275,14 @@ def test_values_read_well(value: object, text: str) -> None:
 
 
 def test_a_table_of_a_experiment_is_shown_rounded_and_sorted_in_full() -> None:
-    table = tables.listed("About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]])
+    table = tables.value_table(
+        "About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]]
+    )
     assert (tables.number(-0.5), tables.number(-0.0001)) == ("\N{MINUS SIGN}0.500", "0.000")
     assert (table.caption, list(table.columns)) == ("About <it>.", ["name", "value"])
     texts = [[cell.text for cell in row] for row in table.rows]
     assert [row[1] for row in texts] == ["0.1235", "\N{MINUS SIGN}2.5", MISSING, "3"]
-    assert table.rows[0][1].order == 0.123456 and table.rows[1][1].order == -2.5
+    assert table.rows[0][1].sort_key == 0.123456 and table.rows[1][1].sort_key == -2.5
 
 
 def read(text: str, scale: float, steps: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from placecode.experiments.channels.synergy import SynergyEncodings, SynergyOpti
 from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
-from placecode.reports.pages.base import Shown
+from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.masked_figures import MAX_MEASURES, MEASURES, measures_in, of_run, tables
 from placecode.runs.read import Run
 
@@ -36,7 +36,7 @@ BASELINES = {
 SWEEP, BESIDE, MAPS = ["structure", "error", "curves", "similarity"], ["encodings"], ["errors", "structure"]
 
 
-def shown(experiment: Experiment, **changes: Any) -> list[Shown]:
+def shown(experiment: Experiment, **changes: Any) -> list[ReportFigure]:
     return of_run(made_up(experiment, **{"errors": ERRORS, "analyses": FEW, "baselines": BASELINES, **changes}))
 
 

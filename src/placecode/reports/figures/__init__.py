@@ -19,10 +19,10 @@ from placecode.reports.figures.brain import regions_on_brain
 from placecode.reports.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.reports.figures.curves import curves_by_name, curves_by_setting, learning_curves, slingshots
 from placecode.reports.figures.encodings import accuracy_by_name, worth_of_dropout
+from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
 from placecode.reports.figures.knobs import accuracy_by_setting, causes
 from placecode.reports.figures.maps import attention_maps, error_maps, maps_as_pictures, similarity_maps, token_maps
 from placecode.reports.figures.output import save, svg_text
-from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.reports.figures.relations import forest, relation_panels
 from placecode.reports.figures.scales import scales
 from placecode.reports.figures.structure import (
@@ -48,7 +48,7 @@ __all__ = [
     "before_and_after",
     "beside_published",
     "causes",
-    "channel_map",
+    "channels_on_map",
     "conditions_by_sigma",
     "curves_by_name",
     "curves_by_setting",

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, KINDS, MUTED, SIGMA, SIGMA_LABEL, SPLITS, VERMILLION
+from placecode.reports.figures.base import BLUE, LINE_STYLES, MUTED, SIGMA, SIGMA_LABEL, SPLITS, VERMILLION
 
 MAX_LINES = 5
 """Maximum number of sigmas in a panel of noise curves. If there are more, evenly spread ones are drawn."""
@@ -173,10 +173,10 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         for i, sigma in enumerate(sigmas):
             rows = here[here["sigma"] == sigma]
             at = np.searchsorted(levels, rows["level"].to_numpy(dtype=float)) + 0.05 * (i - (len(sigmas) - 1) / 2)
-            look = {"label": f"{SIGMA} = {sigma:g}", "markersize": 4.6, "linewidth": 1.3, **KINDS[i]}
+            look = {"label": f"{SIGMA} = {sigma:g}", "markersize": 4.6, "linewidth": 1.3, **LINE_STYLES[i]}
             base.marks(axes, rows, at, (0, 1), **look)
         if here.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         base.title(axes, str(split))
         base.accuracy_axis(axes, chance)
         axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
@@ -202,10 +202,10 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
             base.sigma_axis(axes, sigmas, most=10)
         for i, condition in enumerate(conditions):
             here = means[means["condition"] == condition]
-            look = {"label": str(condition), "markersize": 4.4, "linewidth": 1.2, **KINDS[i % len(KINDS)]}
+            look = {"label": str(condition), "markersize": 4.4, "linewidth": 1.2, **LINE_STYLES[i % len(LINE_STYLES)]}
             base.marks(axes, here, here["sigma"], (0, 1), **look)
         if means.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         base.accuracy_axis(axes, chance)
         base.label(axes, SIGMA_LABEL, axis_label)
     base.legend(figure, [str(condition) for condition in conditions], columns=6)
@@ -235,7 +235,7 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
             look = {"marker": "o", "linewidth": 1.1, "hollow": moment == "start", **style}
             base.marks(axes, rows, rows["sigma"], **look)
         if here.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         base.quiet_lines(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))

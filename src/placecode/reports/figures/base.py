@@ -40,7 +40,7 @@ SPLITS: Mapping[str, Mapping[str, Any]] = {
     "ood": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
 }
 """Style of each split of the data. Splits are drawn, and listed in legends, in this order."""
-KINDS: Sequence[Mapping[str, Any]] = (
+LINE_STYLES: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "o", "linestyle": "-"},
     {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
     {"color": VERMILLION, "marker": "D", "linestyle": (0, (3, 1.2, 1, 1.2))},
@@ -103,7 +103,7 @@ def left_out(members: pd.DataFrame) -> str:
     return f"{diverged} of {len(members)} members diverged and are left out" if diverged else ""
 
 
-def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
+def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
     """Return the lengths (2, k) of error bars, from each mean down to low and up to high; 0 without an interval.
 
     `rows` is a table of `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
@@ -161,7 +161,7 @@ def grid_of(
     for axes in drawn[max(count, 1) :]:
         axes.set_axis_off()
     if count == 0:
-        nothing(drawn[0])
+        write_empty_note(drawn[0])
     return figure, drawn[: max(count, 1)]
 
 
@@ -188,11 +188,11 @@ def row_panels(
         for row in range(0, len(labels), 2) if background == "bands" else ():
             axes.axhspan(row - 0.5, row + 0.5, color=MUTED, alpha=0.09, linewidth=0)
         if not names:
-            nothing(axes)
+            write_empty_note(axes)
     return figure, drawn
 
 
-def placed(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
+def add_axes_inches(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
     """Add a panel to a figure and return it. Its lower left corner (x, y) and its size are in inches."""
     width, height = figure.get_size_inches()
     axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
@@ -218,7 +218,7 @@ def plain(axes: Axes) -> None:
     axes.set_facecolor("none")
 
 
-def nothing(axes: Axes, text: str = "no values") -> None:
+def write_empty_note(axes: Axes, text: str = "no values") -> None:
     """Write a text in the middle of a panel, which says why nothing is drawn."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=8)
 
@@ -282,7 +282,7 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
     axes.set_xticks(ticks, [f"{sigma:g}" for sigma in ticks])
 
 
-def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
+def dodge(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
     """Return `x`, the sigmas of line `place` of `count`, shifted slightly so that error bars do not overlap."""
     steps = place - (count - 1) / 2
     values = x.to_numpy(dtype=float)
@@ -341,7 +341,7 @@ def marks(
     """
     if rows.empty:
         return
-    places, reach = np.asarray(at) + shift, distances(rows, bounds)
+    places, reach = np.asarray(at) + shift, errorbar_lengths(rows, bounds)
     if along == "y":
         errorbars(axes, places, rows["mean"], yerr=reach, **style)
     else:
@@ -369,15 +369,15 @@ def as_plain_text(legend: Legend) -> None:
         text.set_parse_math(False)
 
 
-def sigma_key(
+def sigma_colorbar(
     figure: Figure, panels: Sequence[Axes], colors: ScalarMappable, ticks: Sequence[float], **place: Any
 ) -> None:
-    """Draw the colour bar of sigma at the right of all panels, with `ticks`. For `place` see `key`."""
+    """Draw the colour bar of sigma at the right of all panels, with `ticks`. For `place` see `colorbar`."""
     place = {"fraction": 0.03, "aspect": 24, "pad": 0.015, **place}
-    key(figure, colors, f"initial scale {SIGMA}", ax=panels, ticks=ticks, format="%g", **place)
+    colorbar(figure, colors, f"initial scale {SIGMA}", ax=panels, ticks=ticks, format="%g", **place)
 
 
-def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
+def colorbar(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
     """Draw a colour bar labelled `text` for the colours `shades`. `place` has arguments of `Figure.colorbar`."""
     bar = figure.colorbar(shades, **{"ticks": MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]), **place})
     bar.outline.set_visible(False)

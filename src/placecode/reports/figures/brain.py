@@ -207,13 +207,13 @@ def _sheet(rows: Sequence[_RowText], notes: Sequence[str]) -> tuple[Figure, list
     columns: list[Axes] = []
     brains: list[list[Axes]] = []
     for floor in (bottom + row * up for up in reversed(range(len(rows)))):
-        columns.append(base.placed(figure, left, floor, _RowText.wide, row))
+        columns.append(base.add_axes_inches(figure, left, floor, _RowText.wide, row))
         columns[-1].set(xlim=(0, _RowText.wide), ylim=(row, 0))
         brains.append([])
         x = left + _RowText.wide
         for view, outline, bound, (wide, tall) in zip(VIEWS, outlines, bounds, sizes, strict=True):
             x += gap
-            axes = base.placed(figure, x, floor + (row - tall) / 2, wide, tall)
+            axes = base.add_axes_inches(figure, x, floor + (row - tall) / 2, wide, tall)
             look: base.Style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.8, "capstyle": "round"}
             axes.add_patch(PathPatch(outline, alpha=0.45, zorder=1, **look))
             axes.set(xlim=bound[1::-1] if view.turned else bound[:2], ylim=bound[2:])

@@ -26,7 +26,7 @@ from placecode.reports.figures.base import (
     BLUE,
     GREEN,
     INK,
-    KINDS,
+    LINE_STYLES,
     MUTED,
     ORANGE,
     PAPER,
@@ -107,11 +107,11 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
         for i, sigma in enumerate(sigmas):
             why = f" ({'diverged' if _all_diverged(settings, sigma) else 'no values'})"
             label = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
-            line = {"linestyle": KINDS[i]["linestyle"], "linewidth": 1.7, "label": label}
+            line = {"linestyle": LINE_STYLES[i]["linestyle"], "linewidth": 1.7, "label": label}
             color: Any = colors.to_rgba(np.array([sigma]))[0]
             curve(axes, here[here["sigma"] == sigma], color, 0.13, np.inf, **line)
         if here.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         base.title(axes, *share_title(share, members))
         round_ticks(axes)
@@ -173,7 +173,7 @@ def heatmap_by_settings(
             axes.tick_params(labelleft=False)
     if len(means):
         text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
-        base.key(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
+        base.colorbar(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
     averaged = averaged.replace("mean and", "mean and half the width of its")
     return base.small_print(figure, run_name, f"in a cell: {averaged}", missing)
 
@@ -289,7 +289,7 @@ def along_sigma(
     """Draw values by sigma `after` and `before` training (hollow, grey); a text says why a sigma has no values."""
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
-        return base.nothing(axes)
+        return base.write_empty_note(axes)
     base.sigma_axis(axes, sigmas, most=6)
     if len(after):
         aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from placecode.reports.figures import accuracy, base
-from placecode.reports.figures.base import KINDS, MUTED, SIGMA, SPLITS
+from placecode.reports.figures.base import LINE_STYLES, MUTED, SIGMA, SPLITS
 from placecode.reports.figures.encodings import rate_name, rate_style, sorted_rates
 from placecode.reports.figures.knobs import chance_of, full_names
 
@@ -68,7 +68,7 @@ def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, c
         notes.add(missing)
         least = MIN_LOSS if metric == "loss" else -np.inf
         for place, line in enumerate(base.in_order(table["line"])):
-            style = KINDS[place % len(KINDS)]
+            style = LINE_STYLES[place % len(LINE_STYLES)]
             rows = finite_rows[finite_rows["line"] == line]
             for _, seed_rows in rows.groupby("seed"):
                 values = seed_rows["value"].clip(least)
@@ -125,7 +125,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
             curve(axes, rows, colors.to_rgba(float(sigma)), 0.14, linewidth=1.4)  # type: ignore[arg-type]
         _finish(axes, str(name), here, means, chance_of(chance, panel), "held-out\naccuracy")
     if not means.empty:
-        base.sigma_key(figure, panels, colors, list(sigmas), shrink=0.8)
+        base.sigma_colorbar(figure, panels, colors, list(sigmas), shrink=0.8)
     return base.small_print(figure, run_name, f"line and band: {averaged}", missing)
 
 
@@ -142,7 +142,7 @@ def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float 
 def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
     """Set title, axes and labels of a panel with the accuracies `here`; `means` are those of all panels."""
     if here.empty:
-        base.nothing(axes)
+        base.write_empty_note(axes)
     base.title(axes, name, width=38)
     base.accuracy_axis(axes, chance)
     _step_axis(axes, max(float(means["step"].max()), 1.0) if len(means) else 1.0)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from placecode.analysis.stats import Interval
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, SIGMA, SIGMA_LABEL, SMALL, VERMILLION
+from placecode.reports.figures.base import BLUE, INK, LINE_STYLES, MUTED, SIGMA, SIGMA_LABEL, SMALL, VERMILLION
 
 LEVELS = ((0, (4, 1.5)), (0, (1, 2)))
 """Styles of the horizontal lines that show models without a sigma, used in turn."""
@@ -57,7 +57,7 @@ def accuracy_by_setting(
         for place, (level, label) in enumerate(zip(accuracies, levels.get(name, []), strict=True)):
             axes.axhline(level.mean, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=label)
         if here.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         base.title(axes, str(name))
         base.accuracy_axis(axes, chance_of(chance, name))
         base.label(axes, SIGMA_LABEL, "held-out accuracy at the end")
@@ -73,19 +73,21 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
     base.sigma_axis(axes, sigmas)
     for place, (line, style) in enumerate(styles.items()):
         rows = means[means["line"] == line]
-        at = base.aside(rows["sigma"], place, len(styles), sigmas)
+        at = base.dodge(rows["sigma"], place, len(styles), sigmas)
         look = {"label": _entry(line), "linewidth": 1.3, "markersize": 4.8, **style}
-        base.errorbars(axes, at, rows["mean"], yerr=base.distances(rows, (0, 1)), **look)  # in the legend even if empty
+        base.errorbars(
+            axes, at, rows["mean"], yerr=base.errorbar_lengths(rows, (0, 1)), **look
+        )  # in the legend even if empty
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Return the style of each line: the first of `KINDS` that no earlier line in the same panels has."""
+    """Return the style of each line: the first of `LINE_STYLES` that no earlier line in the same panels has."""
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
     for line, line_panels in panels.items():
         used = {place for other, place in places.items() if panels[other] & line_panels}
         places[str(line)] = next(place for place in itertools.count() if place not in used)
-    return {line: KINDS[place % len(KINDS)] for line, place in places.items()}
+    return {line: LINE_STYLES[place % len(LINE_STYLES)] for line, place in places.items()}
 
 
 def _level(name: str, accuracy: Interval) -> str:
@@ -170,9 +172,9 @@ def causes(
 def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:
     """Draw accuracy by the initial size of the PE, with a line per kind of PE in `order`."""
     if means.empty:
-        base.nothing(axes)
+        base.write_empty_note(axes)
         return
-    styles = {line: KINDS[place % len(KINDS)] for place, line in enumerate(order)}
+    styles = {line: LINE_STYLES[place % len(LINE_STYLES)] for place, line in enumerate(order)}
     _lines(axes, means, styles, base.sorted_sigmas(means))
     base.accuracy_axis(axes, chance)
     base.title(axes, "size or arrangement?")
@@ -198,7 +200,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
                 base.marks(axes, row.to_frame().T, [place], along="x", **look)
             place += 1
     if effects["mean"].isna().all():
-        base.nothing(axes)
+        base.write_empty_note(axes)
     _rows(axes, names, ticks)
     axes.set_ylim(place - 0.4, -0.6)
     base.title(axes, "trained with another PE")
@@ -213,7 +215,7 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
     sigmas = sorted(losses["sigma"].unique())
     for place, sigma in enumerate(sigmas):
         means = base.means(losses[losses["sigma"] == sigma], ["name"])
-        style = (KINDS[1], KINDS[2], KINDS[0])[place % 3]
+        style = (LINE_STYLES[1], LINE_STYLES[2], LINE_STYLES[0])[place % 3]
         for hollow in (True, False):
             rows = means[means["name"].isin(controls) == hollow]
             shift = 0.16 * (2 * place - len(sigmas) + 1)
@@ -221,7 +223,7 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
             look |= {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
             base.marks(axes, rows, rows["name"].map(names.index), None, "x", shift, **look)
     if losses.empty:
-        base.nothing(axes)
+        base.write_empty_note(axes)
     else:
         _legend(axes, loc="lower right")
     base.title(axes, "PE exchanged after training")

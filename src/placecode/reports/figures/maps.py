@@ -59,7 +59,7 @@ def similarity_maps(
 
     def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
         """Draw a map (n, n) with its lower left corner at (x, y) inches, and name tokens along the chosen axes."""
-        axes = base.placed(figure, x, y, SIDE, SIDE)
+        axes = base.add_axes_inches(figure, x, y, SIDE, SIDE)
         _heat(axes, array, "RdBu_r", Normalize(-1, 1), rule)
         axes.tick_params(pad=2)
         axes.set_xticks(ticks if named_x else [], names if named_x else [], rotation=90)
@@ -79,8 +79,8 @@ def similarity_maps(
     middle = bottom + (SIDE + gap) / 2
     axes = panel(true, left + 2 * SIDE + gap + room + 0.35, middle, True, True)
     base.title(axes, titles[2])
-    bar_axes = base.placed(figure, width - 0.8, middle, 0.11, SIDE)
-    base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
+    bar_axes = base.add_axes_inches(figure, width - 0.8, middle, 0.11, SIDE)
+    base.colorbar(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
     return base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
 
 
@@ -101,13 +101,13 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
         block, column = divmod(i, len(maps))
         _heat(axes, maps[column, block], SHADES, norm, rule)
         if not np.isfinite(maps[column, block]).all():
-            base.nothing(axes, "not finite")
+            base.write_empty_note(axes, "not finite")
         if block == 0:
             base.title(axes, titles[column], width=27)
         if column == 0:
             base.label(axes, y=f"block {block + 1}")
     more = "max" if entries.max(initial=0) > most else "neither"
-    base.key(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
+    base.colorbar(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
     return base.small_print(figure, run_name, f"each row of a map shows where one of {maps.shape[2]} tokens looks")
 
 
@@ -132,7 +132,7 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
         base.label_edges(axes, "column", "row")
     if panels:
         place: base.Style = {"ax": drawn, "fraction": 0.04, "aspect": 22, "pad": 0.02}
-        base.key(figure, ScalarMappable(norm, SHADES), "share of wrong answers", **place)
+        base.colorbar(figure, ScalarMappable(norm, SHADES), "share of wrong answers", **place)
     return base.small_print(figure, run_name, 'by the cell asked for; "none": never asked for')
 
 
@@ -154,11 +154,11 @@ def token_maps(
     shape = base.shape_of(len(panels), MAX_PANELS)
     figure, drawn = squares(*shape, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
-        base.nothing(drawn[0], "no maps")
+        base.write_empty_note(drawn[0], "no maps")
     for axes, (name, places, stress) in zip(drawn, panels, strict=False):
         base.title(axes, name, f"stress {stress:.2f}" if np.isfinite(stress) else "", width=38)
         if not np.isfinite(places).all():
-            base.nothing(axes, "not finite")
+            base.write_empty_note(axes, "not finite")
             continue
         middle = (places.max(axis=0) + places.min(axis=0)) / 2
         reach = 0.5 * np.ptp(places, axis=0).max() * 1.18 or 1.0
@@ -185,7 +185,7 @@ def squares(
     panels = []
     for row, column in np.ndindex(rows, columns):
         x, y = left + column * (side + gap[0]), bottom + (rows - 1 - row) * (side + gap[1])
-        axes = base.placed(figure, x, y, side, side)
+        axes = base.add_axes_inches(figure, x, y, side, side)
         axes.spines[:].set_visible(False)
         axes.set(xticks=[], yticks=[])
         panels.append(axes)
@@ -247,7 +247,7 @@ def maps_as_pictures(
         if np.isfinite(places).all():
             _lay_out(axes, places, pieces, pairs)
         else:
-            base.nothing(axes, "not finite")
+            base.write_empty_note(axes, "not finite")
     for axes in drawn[len(aligned) :]:
         axes.set_axis_off()
     first_line = "; ".join(filter(None, (note, "lines join true neighbours")))

@@ -47,11 +47,11 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         # larger hollow dots remain visible as rings if training changed nothing
         look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
         x_before, y_before = before
-        reach = base.distances(x_before)
+        reach = base.errorbar_lengths(x_before)
         base.marks(axes, y_before, x_before["mean"], (0, 1), xerr=reach, hollow=True, label="before training", **look)
         _after(axes, *after, colors)
         if before[0].empty and after[0].empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         axes.margins(0.13)
         base.quiet_lines(axes, "both")
         base.title(axes, str(measure), (notes or {}).get(measure, ""), width=40)
@@ -61,7 +61,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
             _name_ends(axes, before, after)
     if not finite_rows.empty:
         shrink = 0.9 if len(panels) < 5 else 0.5
-        base.sigma_key(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
+        base.sigma_colorbar(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
     return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", missing)
 
@@ -72,7 +72,7 @@ def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable)
         return
     axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
     shades: Any = colors.to_rgba(x["sigma"].to_numpy(dtype=float))
-    reach: base.Style = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
+    reach: base.Style = {"xerr": base.errorbar_lengths(x), "yerr": base.errorbar_lengths(y, (0, 1))}
     axes.errorbar(x["mean"], y["mean"], **reach, linestyle="none", ecolor=shades, elinewidth=0.9, zorder=4)
     dots: base.Style = {"s": 21, "linewidths": 0.4, "edgecolors": MUTED, "zorder": 5}
     axes.scatter(x["mean"], y["mean"], c=shades, label="after training", **dots)
@@ -84,7 +84,7 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
     sigmas = after[0]["sigma"].tolist()
     ends = [0, len(sigmas) - 1][: len(sigmas)]
     path = dots[: len(sigmas)]
-    reach = np.stack([base.distances(means).T for means in after])  # (2, k, 2): along x and y, down and up
+    reach = np.stack([base.errorbar_lengths(means).T for means in after])  # (2, k, 2): along x and y, down and up
     bars = [path[:, None] + np.eye(2)[i] * (reach[i] * [-1, 1])[..., None] for i in (0, 1)]
     lines = np.concatenate([np.stack([path[:-1], path[1:]], axis=1), *bars])
     texts = [f"{SIGMA} = {sigmas[end]:g}" for end in ends]

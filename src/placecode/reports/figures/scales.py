@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA_LABEL, SMALL, Style
+from placecode.reports.figures.base import BLUE, INK, LINE_STYLES, MUTED, PAPER, SIGMA_LABEL, SMALL, Style
 
 MIN_SIGMA, MAX_SIGMA = 0.004, 3.2
 """Limits of the axis of sigma. A library that initializes with zeros is drawn at the left end."""
@@ -40,7 +40,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
-    styles = {task: KINDS[i % len(KINDS)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
+    styles = {task: LINE_STYLES[i % len(LINE_STYLES)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
     fixed = marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]  # by any size of the model
     for axes, name in zip(panels, names, strict=False):
         for low in fixed:

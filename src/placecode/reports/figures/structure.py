@@ -182,12 +182,12 @@ def similarity_by_sigma(
                 axes.axhline(edge - 0.5, color=INK, linewidth=0.45, alpha=0.75)
                 axes.axvline(edge - 0.5, color=INK, linewidth=0.45, alpha=0.75)
         else:
-            base.nothing(axes, "not finite")
+            base.write_empty_note(axes, "not finite")
         base.title(axes, name, width=34)
     if matrices:
         beyond = "both" if any(entries.max(initial=0) > most for entries in off) else "neither"
         place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 20, "pad": 0.02, "shrink": 0.8}
-        base.key(figure, ScalarMappable(norm, SIGNED), "similarity of two tokens", extend=beyond, **place)
+        base.colorbar(figure, ScalarMappable(norm, SIGNED), "similarity of two tokens", extend=beyond, **place)
     count = len(np.unique(labels[labels >= 0]))
     loose = f", and {(labels < 0).sum()} in none, last" if (labels < 0).any() else ""
     incomplete = (np.isfinite(matrix).any() and not np.isfinite(matrix).all() for matrix in matrices.values())
@@ -284,7 +284,7 @@ def measures_by_variant(
             shift = 0.76 * ((i + 0.5) / len(groups) - 0.5)
             base.marks(axes, means, means["variant"].map(variants.index), None, "x", shift, **look)
         if here.empty:
-            base.nothing(axes)
+            base.write_empty_note(axes)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
         channels.round_ticks(axes, "x")
         base.label(axes, base.wrapped(measure, 30))

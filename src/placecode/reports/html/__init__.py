@@ -3,9 +3,9 @@
 >>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], figures, command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-An experiment can add `Section`s and two interactive parts: the sigma slider, which shows
-the results of one sigma at a time, and a searchable map of the channels. The module `together` compares several runs on
-one page. All text that comes from data is escaped.
+An experiment can add `Section`s and two interactive parts: the sigma slider, which shows the results of one sigma at a
+time, and a searchable map of the channels. The module `comparison` compares several runs on one page. All text that
+comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from placecode.experiments.claims import DIRECTIONS, LABELS
 from placecode.files import write_text
 from placecode.reports.figures import save, svg_text
-from placecode.reports.html import evidence, packing, page, tables
-from placecode.reports.html.tables import Table
-from placecode.reports.pages.base import Shown
+from placecode.reports.html import claim_list, packing, page, tables
+from placecode.reports.html.tables import HtmlTable
+from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.interactive import ChannelMap, SigmaSlider, Verdict
 from placecode.runs.read import Run
 
-__all__ = ["Section", "Table", "badges", "render", "write"]
+__all__ = ["HtmlTable", "Section", "badges", "render", "write"]
 
 MAX_SHRUNK_ASPECT = 1.4
 """Figures up to this ratio of width to height are shrunk to the width of a phone. Wider figures scroll sideways."""
@@ -39,10 +39,12 @@ class Section:
 
     title: str
     figures: Sequence[Mapping[str, Any]] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[HtmlTable] = ()
 
 
-def write(run: Run, title: str, lead: Sequence[str], figures: Sequence[Shown], command: str, **more: Any) -> Path:
+def write(
+    run: Run, title: str, lead: Sequence[str], figures: Sequence[ReportFigure], command: str, **more: Any
+) -> Path:
     """Write the figures (figures/*.png) and the page (report.html) of a run into its folder; return the page's path.
 
     The arguments are those of `render`.
@@ -60,7 +62,7 @@ def render(
     run: Run,
     title: str,
     lead: Sequence[str],
-    figures: Sequence[Shown],
+    figures: Sequence[ReportFigure],
     command: str,
     sections: Sequence[Section] = (),
     metric: str = "accuracy",
@@ -109,7 +111,7 @@ def render(
         channels=channels,
         map_first=map_first,
         channel_table=None if channels is None else tables.channels(channels),
-        claims=evidence.of_claims(claims),
+        claims=claim_list.claim_entries(claims),
         claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
         findings=[section for section in findings if section.figures or section.tables],
@@ -134,7 +136,7 @@ def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
     return by_label
 
 
-def _drawn(number: int, item: Shown) -> dict[str, Any]:
+def _drawn(number: int, item: ReportFigure) -> dict[str, Any]:
     """Return what the template needs to show a figure: its number, title, caption, size, and the figure as SVG text.
 
     "natural" is its width in pixels; "across" is whether it scrolls sideways on a phone.

@@ -42,7 +42,7 @@ _EXPLAINED = {
 """Explanations of analyses, which are added to the captions of tables that show them."""
 _PAIRWISE = ("stability",)
 """Analyses of pairs of members. A member is in several pairs, so values are not independent and get no interval."""
-NO_TEST = (
+QUICK_SCALE_NOTE = (
     "This run is a demonstration with tuned settings. The claims of the paper are tested at the scale of the paper."
 )
 _SIDES = {"above": "above", "below": "below", "within": PLUS_MINUS}
@@ -74,18 +74,18 @@ class Cell:
     """A cell of a table: its text, and the numbers behind it."""
 
     text: str
-    order: float | None = None
+    sort_key: float | None = None
     """Number by which rows are sorted; if it is None, they are sorted by the text."""
-    free: bool = False
+    wraps: bool = False
     """Whether the text may be broken into several lines."""
-    half: float | None = None
-    """Half-width of the interval of the number, which is a separate column in downloads; None if it has no interval."""
-    ends: tuple[float, float] | None = None
-    """Low and high, which are two columns in downloads, if the cell shows an interval; otherwise None."""
+    half_width: float | None = None
+    """Half the width of the interval around `sort_key`, a column of its own in downloads; None without an interval."""
+    bounds: tuple[float, float] | None = None
+    """Lower and upper bound if the text is an interval, two columns in downloads; otherwise None."""
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """A table of a page. `groups` are headings above the columns: (heading, number of columns), from left to right."""
 
     caption: str
@@ -109,7 +109,7 @@ def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Ro
     return rows, [split for split in SPLITS if any(row["split"] == split for row in rows)]
 
 
-def results(summary: Sequence[Row], metric: str) -> list[Table]:
+def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
     """Make a list of one table of a metric by setting and split, over all conditions; empty if they are not pooled."""
     rows, splits = _rows_of(summary, metric, pooled=True)
     keys = keys_of(rows)
@@ -123,10 +123,10 @@ def results(summary: Sequence[Row], metric: str) -> list[Table]:
         f"{metric_title(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
         "(Student's t). Members that diverged are left out of the means and counted in the last column."
     )
-    return [Table(caption, [*map(name_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
+    return [HtmlTable(caption, [*map(name_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
 
 
-def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
+def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
     """Make a list of one table of a metric by setting and condition; empty if there are no conditions.
 
     The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
@@ -141,10 +141,10 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
         body.append([*map(value, setting), value(min(int(row["n"]) for row in group)), *means])
     caption = f"{metric_title(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
     groups = [("", len(keys) + 1), *((split, len(names)) for split in splits)]
-    return [Table(caption, [*map(name_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
+    return [HtmlTable(caption, [*map(name_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
 
 
-def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
+def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[HtmlTable]:
     """Make a table of the analyses of the encodings before and after training, by setting.
 
     Returns a list of one table, or an empty list if there are no such analyses. `wanted` are the pairs (analysis,
@@ -180,10 +180,10 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
     explained = [f"{name}: {text}." for name, text in _EXPLAINED.items() if name in dict(measures)]
     columns = [*map(name_of, keys), "seeds", *("before", "after") * len(measures)]
     headings = [(f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures]
-    return [Table(" ".join([about, *explained]), columns, body, [("", len(keys) + 1), *headings])]
+    return [HtmlTable(" ".join([about, *explained]), columns, body, [("", len(keys) + 1), *headings])]
 
 
-def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
+def claims(findings: Sequence[Row], scale: str = "paper") -> list[HtmlTable]:
     """Make a list of one table of claims and their verdicts; empty if the run can test no claim."""
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
@@ -195,20 +195,20 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
                 Cell(finding["direction_text"]),
                 Cell(finding["number_text"]),
                 Cell(number(effect), effect),
-                Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", ends=(low, high)),
+                Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", bounds=(low, high)),
                 Cell(f"{_SIDES[finding['way']]} {number(finding['margin'])}"),
-                Cell(statement_text(finding, common), free=True),
-                Cell(source_text(finding), free=True),
+                Cell(statement_text(finding, common), wraps=True),
+                Cell(source_text(finding), wraps=True),
             ]
         )
     about = [
         HOW_TO_READ,
         *(f"{count} of the claims below: {note}." for note, count in common.items()),
-        "" if scale == "paper" else NO_TEST,
+        "" if scale == "paper" else QUICK_SCALE_NOTE,
         f"{untested} more cannot be tested with this run; the command placecode claims says why." if untested else "",
     ]
     columns = ["direction", "number (published)", "effect", "95% interval", "margin", "claim", "label"]
-    return [Table(" ".join(filter(None, about)), columns, body)] if body else []
+    return [HtmlTable(" ".join(filter(None, about)), columns, body)] if body else []
 
 
 def statement_text(finding: Row, common: Container[str]) -> str:
@@ -228,7 +228,7 @@ def common_notes(findings: Sequence[Row]) -> dict[str, int]:
     return {note: count for note, count in counts.items() if count > 1}
 
 
-def channels(content: ChannelMap) -> Table:
+def channels(content: ChannelMap) -> HtmlTable:
     """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
     modules = [] if content.modules is None else [packing.grouping(content)]
     nearest = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
@@ -245,10 +245,10 @@ def channels(content: ChannelMap) -> Table:
             share = Cell(MISSING) if math.isnan(confidence) else Cell(f"{100 * confidence:.0f}%", confidence)
             row += [Cell(content.names[other] if other >= 0 else MISSING), share]
         body.append(row)
-    return Table("Every channel.", ["channel", *modules, *content.columns, *nearest], body)
+    return HtmlTable("Every channel.", ["channel", *modules, *content.columns, *nearest], body)
 
 
-def files(path: Path) -> Table:
+def files(path: Path) -> HtmlTable:
     """Make a table of the files in the run folder, with sizes. The page itself, not yet written, has no size."""
     entries = {entry.name: entry for entry in path.iterdir() if not entry.name.startswith(".")} if path.is_dir() else {}
     body = []
@@ -257,12 +257,12 @@ def files(path: Path) -> Table:
         size = sum(part.stat().st_size for part in parts) if name != "report.html" else None
         size_cell = Cell(MISSING) if size is None else Cell(_size(size), size)
         body.append([Cell(name + "/" * entry.is_dir()), size_cell, Cell(_FILES.get(name, ""))])
-    return Table(f"In the folder {path.name}.", ["file", "size", "content"], body)
+    return HtmlTable(f"In the folder {path.name}.", ["file", "size", "content"], body)
 
 
-def listed(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+def value_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> HtmlTable:
     """Make a table from rows of values, with floats rounded to four digits."""
-    return Table(caption, columns, [[rounded(content, ".4g") for content in row] for row in rows])
+    return HtmlTable(caption, columns, [[rounded(content, ".4g") for content in row] for row in rows])
 
 
 def value(content: object) -> Cell:
@@ -324,7 +324,7 @@ def _plus_minus(mean: float, half: float) -> Cell:
     text = number(mean, decimals)
     if math.isnan(half):
         return Cell(text, mean)
-    return Cell(f"{text} {PLUS_MINUS} {number(half, decimals)}", mean, half=half)
+    return Cell(f"{text} {PLUS_MINUS} {number(half, decimals)}", mean, half_width=half)
 
 
 def keys_of(rows: Sequence[Row]) -> list[str]:
@@ -342,9 +342,9 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
     return iter(groups.values())
 
 
-def pairs(caption: str, content: Row) -> Table:
+def pairs(caption: str, content: Row) -> HtmlTable:
     """Make a table with one row per entry of a mapping: name and value. Nested mappings are flattened; see `flat`."""
-    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
+    return HtmlTable(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
 
 
 def flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,7 @@ from placecode.runs.read import Run
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReportFigure:
     """A figure with its file name, its title, and a caption that says what to look for."""
 
     name: str
@@ -31,13 +31,13 @@ class Shown:
     figure: Figure
 
 
-def captioned(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
+def report_figure(key: str, figure: Figure, name: str = "", **values: Any) -> ReportFigure:
     """Return a figure with the title and caption of the entry `key` of captions.toml, such as "latin.accuracy".
 
     `values` fill in the placeholders of the entry. The file name is `name`, or the part of `key` after the dot.
     """
     title, caption = wording.caption(key, **values)
-    return Shown(name or key.partition(".")[2], title, caption, figure)
+    return ReportFigure(name or key.partition(".")[2], title, caption, figure)
 
 
 def run_name(run: Run) -> str:
@@ -78,7 +78,7 @@ class Page:
         """The verdicts of the run on the claims of the experiment."""
         return self.experiment.findings(self.run)
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         """Return all figures, in the order of the report."""
         raise NotImplementedError
 

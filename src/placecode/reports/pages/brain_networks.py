@@ -32,7 +32,7 @@ from placecode.experiments.channels.brain_networks import (
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, captioned, run_name
+from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.reports.pages.masked_figures import tables
 from placecode.runs.read import Run
 
@@ -42,7 +42,7 @@ BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same,
 """The baselines that sentences compare PEs with, and how sentences name them."""
 
 
-def over_sigma(run: Run) -> list[Shown]:
+def over_sigma(run: Run) -> list[ReportFigure]:
     """Draw modularity and segregation of known networks against sigma. Return no figure if the run measured none."""
     titles = {name: f"{TITLES[name]} networks" for name in partitions_in(run)}
     if not set(run.analysis["target"]) & set(titles):
@@ -51,10 +51,10 @@ def over_sigma(run: Run) -> list[Shown]:
     figure = figures.networks_by_sigma(
         data.members, data.analysis, run.baselines, data.name, titles, note=labelled(run)
     )
-    return [captioned("masked.networks", figure)]
+    return [report_figure("masked.networks", figure)]
 
 
-def over_variants(run: Run) -> list[Shown]:
+def over_variants(run: Run) -> list[ReportFigure]:
     """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
@@ -76,7 +76,7 @@ def over_variants(run: Run) -> list[Shown]:
         {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
         note="functional connectivity: centred over regions as PEs are, except for mirror regions",
     )
-    return [captioned("masked.preprocessing", figure)]
+    return [report_figure("masked.preprocessing", figure)]
 
 
 def _has(run: Run, measure: Measure) -> bool:

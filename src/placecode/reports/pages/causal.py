@@ -15,7 +15,7 @@ from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, analysis_values, finished_members
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, captioned, counts, run_name
+from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
@@ -100,14 +100,14 @@ PANELS = {
 class CausalPage(KnobPage):
     """The page of lst-causal."""
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         """Draw the effects of all interventions, then accuracy and learning curves of all kinds of PE by sigma."""
         run, final = self.run, self.final
         drawn, effects = final[final["line"].isin(LINES)], _effects(self.findings)
         causes = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
         panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
         in_panels = final.assign(panel=final["line"].map(panel_of).fillna("a donor's"))
-        return [captioned("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
+        return [report_figure("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
 
     def words(self) -> list[str]:
         """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on

@@ -17,7 +17,7 @@ from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.experiments.latin.squares import LatinExperiment
 from placecode.experiments.reading import STILL, accuracy, by_seed, drop_repeated_lines, finished_members, late_change
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Page, Shown, captioned, counts, run_name
+from placecode.reports.pages.base import Page, ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.interactive import SigmaSlider
 from placecode.reports.pages.latin_figures import ood_curves
 from placecode.runs.read import Run, shape_of
@@ -54,7 +54,7 @@ class KnobPage(Page):
     def slider(self) -> SigmaSlider | None:
         return None  # a slider would show one of the settings without saying which
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         levels = levels_of(self.run, self.experiment.reference_lines(self.run))
         return figures_of_knob(self.run, self.final, self.experiment.knob, levels)
 
@@ -77,12 +77,12 @@ class SweptPage(KnobPage):
 
     experiment: LatinExperiment  # type: ignore[assignment]
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         names = ", ".join(axis.name.replace("_", " ") for axis in self.experiment.axes)
         return figures_of_knob(self.run, self.final, names)
 
 
-def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | None = None) -> list[Shown]:
+def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | None = None) -> list[ReportFigure]:
     """Draw accuracy against sigma, and learning curves, with a line for each setting.
 
     `final` is `KnobPage.final`. `knob` names the varied setting. `levels` are the accuracies of reference members,
@@ -90,14 +90,14 @@ def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | N
     """
     gains, chance = worth(drop_repeated_lines(final)), chance_by_panel(run, final)
     figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gains, levels)
-    return [captioned("knob.accuracy", figure, knob=knob, gain=len(gains) > 0), curves_figure(run, final)]
+    return [report_figure("knob.accuracy", figure, knob=knob, gain=len(gains) > 0), curves_figure(run, final)]
 
 
-def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
+def curves_figure(run: Run, lines: pd.DataFrame) -> ReportFigure:
     """Draw OOD accuracy during training, with a line for each setting."""
     members = drop_repeated_lines(lines)
     figure = figures.curves_by_setting(ood_curves(run, members), run_name(run), chance_by_panel(run, members))
-    return captioned("knob.curves", figure)
+    return report_figure("knob.curves", figure)
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:

@@ -28,7 +28,7 @@ from placecode.experiments.reading import (
 )
 from placecode.experiments.specs import named
 from placecode.reports import figures
-from placecode.reports.pages.base import Shown, captioned, run_name
+from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.runs.read import Run
 
 PUBLISHED = {
@@ -62,14 +62,14 @@ def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------------- lst-sigma
 
 
-def of_sigmas(run: Run) -> list[Shown]:
+def of_sigmas(run: Run) -> list[ReportFigure]:
     """Return the figures of lst-sigma; a run without members of the sweep has only accuracy and learning curves."""
     name, chance, members = run_name(run), chance_of(run), members_of(run)
     labels = members["label"].where(~is_swept(run), members["encoding"])
     members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
     drawn = [
-        captioned("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
-        captioned("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
+        report_figure("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
+        report_figure("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
     ]
     if not is_swept(run).any():  # a part of the experiment with references only
         return drawn
@@ -79,24 +79,26 @@ def of_sigmas(run: Run) -> list[Shown]:
     return [*drawn, *_pictures(run), *_behaviour(run)]
 
 
-def _published(run: Run) -> list[Shown]:
+def _published(run: Run) -> list[ReportFigure]:
     """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
     fields, rows = run.config["fields"], sweep_members(run)
     their_protocol = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not their_protocol or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
         return []
     table = rows.assign(value=rows["member"].map(accuracy(run)))
-    return [captioned("latin.published", figures.beside_published(table, AUTHORS_MEANS, run_name(run), chance_of(run)))]
+    return [
+        report_figure("latin.published", figures.beside_published(table, AUTHORS_MEANS, run_name(run), chance_of(run)))
+    ]
 
 
-def _relations(run: Run) -> list[Shown]:
+def _relations(run: Run) -> list[ReportFigure]:
     """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma, if the run has them."""
     table = predictors.relations(run)
     if table is None:
         return []
-    drawn = [captioned("latin.relations", figures.relation_panels(table, run_name(run), predictors.notes(run)))]
+    drawn = [report_figure("latin.relations", figures.relation_panels(table, run_name(run), predictors.notes(run)))]
     if (correlations := predictors.correlations(run)) is not None:
-        drawn.append(captioned("latin.fixed-sigma", figures.forest(correlations, run_name(run))))
+        drawn.append(report_figure("latin.fixed-sigma", figures.forest(correlations, run_name(run))))
     return drawn
 
 
@@ -108,7 +110,7 @@ def _example(run: Run, sigma: float) -> tuple[int, str]:
     return int((finished if len(finished) else rows)["member"].iloc[0]), title
 
 
-def _pictures(run: Run) -> list[Shown]:
+def _pictures(run: Run) -> list[ReportFigure]:
     """Draw the PEs and attention of example members. Return no figures if the run did not store its arrays."""
     positions = np.array(run.config["shape"]["positions"])
     names = [f"r{int(r) + 1}c{int(c) + 1}" for r, c in positions]
@@ -123,7 +125,7 @@ def _pictures(run: Run) -> list[Shown]:
         small, large = ((alignment.similarity(start), alignment.similarity(end)) for start, end in pes)
         labels = (titles[0], titles[1], "true arrangement")
         figure = figures.similarity_maps(truth, small, large, names, run_name(run), labels, rule=rule)
-        drawn.append(captioned("latin.similarity", figure))
+        drawn.append(report_figure("latin.similarity", figure))
         drawn.append(_token_maps(run, pes, titles, positions, names))
         drawn += _geometry(run)
     if run.has_array(f"attention_end/{first}"):
@@ -133,7 +135,7 @@ def _pictures(run: Run) -> list[Shown]:
 
 def _token_maps(
     run: Run, pes: Sequence[Sequence[np.ndarray]], titles: Sequence[str], positions: np.ndarray, names: Sequence[str]
-) -> Shown:
+) -> ReportFigure:
     """Draw maps of the cells by their PEs, before and after training, beside the map of the true arrangement."""
     grid = np.stack([positions[:, 1], -positions[:, 0]], axis=1)  # columns to the right, rows down
     panels = []
@@ -147,10 +149,10 @@ def _token_maps(
     panels.append(("true arrangement", geometry.align_map(true.places, grid), float(true.stress)))
     gaps = np.abs(positions[:, None] - positions[None]).sum(-1)
     edges = [(int(a), int(b)) for a, b in np.argwhere(gaps == 1) if a < b]
-    return captioned("latin.token-maps", figures.token_maps(panels, edges, names, run_name(run)))
+    return report_figure("latin.token-maps", figures.token_maps(panels, edges, names, run_name(run)))
 
 
-def _geometry(run: Run) -> list[Shown]:
+def _geometry(run: Run) -> list[ReportFigure]:
     """Draw size, effective dimension and movement of the PEs by sigma, if the run measured any of them."""
     parts = []
     rows = sweep_members(run)[["member", "sigma", "seed"]]
@@ -161,10 +163,10 @@ def _geometry(run: Run) -> list[Shown]:
     if not parts:
         return []
     figure = figures.before_and_after(pd.concat(parts, ignore_index=True), run_name(run), GEOMETRY)
-    return [captioned("latin.geometry", figure)]
+    return [report_figure("latin.geometry", figure)]
 
 
-def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> Shown:
+def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> ReportFigure:
     """Draw attention maps of the examples and of the reference members beside the ideal map (same row or column)."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
@@ -175,10 +177,10 @@ def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndar
             columns.append((name if len(maps) > 1 else f"{name}, one seed", np.mean(maps, axis=0)))
     ideal = attention.ideal_map(positions)
     columns.append(("same row or column", np.broadcast_to(ideal, (len(columns[0][1]), *ideal.shape))))
-    return captioned("latin.attention", figures.attention_maps(columns, run_name(run), rule))
+    return report_figure("latin.attention", figures.attention_maps(columns, run_name(run), rule))
 
 
-def _behaviour(run: Run) -> list[Shown]:
+def _behaviour(run: Run) -> list[ReportFigure]:
     """Draw accuracy under noise, by class of puzzle and by cell, as far as the run measured them."""
     levels = [0.0, *run.config["fields"].get("noise", [])]
     drawn = []
@@ -191,13 +193,13 @@ def _behaviour(run: Run) -> list[Shown]:
             values = members["member"].map(analysis_values(run, "noise_accuracy", f"{split} {level:g}"))
             parts.append(members.assign(split=split, level=level, value=values))
         table = pd.concat(parts, ignore_index=True)
-        drawn.append(captioned("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
+        drawn.append(report_figure("latin.noise", figures.noise_curves(table, run_name(run), chance_of(run))))
     try:
         table = pd.concat([_condition(run, rows, name) for name in CLASSES], ignore_index=True)
     except (NotInRun, KeyError):
         return drawn
     by_class = figures.conditions_by_sigma(table, run_name(run), chance_of(run))
-    return [*drawn, captioned("latin.classes", by_class), _errors(run)]
+    return [*drawn, report_figure("latin.classes", by_class), _errors(run)]
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -208,7 +210,7 @@ def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
     return rows.assign(condition=name, accuracy=rows["member"].map(final), confidence=confidence)
 
 
-def _errors(run: Run) -> Shown:
+def _errors(run: Run) -> ReportFigure:
     """Draw the error rate of each cell at the small and the large sigma."""
     positions = np.array(run.config["shape"]["positions"]).astype(int)
     members = sweep_members(run)
@@ -220,13 +222,13 @@ def _errors(run: Run) -> Shown:
             values = analysis_values(run, "error_rate", f"r{row + 1}c{column + 1}")
             grid[row, column] = values.reindex(numbers).mean()
         panels.append((f"{figures.SIGMA} = {sigma:g}", grid))
-    return captioned("latin.errors", figures.error_maps(panels, run_name(run)))
+    return report_figure("latin.errors", figures.error_maps(panels, run_name(run)))
 
 
 # --------------------------------------------------------------------------------------------------- lst-encodings
 
 
-def of_encodings(run: Run) -> list[Shown]:
+def of_encodings(run: Run) -> list[ReportFigure]:
     """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
     name, chance, members = run_name(run), chance_of(run), named(finished_members(run))
     final = final_accuracy(run, members)
@@ -234,7 +236,7 @@ def of_encodings(run: Run) -> list[Shown]:
     least = float(final["dropout"].min())
     with_least = final[final["dropout"] == least]
     return [
-        captioned("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
-        captioned("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
-        captioned("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
+        report_figure("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
+        report_figure("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
+        report_figure("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
     ]

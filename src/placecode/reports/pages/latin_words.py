@@ -20,7 +20,7 @@ FITTED = 0.95
 """Accuracy on training puzzles from which on a model counts as having learned them."""
 GENERALIZES, MEMORIZES = 0.85, 0.5
 """OOD accuracies of a fitted model: it generalizes from the first on, and only memorizes up to the second."""
-KINDS = ("generalizes", "partly", "memorizes", "not fitted", "diverged")
+LINE_STYLES = ("generalizes", "partly", "memorizes", "not fitted", "diverged")
 """What models have learned, from best to worst."""
 
 
@@ -46,7 +46,7 @@ def of_sigmas(run: Run) -> list[str]:
 
 
 def kind_of(train: float, ood: float) -> str:
-    """Return which of KINDS a pair of accuracies means. Only a fitted model can generalize or memorize."""
+    """Return which of LINE_STYLES a pair of accuracies means. Only a fitted model can generalize or memorize."""
     if train < FITTED:
         return "not fitted"
     return "generalizes" if ood >= GENERALIZES else "memorizes" if ood <= MEMORIZES else "partly"
@@ -60,7 +60,7 @@ def of_encodings(run: Run) -> list[str]:
     seeds = table[table["split"] == "ood"].groupby(["dropout", "name"]).size()
     groups = []
     for rate in sorted(members["dropout"].unique()):
-        by_kind: dict[str, list[tuple[str, float | None]]] = {kind: [] for kind in KINDS}
+        by_kind: dict[str, list[tuple[str, float | None]]] = {kind: [] for kind in LINE_STYLES}
         for name in dict.fromkeys(members.loc[members["dropout"] == rate, "name"]):
             if (rate, name) in seeds:
                 ood = float(means[rate, name, "ood"])

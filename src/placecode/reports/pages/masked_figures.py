@@ -15,7 +15,7 @@ from placecode.experiments.specs import worded
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
-from placecode.reports.pages.base import Shown, captioned, run_name
+from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.reports.pages.interactive import stored_members
 from placecode.reports.pages.masked_words import with_settings
 from placecode.runs.read import Run
@@ -39,7 +39,7 @@ MAX_MEASURES = 3
 """Largest number of measures drawn side by side."""
 
 
-def of_run(run: Run) -> list[Shown]:
+def of_run(run: Run) -> list[ReportFigure]:
     """Return the figures of a run, chosen by what it varies: sigma alone, the encoding, or several settings."""
     data = tables(run)
     if data.members["setting"].any():
@@ -95,10 +95,10 @@ def measures_in(run: Run) -> list[Measure]:
     return [measure for measure in MEASURES if measure in measured][:MAX_MEASURES]
 
 
-def _sigmas(run: Run, data: Tables) -> list[Shown]:
+def _sigmas(run: Run, data: Tables) -> list[ReportFigure]:
     """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = data.members, data.name, measures_in(run)
-    drawn: list[Shown] = []
+    drawn: list[ReportFigure] = []
     if measures:
         figure = figures.structure_by_sigma(
             members,
@@ -109,14 +109,14 @@ def _sigmas(run: Run, data: Tables) -> list[Shown]:
             chance=chance_levels(run.config["task"]),
             labels=MEASURES,
         )
-        drawn.append(captioned("masked.structure", figure))
+        drawn.append(report_figure("masked.structure", figure))
     best = run.config["task"].get("best_mse")
     error = figures.error_by_sigma(members, data.metrics, run.baselines, name, best=best)
     curves = figures.error_curves(members, data.metrics, name)
-    return [*drawn, captioned("masked.error", error), captioned("masked.curves", curves)]
+    return [*drawn, report_figure("masked.error", error), report_figure("masked.curves", curves)]
 
 
-def _similarities(run: Run) -> list[Shown]:
+def _similarities(run: Run) -> list[ReportFigure]:
     """Draw the similarity matrices of the PEs of one seed at several sigmas, and the regions on a brain.
 
     Channels are sorted by group, and the correlation matrix of the channels is shown beside the PEs if it was stored.
@@ -143,12 +143,12 @@ def _similarities(run: Run) -> list[Shown]:
     known_groups, correlation = labels is not None, correlations is not None
     first_and_last = dict.fromkeys((next(iter(maps)), next(reversed(maps))))
     return [
-        captioned("masked.similarity", figure, known_groups=known_groups, correlation=correlation),
+        report_figure("masked.similarity", figure, known_groups=known_groups, correlation=correlation),
         *_on_brain(run, {name: maps[name] for name in first_and_last}, seed),
     ]
 
 
-def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown]:
+def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[ReportFigure]:
     """Draw the regions at their positions in a brain, coloured by the groups that their PEs form.
 
     `maps` are similarity matrices by title. Return no figure if positions or mirror regions are unknown, or nilearn is
@@ -166,19 +166,21 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
         np.array(partner),
         note=f"groups: the best partition of the PE of seed {seed} by modularity",
     )
-    return [captioned("masked.brain", figure)]
+    return [report_figure("masked.brain", figure)]
 
 
-def _encodings(run: Run, data: Tables) -> list[Shown]:
+def _encodings(run: Run, data: Tables) -> list[ReportFigure]:
     """Draw structure and held-out error of each encoding."""
     tables, others = (
         (data.members, data.analysis, data.metrics),
         (run.baselines, chance_levels(run.config["task"]), MEASURES),
     )
-    return [captioned("masked.encodings", figures.measure_by_name(*tables, data.name, measures_in(run)[:1], *others))]
+    return [
+        report_figure("masked.encodings", figures.measure_by_name(*tables, data.name, measures_in(run)[:1], *others))
+    ]
 
 
-def _settings(run: Run, data: Tables) -> list[Shown]:
+def _settings(run: Run, data: Tables) -> list[ReportFigure]:
     """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
     members, across = _laid_out(data.members)
     labels = {"across": across, "down": "", "condition": ""}
@@ -187,13 +189,13 @@ def _settings(run: Run, data: Tables) -> list[Shown]:
     titles = {name: f"{share_title(name, members)[0]} in test" for name in errors["condition"].unique()}
     errors = errors.assign(condition=errors["condition"].map(titles))
     figure = figures.heatmap_by_settings(errors, data.name, "down", "across", "held-out error", labels, "condition")
-    drawn = [captioned("masked.errors", figure)]
+    drawn = [report_figure("masked.errors", figure)]
     last = data.analysis[(data.analysis["step"] == data.analysis["step"].max()) & (data.analysis["block"] == -1)]
     for measure in measures_in(run)[:1]:
         rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
         table = _finished(rows[["member", "value"]].merge(members, on="member"))
         figure = figures.heatmap_by_settings(table, data.name, "down", "across", MEASURES[measure], labels)
-        drawn.append(captioned("masked.structure-by-setting", figure, name="structure", measure=MEASURES[measure]))
+        drawn.append(report_figure("masked.structure-by-setting", figure, name="structure", measure=MEASURES[measure]))
     return drawn
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from placecode.analysis.agreement import MAX_DROP, MIN_AGREEMENT, similarity_order
 from placecode.experiments.channels.own_results import Found, Method
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, captioned
+from placecode.reports.pages.base import ReportFigure, report_figure
 from placecode.reports.pages.interactive import ChannelMap, Listing
-from placecode.reports.pages.own_words import METHOD_NAMES, RANKED, SURE, by_name
+from placecode.reports.pages.own_words import METHOD_NAMES, MIN_NEIGHBOR_CONFIDENCE, RANKED, by_name
 
 MAX_EDGES = 2_000
 """Largest number of lines between channels on a map."""
@@ -30,9 +30,9 @@ IN_TITLES = {"heldout_mse": "error", "procrustes_r2": "R2", "neighbor_agreement"
 """Short names of the scores in the titles of panels."""
 
 
-def of_fit(fit: Found, run_name: str) -> list[Shown]:
+def of_fit(fit: Found, run_name: str) -> list[ReportFigure]:
     """Return the figures of a fit: its map, the maps of other methods and, if it tried several sigmas, their errors."""
-    ours = figures.channel_map(fit.ours.maps[2], fit.names, fit.ours.labels, fit.confidence, run_name, edges(fit))
+    ours = figures.channels_on_map(fit.ours.maps[2], fit.names, fit.ours.labels, fit.confidence, run_name, edges(fit))
     methods = by_name(fit)
     on_a_plane = fit.positions is not None and fit.positions.shape[1] == 2
     by_method = figures.maps_by_method(
@@ -43,9 +43,9 @@ def of_fit(fit: Found, run_name: str) -> list[Shown]:
         {name: _scored(method) for name, method in methods.items()},
         "modules that the method found" if fit.labels is None else "known groups",
     )
-    drawn = [captioned("fit.map", ours), captioned("fit.methods", by_method, coloured_by_position=on_a_plane)]
+    drawn = [report_figure("fit.map", ours), report_figure("fit.methods", by_method, coloured_by_position=on_a_plane)]
     if len(fit.sigmas) > 1:
-        drawn.append(captioned("fit.sigma", figures.sigma_choice(fit.sigmas, fit.sigma, run_name), why=fit.why))
+        drawn.append(report_figure("fit.sigma", figures.sigma_choice(fit.sigmas, fit.sigma, run_name), why=fit.why))
     return drawn
 
 
@@ -80,7 +80,7 @@ def channels(fit: Found) -> ChannelMap:
         columns=columns,
         neighbors=[[(int(j), float(pairs[i, j])) for j in row] for i, row in enumerate(fit.neighbors)],
         edges=lines,
-        note=wording.caption("fit.channels", edges=bool(lines), sure=SURE)[1],
+        note=wording.caption("fit.channels", edges=bool(lines), sure=MIN_NEIGHBOR_CONFIDENCE)[1],
     )
 
 
@@ -115,8 +115,8 @@ def listings(fit: Found) -> list[Listing]:
 
 
 def edges(fit: Found) -> list[tuple[int, int, float]]:
-    """Return the pairs of channels with a confidence of at least SURE, the highest first; at most MAX_EDGES."""
-    first, second = np.nonzero(np.triu(fit.pairs >= SURE, k=1))
+    """Return the pairs of neighbours (channel, channel, confidence), the most confident first; at most MAX_EDGES."""
+    first, second = np.nonzero(np.triu(fit.pairs >= MIN_NEIGHBOR_CONFIDENCE, k=1))
     confidence = fit.pairs[first, second]
     order = np.argsort(-confidence, kind="stable")[:MAX_EDGES]
     return [(int(first[i]), int(second[i]), float(confidence[i])) for i in order]

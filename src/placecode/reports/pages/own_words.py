@@ -15,17 +15,16 @@ from placecode.reports import wording
 from placecode.reports.pages.interactive import Verdict
 from placecode.tasks.splits import BLOCKS
 
-SURE, UNSURE = 0.9, 0.3
-"""Two channels are called neighbours if their confidence is at least the first number.
-
-A map is called unreliable if its mean confidence is below the second.
-"""
-STABLE = 0.5
+MIN_NEIGHBOR_CONFIDENCE = 0.9
+"""Two channels are called neighbours if the confidence in this is at least this."""
+MIN_MAP_CONFIDENCE = 0.3
+"""A map is called unreliable if its mean confidence is below this."""
+MIN_STABLE_ARI = 0.5
 """Modules are unreliable if their ARI, between fits or with known groups, is below this."""
-BLIND = 0.9
-"""Linear predictors miss the structure if they explain less than 1 - BLIND of the variance that our models explain."""
-MISSED = 0.1
-"""A sentence names another method if it explains more of the variance than our models by at least this share."""
+MIN_MISSED_SHARE = 0.9
+"""Linear predictors miss the structure if they miss more than this share of the variance that our models explain."""
+MIN_LEAD = 0.1
+"""Another method is named if the share of the variance that it explains is higher than that of our models by this."""
 METHOD_NAMES = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
 """Names of the other methods in reports."""
 RANKED = {
@@ -56,7 +55,7 @@ def in_short(fit: Found) -> list[str]:
 
 def verdict(fit: Found) -> Verdict:
     """Return the headline under a badge: "found", "unsure" or "not found"."""
-    unsure = np.isfinite(fit.confidence).any() and fit.mean_confidence < UNSURE
+    unsure = np.isfinite(fit.confidence).any() and fit.mean_confidence < MIN_MAP_CONFIDENCE
     kind = "not found" if not fit.found else "unsure" if unsure else "found"
     return Verdict(kind, headline(fit))
 
@@ -66,10 +65,10 @@ def headline(fit: Found) -> str:
 
     It says that no pairwise method sees the structure only if all of this holds:
 
-    - Our modules match the known groups: their ARI is at least STABLE, with p <= LEVEL.
+    - Our modules match the known groups: their ARI is at least MIN_STABLE_ARI, with p <= LEVEL.
     - Every other method is at chance on every measure of structure that the table of methods shows: p > LEVEL for the
-      ARI of its modules and for its nearest neighbours, and an ARI of at most STABLE / 2.
-    - Linear predictors miss it: none explains more than 1 - BLIND of the variance that our models explain.
+      ARI of its modules and for its nearest neighbours, and an ARI of at most MIN_STABLE_ARI / 2.
+    - Linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
 
     If any other method has p <= LEVEL on either measure, the sentence says which method sees what instead.
     """
@@ -83,7 +82,7 @@ def _sections(fit: Found) -> dict[str, list[str]]:
     tests = _tests_of_others(others)
     stability = fit.stability.get(fit.count, float("nan"))
     by_confidence = np.argsort(fit.confidence, kind="stable")
-    uncertain = [fit.names[i] for i in by_confidence if fit.placed[i] and fit.confidence[i] < STABLE]
+    uncertain = [fit.names[i] for i in by_confidence if fit.placed[i] and fit.confidence[i] < MIN_STABLE_ARI]
     block = fit.facts.get("piece", fit.facts["samples"] // BLOCKS)
     return wording.sections(
         "fit",
@@ -95,9 +94,9 @@ def _sections(fit: Found) -> dict[str, list[str]]:
         tests=len(tests),
         only_ours=_groups_of_ours_alone(ours, others),
         several_fits=np.isfinite(fit.confidence).any(),
-        sure=SURE,
-        sure_pairs=int((np.triu(fit.pairs, k=1) >= SURE).sum()),
-        unsure=UNSURE,
+        sure=MIN_NEIGHBOR_CONFIDENCE,
+        sure_pairs=int((np.triu(fit.pairs, k=1) >= MIN_NEIGHBOR_CONFIDENCE).sum()),
+        unsure=MIN_MAP_CONFIDENCE,
         agreement=stability if fit.count > 1 and np.isfinite(stability) else None,
         unplaced=[name for name, placed in zip(fit.names, fit.placed, strict=True) if not placed],
         ranking=_ranking(scores),
@@ -136,25 +135,27 @@ def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, An
     It is used only if no other method has p <= LEVEL on any measure.
     """
     aris, tested_neighbors = others["ari"].dropna(), others["neighbor_agreement_p"].dropna()
-    if not (ours["ari"] >= STABLE and ours["ari_p"] <= LEVEL and aris.max() <= STABLE / 2):  # NaN: no such score
+    if not (
+        ours["ari"] >= MIN_STABLE_ARI and ours["ari_p"] <= LEVEL and aris.max() <= MIN_STABLE_ARI / 2
+    ):  # NaN: no such score
         return None
     scores = {"ari": ours["ari"], "p": ours["ari_p"], "low": aris.min(), "high": aris.max()}
     return {**scores, "methods": list(aris.index), "neighbors": list(tested_neighbors.index)}
 
 
 def _missed(fit: Found, errors: pd.Series) -> dict[str, Any] | None:
-    """Return the method that explains at least MISSED more of the variance than our models; None if there is none."""
+    """Return the method that explains at least MIN_LEAD more of the variance than our models; None if there is none."""
     share = 1 - errors.min() / fit.mean_mse
-    return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MISSED else None
+    return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MIN_LEAD else None
 
 
 def _linear_predictors_miss(fit: Found, errors: pd.Series) -> bool:
-    """Return whether no linear predictor explains more than 1 - BLIND of the variance that our models explain.
+    """Return whether all linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
 
     It is False if our models explain 10% of the variance or less.
     """
     explained_by_others = 1 - min([fit.linear_mse, *errors]) / fit.mean_mse
-    return fit.explained > 0.1 and explained_by_others < (1 - BLIND) * fit.explained
+    return fit.explained > 0.1 and explained_by_others < (1 - MIN_MISSED_SHARE) * fit.explained
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from placecode.analysis import places
 from placecode.experiments.channels.structure import flat_map
 from placecode.experiments.reading import sweep_members
 from placecode.reports import figures
-from placecode.reports.pages.base import Shown, captioned, run_name
+from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.reports.pages.interactive import mean_similarity, stored_members
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
@@ -17,7 +17,7 @@ MAX_SIGMAS = 4
 """Largest number of sigmas whose maps are shown."""
 
 
-def as_pictures(run: Run) -> list[Shown]:
+def as_pictures(run: Run) -> list[ReportFigure]:
     """Draw a picture on the learned map of each sigma and on that of plain correlation, if PEs were stored."""
     members = stored_members(run, sweep_members(run))
     if members.empty:
@@ -43,4 +43,6 @@ def as_pictures(run: Run) -> list[Shown]:
     seeds = int(members["seed"].nunique())
     note = f"similarities are means over {seeds} seeds" if seeds > 1 else f"seed {members['seed'].iloc[0]}"
     source = picture(run.config["fields"]["source"])
-    return [captioned("masked.picture", figures.maps_as_pictures(panels, positions, near, source, run_name(run), note))]
+    return [
+        report_figure("masked.picture", figures.maps_as_pictures(panels, positions, near, source, run_name(run), note))
+    ]

@@ -33,7 +33,7 @@ from placecode.reports.pages import (
     own_words,
     pixel_figures,
 )
-from placecode.reports.pages.base import Page, Shown, run_name
+from placecode.reports.pages.base import Page, ReportFigure, run_name
 from placecode.reports.pages.causal import CausalPage
 from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider, Verdict
 from placecode.reports.pages.knobs import KnobPage, SweptPage
@@ -58,7 +58,7 @@ class SigmaPage(Page):
 
     measures = LATIN_MEASURES
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return latin_figures.of_sigmas(self.run)
 
     def words(self) -> list[str]:
@@ -70,7 +70,7 @@ class EncodingsPage(Page):
 
     measures = LATIN_MEASURES
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return latin_figures.of_encodings(self.run)
 
     def words(self) -> list[str]:
@@ -89,7 +89,7 @@ class MaskedPage(Page):
         ("stability", "other seeds"),
     )
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return masked_figures.of_run(self.run)
 
     def words(self) -> list[str]:
@@ -114,7 +114,7 @@ class PixelsPage(MaskedPage):
         ("stability", "other seeds"),
     )
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return [*super().figures(), *pixel_figures.as_pictures(self.run)]
 
 
@@ -141,7 +141,7 @@ class BrainPage(MaskedPage):
 class BrainSigmaPage(BrainPage):
     """The page of brain-sigma, which adds known networks of the brain."""
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         first, *others = super().figures()
         return [first, *brain_networks.over_sigma(self.run), *others]
 
@@ -152,7 +152,7 @@ class BrainSigmaPage(BrainPage):
 class BrainPreprocessingPage(BrainPage):
     """The page of brain-preprocessing, which adds the same measures for each variant of the preprocessing."""
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return [*brain_networks.over_variants(self.run), *super().figures()]
 
     def words(self) -> list[str]:
@@ -185,7 +185,7 @@ class FitPage(Page):
         """The result of the fit, read from the folder of the run."""
         return own_results.read(self.run.path)
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         return own_figures.of_fit(self.fit, run_name(self.run))
 
     def words(self) -> list[str]:

@@ -11,7 +11,7 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.training_claims import EARLY, late_gain
 from placecode.experiments.reading import accuracy
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import Shown, captioned, counts, run_name
+from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.knobs import KnobPage, curves_figure
 from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
@@ -29,15 +29,15 @@ SPIKE = 1e-4
 class FrozenPage(KnobPage):
     """The page of lst-frozen, on learned and frozen PEs."""
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         figure = figures.accuracy_by_setting(self.final, run_name(self.run), "the PE", chance_of(self.run))
-        return [captioned("frozen.accuracy", figure), curves_figure(self.run, self.lines)]
+        return [report_figure("frozen.accuracy", figure), curves_figure(self.run, self.lines)]
 
 
 class SlingshotPage(KnobPage):
     """The page of lst-slingshot, on training losses that rise again."""
 
-    def figures(self) -> list[Shown]:
+    def figures(self) -> list[ReportFigure]:
         """Draw training loss, mean logit and OOD accuracy by epoch, with a figure for each sigma."""
         run = self.run
         table = run.metrics[run.metrics["condition"] == "all"]
@@ -51,7 +51,7 @@ class SlingshotPage(KnobPage):
                 for title, (split, metric) in PANELS.items()
             ]
             figure, text = figures.slingshots(panels, run_name(run), chance_of(run)), f"{figures.SIGMA} = {sigma:g}"
-            drawn.append(captioned("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=text))
+            drawn.append(report_figure("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=text))
         return drawn
 
     def words(self) -> list[str]:

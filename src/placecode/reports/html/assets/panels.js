@@ -4,7 +4,7 @@
 
 // Styles of lines, as in figures/base.py: colour and dash of every split, and of other lines in turn.
 const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"], ood: ["vermillion", "solid"] };
-const KINDS = [
+const LINE_STYLES = [
   ["ink", "solid"], ["blue", "dash"], ["vermillion", "dashdot"],
   ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],
 ];
@@ -13,7 +13,7 @@ const KINDS = [
 const stylesOf = (curves) => {
   if (curves.length === 1) return [["blue", "solid"]];
   const splits = new Set(curves.map(({ split }) => split).filter((split) => split in SPLITS));
-  return curves.map(({ split }, i) => (splits.size === curves.length ? SPLITS[split] : KINDS[i % KINDS.length]));
+  return curves.map(({ split }, i) => (splits.size === curves.length ? SPLITS[split] : LINE_STYLES[i % LINE_STYLES.length]));
 };
 
 // Return a colour (#rrggbb) with transparency, for example for the band of an interval.

@@ -3,7 +3,7 @@
 const canDraw = typeof Plotly !== "undefined";
 const redraws = []; // functions that draw each plot again
 const [STEPS, FINE] = [127, 30000]; // as in packing.py: steps of the numbers of matrices, and of positions
-// Colours and symbols of groups, in the order of the figures (figures/own.py). On a dark page, blue and vermillion are
+// Colours and symbols of groups, in the order of the figures (figures/fit.py). On a dark page, blue and vermillion are
 // lighter, as in the figures. The second blue is lighter too, so that it differs from the first.
 const GROUPS = {
   light: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"],

@@ -52,11 +52,11 @@ const contentOf = (table) => {
     readers.push((row) => {
       const cell = row.cells[column];
       const text = cell.textContent.trim();
-      return cell.dataset.order !== undefined ? Number(cell.dataset.order) : text === "\u2013" ? null : text;
+      return cell.dataset.sortKey !== undefined ? Number(cell.dataset.sortKey) : text === "\u2013" ? null : text;
     });
-    if (has("half")) {
+    if (has("halfWidth")) {
       columns.push(`${name}, half of the 95% interval`);
-      readers.push(number("half"));
+      readers.push(number("halfWidth"));
     }
   });
   const values = rows.map((row) => readers.map((read) => read(row)));
@@ -82,7 +82,7 @@ const makeSortable = (table) => {
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
       const text = (row) => row.cells[column].textContent.trim();
-      const key = (row) => row.cells[column].dataset.order ?? "";
+      const key = (row) => row.cells[column].dataset.sortKey ?? "";
       const rank = (row) => (key(row) !== "" ? 0 : text(row) !== "\u2013" ? 1 : 2); // missing values stay last
       const order = (a, b) =>
         rank(a) === 0 ? key(a) - key(b) : text(a).localeCompare(text(b), undefined, { numeric: true });

@@ -16,7 +16,7 @@ ZERO = 1e-9
 """Values whose absolute value is below this are taken as rounding errors and replaced by 0."""
 
 
-def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def claim_entries(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the record of each claim that the run can test, which has an effect, with what the template shows.
 
     This is statement, source and numbers (texts), and drawing (positions). A note that several claims share is not part
@@ -28,7 +28,7 @@ def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             **finding,
             "statement": statement_text(finding, common),
             "source": source_text(finding),
-            "numbers": in_numbers(finding),
+            "numbers": numbers_text(finding),
             "drawing": drawing(finding),
         }
         for finding in findings
@@ -36,10 +36,10 @@ def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def in_numbers(finding: Mapping[str, Any]) -> str:
+def numbers_text(finding: Mapping[str, Any]) -> str:
     """Return a text with the effect, interval, margin and published value of a claim.
 
-    >>> in_numbers({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above", "published": 0.58})
+    >>> numbers_text({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above", "published": 0.58})
     'effect 0.600, 95% interval 0.550 to 0.650; margin: above 0.3; published: 0.58'
     """
     low, high, margin, way = (finding[name] for name in ("low", "high", "margin", "way"))

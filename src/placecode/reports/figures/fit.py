@@ -1,6 +1,6 @@
 """Draw the results of fitting a user's own table: a map of its channels, maps of other methods, the choice of sigma.
 
->>> figure = channel_map(places, names, labels, confidence, "my fit")
+>>> figure = channels_on_map(places, names, labels, confidence, "my fit")
 >>> figure = maps_by_method({"placecode": places, "PCA": loadings}, labels, "my fit", positions)
 >>> figure = sigma_choice(table, 0.05, "my fit")
 """
@@ -43,7 +43,7 @@ MAX_MODULES = 14
 """Maximum number of modules for which a legend is drawn."""
 
 
-def channel_map(
+def channels_on_map(
     places: Array,
     names: Sequence[str],
     labels: Array,
@@ -59,7 +59,7 @@ def channel_map(
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
     if not np.isfinite(places).all():
-        base.nothing(axes)
+        base.write_empty_note(axes)
         places, names, labels, confidence, edges = places[:0], (), labels[:0], confidence[:0], ()
     if edges:
         lines = [places[[first, second]] for first, second, _ in edges]
@@ -105,7 +105,7 @@ def maps_by_method(
         _frame(axes)
         base.title(axes, name, (notes or {}).get(name, ""), width=40)
         if not np.isfinite(places).all():
-            base.nothing(axes)
+            base.write_empty_note(axes)
             continue
         aligned = align_map(_unit(places), _unit(target))
         if positions is None:

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from placecode.reports.html import badges, evidence, page
+from placecode.reports.html import badges, claim_list, page
 
 FOUND = {"statement": "It is so.", "label": "paper", "remark": "", "note": "", "effect": 0.6}
 FOUND |= {"direction": "holds", "direction_text": "reproduced", "number": "", "number_text": "-", "published": None}
@@ -23,18 +23,18 @@ FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
     ],
 )
 def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, high: float, inside: bool) -> None:
-    drawing = evidence.drawing({**FOUND, "way": way, "low": low, "high": high, "effect": (low + high) / 2})
+    drawing = claim_list.drawing({**FOUND, "way": way, "low": low, "high": high, "effect": (low + high) / 2})
     left, right = drawing["interval"]
     start, end = drawing["start"], drawing["start"] + drawing["width"]
     assert (start <= left and right <= end) == inside
     assert left < drawing["effect"] < right
-    assert min(left, start) >= 0 and max(right, end) <= evidence.WIDTH
+    assert min(left, start) >= 0 and max(right, end) <= claim_list.WIDTH
     assert len(drawing["margins"]) == (2 if way == "within" else 1)
 
 
 def test_the_page_draws_what_was_computed() -> None:
     claims = [{**FOUND, "published": 0.9, "number": "no match"}, {**FOUND, "low": None, "high": None}]
-    full, _ = shown = evidence.of_claims(claims)
+    full, _ = shown = claim_list.claim_entries(claims)
     parts = page.environment().get_template("parts.html").module
     drawings = [ElementTree.fromstring(str(parts.drawn(claim))) for claim in shown]  # type: ignore[attr-defined]
     first, second = ({part.get("class") or part.tag: dict(part.attrib) for part in svg} for svg in drawings)
@@ -46,15 +46,15 @@ def test_the_page_draws_what_was_computed() -> None:
 
 
 def test_small_effects_keep_the_digits_that_distinguish_their_ends() -> None:
-    text = evidence.in_numbers({**FOUND, "effect": -0.00221, "low": -0.00238, "high": -0.00204, "way": "below"})
+    text = claim_list.numbers_text({**FOUND, "effect": -0.00221, "low": -0.00238, "high": -0.00204, "way": "below"})
     assert "\N{MINUS SIGN}0.00238 to \N{MINUS SIGN}0.00204" in text
-    assert "0.500 to 0.700" in evidence.in_numbers(FOUND)
+    assert "0.500 to 0.700" in claim_list.numbers_text(FOUND)
 
 
 def test_a_zero_is_written_and_drawn_as_one() -> None:
     rounding = {**FOUND, "effect": -5.7e-32, "low": None, "high": None, "margin": 0.0}
-    assert evidence.in_numbers(rounding).startswith("effect 0, no interval")
-    drawing = evidence.drawing(rounding)
+    assert claim_list.numbers_text(rounding).startswith("effect 0, no interval")
+    drawing = claim_list.drawing(rounding)
     assert [drawing["effect"]] == drawing["margins"]
 
 

@@ -10,8 +10,8 @@ from helpers.made_up_own import made_up, method, scored
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from placecode.reports.figures import own, svg_text
-from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
+from placecode.reports.figures import fit, svg_text
+from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
 from placecode.reports.pages import own_figures
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -47,17 +47,17 @@ def a_map(n: int, modules: int, seed: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(("n", "modules"), [(2, 1), (8, 2), (60, 14), (300, 40)])
 def test_every_channel_is_on_the_map(n: int, modules: int) -> None:
     settings = a_map(n, modules)
-    figure = channel_map(**settings)
+    figure = channels_on_map(**settings)
     figure.draw_without_rendering()
     order = np.argsort(settings["labels"], kind="stable")
     np.testing.assert_allclose(dots(figure), settings["places"][order])
     named = "\n".join(texts(figure)).split("\n")
-    assert all((name in named) == (n <= own.MAX_NAMES) for name in settings["names"])
-    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= own.MAX_MODULES,) * 2
+    assert all((name in named) == (n <= fit.MAX_NAMES) for name in settings["names"])
+    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= fit.MAX_MODULES,) * 2
 
 
 def test_channels_of_low_confidence_are_pale() -> None:
-    figure = channel_map(**(a_map(6, 1) | {"confidence": np.array([0.0, 0.2, 0.4, 0.6, 1.0, np.nan])}))
+    figure = channels_on_map(**(a_map(6, 1) | {"confidence": np.array([0.0, 0.2, 0.4, 0.6, 1.0, np.nan])}))
     (scatter,) = collections(figure, PathCollection)
     np.testing.assert_allclose(scatter.get_alpha(), [0.25, 0.4, 0.55, 0.7, 1.0, 1.0])
 
@@ -65,16 +65,16 @@ def test_channels_of_low_confidence_are_pale() -> None:
 def test_lines_join_pairs_and_the_least_confidence_is_said() -> None:
     settings = a_map(5, 2)
     for least, percent in ((0.9, "90%"), (0.759, "75%")):
-        figure = channel_map(**settings, edges=[(0, 3, 0.95), (1, 2, least)])
+        figure = channels_on_map(**settings, edges=[(0, 3, 0.95), (1, 2, least)])
         (lines,) = collections(figure, LineCollection)
         np.testing.assert_allclose(lines.get_segments(), [settings["places"][[0, 3]], settings["places"][[1, 2]]])
         assert f"confidence of {percent} or" in words(figure)
-    none = channel_map(**settings)
+    none = channels_on_map(**settings)
     assert "lines" not in words(none) and not collections(none, LineCollection)
 
 
 def test_strange_names_are_written_as_they_are() -> None:
-    figure = channel_map(**(a_map(len(STRANGE), 2) | {"names": list(STRANGE)}))
+    figure = channels_on_map(**(a_map(len(STRANGE), 2) | {"names": list(STRANGE)}))
     assert "<script" not in svg_text(figure)
     assert {"$x_{1", "$a$ and $b$", r"\frac{1}{2}", "&amp;"} <= set(texts(figure))
 
@@ -88,7 +88,7 @@ def test_a_map_that_is_not_there_is_said_to_be_missing() -> None:
             assert bool(collections(figure, PathCollection, panel)) == (places is good)
             assert ("no values" in [text.get_text() for text in figure.axes[panel].texts]) == (places is bad)
         assert np.isfinite(dots(figure, 0 if maps["placecode"] is good else 1)).all()
-    figure = channel_map(**(a_map(8, 2) | {"places": bad}), edges=[(0, 1, 0.9)])
+    figure = channels_on_map(**(a_map(8, 2) | {"places": bad}), edges=[(0, 1, 0.9)])
     figure.draw_without_rendering()
     assert texts(figure) == ["no values"]
 

@@ -16,7 +16,7 @@ from placecode.experiments.specs import ENCODING_NAMES
 from placecode.files import write_text
 from placecode.reports import wording
 from placecode.reports.html import badges, packing, page, tables
-from placecode.reports.html.tables import MISSING, Cell, Table
+from placecode.reports.html.tables import MISSING, Cell, HtmlTable
 from placecode.reports.pages.interactive import SigmaSlider, Verdict
 from placecode.runs.read import Run
 
@@ -69,7 +69,7 @@ def render(parts: Sequence[Part]) -> str:
         else set()
     )
     return page.filled(
-        "together.html",
+        "comparison.html",
         f"{wording.listed(names)}, side by side",
         sliders=[packing.slider(slider) for slider in sliders],
         channel_map=None,
@@ -94,7 +94,7 @@ def run_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
+def differences(parts: Sequence[Part], names: Sequence[str]) -> HtmlTable:
     """Make a table of the settings in which the runs differ, with one column per run."""
     general = ("experiment", "scale", "device", "precision")
     configs = [part.run.config for part in parts]
@@ -103,10 +103,10 @@ def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
     )
     different = [[Cell(name.replace("_", " ")), *cells] for name, cells in rows if len({c.text for c in cells}) > 1]
     same = f"The other {len(rows) - len(different)} are the same." if different else "These runs differ in no setting."
-    return Table(f"Settings in which the runs differ. {same}", ["setting", *names], different)
+    return HtmlTable(f"Settings in which the runs differ. {same}", ["setting", *names], different)
 
 
-def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
+def environments(parts: Sequence[Part], names: Sequence[str]) -> HtmlTable:
     """Make a table of versions, device and git state, with one column per run."""
     by_run = [
         {name: value for name, value in part.run.environment.items() if name not in _NOT_COMPARED} for part in parts
@@ -116,16 +116,16 @@ def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
         for name, cells in _side_by_side([dict(tables.flat(environment)) for environment in by_run])
         if any(cell.text != MISSING for cell in cells)
     ]
-    return Table("Versions and machine of every run.", ["name", *names], rows)
+    return HtmlTable("Versions and machine of every run.", ["name", *names], rows)
 
 
 def _side_by_side(by_run: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Cell]]]:
     """Return (name, cells) for every name in the mappings, with one cell per run; a dash where a run lacks the name."""
     names = dict.fromkeys(name for values in by_run for name in values)
-    return [(name, [Cell(tables.value(values.get(name)).text, free=True) for values in by_run]) for name in names]
+    return [(name, [Cell(tables.value(values.get(name)).text, wraps=True) for values in by_run]) for name in names]
 
 
-def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
+def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[HtmlTable]:
     """Yield a table for each metric: held-out results of all settings, with one column per run."""
     for metric in dict.fromkeys(part.metric for part in parts):
         by_run = {name: dict(_held_out(part)) for name, part in zip(names, parts, strict=True) if part.metric == metric}
@@ -135,7 +135,7 @@ def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
             f"{tables.PLUS_MINUS} half the width of its 95% interval.{_dash(body, 'the run has no such setting')}"
         )
         if body:
-            yield Table(caption, ["setting", tables.name_of("sigma"), "split", "condition", *by_run], body)
+            yield HtmlTable(caption, ["setting", tables.name_of("sigma"), "split", "condition", *by_run], body)
 
 
 def _joined(by_run: Mapping[str, Mapping[Any, Cell]]) -> Iterator[tuple[Any, list[Cell]]]:
@@ -169,7 +169,7 @@ def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
         yield (setting, sigma, str(row["split"]), str(row["condition"])), tables.mean_cell(row)
 
 
-def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
+def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[HtmlTable]:
     """Yield a table of the verdicts on claims, with one column per run; nothing if no run can test a claim."""
     by_run: dict[str, dict[str, Cell]] = {name: {} for name in names}
     for name, part in zip(names, parts, strict=True):
@@ -177,11 +177,11 @@ def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
             text = f"{claim['direction_text']} ({tables.number(claim['effect'])})"
             text += f"; number: {claim['number_text']}" if claim["number"] else ""
             by_run[name][claim["statement"]] = Cell(text)
-    body = [[Cell(statement, free=True), *cells] for statement, cells in _joined(by_run)]
+    body = [[Cell(statement, wraps=True), *cells] for statement, cells in _joined(by_run)]
     if body:
         meaning = "the claim cannot be tested with the run"
         caption = f"Verdicts on claims: direction (effect); number (published).{_dash(body, meaning)}"
-        yield Table(caption, ["claim", *names], body)
+        yield HtmlTable(caption, ["claim", *names], body)
 
 
 def _dash(body: Sequence[Sequence[Cell]], meaning: str) -> str:
