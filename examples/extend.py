@@ -105,7 +105,7 @@ class OrderSigma(ModelExperiment):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         pe = stack.encoding.vectors().detach().double().cpu().numpy()  # (e, l, n, d)
-        return measures.rows("step_ratio", step_ratio(pe[:, 0]))
+        return measures.analysis_rows("step_ratio", step_ratio(pe[:, 0]))
 
 
 def main(out: Path) -> Run:

@@ -12,15 +12,22 @@ from tables import Findings, Measure, Numbers, Runs, at, by_world, change, gap, 
 from templating import grid, number
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
+from placecode.experiments.channels.claims import (
+    MIRROR,
+    NEIGHBOURS,
+    SHIFTED_CONDITION,
+    TRAINED_CONDITION,
+    error,
+    interval_over_worlds,
+)
 from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
-from placecode.experiments.specs import named
+from placecode.experiments.specs import with_encoding_names
 from placecode.reports.figures import SIGMA
 from placecode.runs.read import Run
 
 ENCODINGS = {
-    "network": ("network-encodings", SAME, NEIGHBOURS),
-    "brain": ("brain-encodings", SAME, MIRROR),
+    "network": ("network-encodings", TRAINED_CONDITION, NEIGHBOURS),
+    "brain": ("brain-encodings", TRAINED_CONDITION, MIRROR),
     "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
 }
 """Runs with all encodings, the share of channels hidden as in training, and the measure of structure of their PEs."""
@@ -55,19 +62,21 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             gap_of(name, LEARNED) for gap_of in gaps.values() for name in WITHOUT_POSITION
         ],
         "without_position_near_mean": all(
-            over(runs[run], of(runs[run], error(runs[run], share), name=name)).mean > 0.95
+            interval_over_worlds(runs[run], of(runs[run], error(runs[run], share), name=name)).mean > 0.95
             for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
             for name in WITHOUT_POSITION
         ),
         "random_large_minus_small": gaps["synergy"](RANDOM_LARGE, RANDOM),
         "random_minus_learned": gaps["synergy"](RANDOM, LEARNED),
-        "fixed": over(syn, of(syn, errors, name="1d-fixed")).mean,
-        "random_near": over(syn, of(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)).mean,
+        "fixed": interval_over_worlds(syn, of(syn, errors, name="1d-fixed")).mean,
+        "random_near": interval_over_worlds(syn, of(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)).mean,
         "in_sweep": tally(models(sweep).query(query)),
         "here": tally(models(syn).query(query)),
         "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
-        "random_minus_sweep": over(syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()),
-        "fixed_mirrors": over(brain, of(brain, analysis_values(brain, *MIRROR), name="1d-fixed")).mean,
+        "random_minus_sweep": interval_over_worlds(
+            syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()
+        ),
+        "fixed_mirrors": interval_over_worlds(brain, of(brain, analysis_values(brain, *MIRROR), name="1d-fixed")).mean,
     }
 
 
@@ -78,7 +87,7 @@ def encodings_table(runs: Runs) -> str:
     for name, share, measure in ENCODINGS.values():
         run = runs[name]
         columns += [(run, error(run, share)), (run, analysis_values(run, *measure))]
-        members = named(finished_members(run))
+        members = with_encoding_names(finished_members(run))
         encodings |= dict(zip(members["name"], members["encoding"], strict=True))
     rows = [
         (name.replace(SIGMA, "sigma"), *(number(of(run, values, name=name).mean()) for run, values in columns))
@@ -91,7 +100,7 @@ def encodings_table(runs: Runs) -> str:
 def encoding_gap(run: Run, condition: str, encoding: str, reference: str) -> Interval:
     """Return the error with an encoding minus that with the encoding `reference`, paired by seed."""
     errors = error(run, condition)
-    return over(run, of(run, errors, name=encoding) - of(run, errors, name=reference))
+    return interval_over_worlds(run, of(run, errors, name=encoding) - of(run, errors, name=reference))
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -105,17 +114,19 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
     def between(trained: float, tested: float, sigma: float = 0.01, reference: float = 2.0) -> Interval:
         """Return the error at a sigma minus that at the sigma `reference`, with these shares hidden."""
-        return over(run, errors[trained, tested, sigma] - errors[trained, tested, reference])
+        return interval_over_worlds(run, errors[trained, tested, sigma] - errors[trained, tested, reference])
 
     means = {
-        trained: {tested: {s: over(run, errors[trained, tested, s]).mean for s in SIGMAS} for tested in SHARES}
+        trained: {
+            tested: {s: interval_over_worlds(run, errors[trained, tested, s]).mean for s in SIGMAS} for tested in SHARES
+        }
         for trained in SHARES
     }
     linear_by_seed = {s: tables.of_baseline(run, "linear", "mse", f"hidden {s:g}") for s in SHARES}
     linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
-        mirrors = over(run, of(run, analysis_values(run, *MIRROR), hidden=trained, sigma=sigma)).mean
+        mirrors = interval_over_worlds(run, of(run, analysis_values(run, *MIRROR), hidden=trained, sigma=sigma)).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
         rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))
@@ -130,7 +141,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "as_trained": [between(share, share) for share in SHARES],
         "to_more": [between(trained, 0.9) for trained in (0.15, 0.5, 0.75)],
         "minus_best": [between(share, share, sigma, 0.2) for share in SHARES for sigma in (0.01, 2.0)],
-        "minus_linear": [over(run, errors[share, share, 0.2] - linear_by_seed[share]) for share in SHARES],
+        "minus_linear": [
+            interval_over_worlds(run, errors[share, share, 0.2] - linear_by_seed[share]) for share in SHARES
+        ],
         "middle_below_small": all(
             by_sigma[0.2] < by_sigma[0.01] for by_tested in means.values() for by_sigma in by_tested.values()
         ),
@@ -150,7 +163,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
     def leads(run: Run, sigma: float) -> pd.Series:
         """Return by how much sigma 0.2 is ahead: the error at another sigma minus that at 0.2, by seed."""
-        return gap_by_seed(run, error(run, SAME), sigma, 0.2)
+        return gap_by_seed(run, error(run, TRAINED_CONDITION), sigma, 0.2)
 
     return {
         "tables": {
@@ -158,20 +171,23 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             for what, measures in (("network", clusters), ("brain", mirrors))
         },
         "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},
-        "lead": {what: {s: gap(run, error(run, SAME), s, 0.2) for s in (0.01, 2.0)} for what, run in five.items()},
-        "lead_growth": {
-            what: {s: over(run, leads(run, s) - leads(one[what], s).loc[:4]) for s in (0.01, 2.0)}
+        "lead": {
+            what: {s: gap(run, error(run, TRAINED_CONDITION), s, 0.2) for s in (0.01, 2.0)}
             for what, run in five.items()
         },
-        "small_minus_large": gap(net, error(net, SHIFTED), 0.01, 2.0),
-        "behind_linear": over(net, minus_linear(net, 0.2, SAME)),
-        "behind_linear_one": over(net, minus_linear(one["network"], 0.2, SAME).loc[:4]),
-        "brain_minus_linear": {
-            share: over(brain, minus_linear(brain, 0.2, condition))
-            for share, condition in (("half", SAME), ("most", SHIFTED))
+        "lead_growth": {
+            what: {s: interval_over_worlds(run, leads(run, s) - leads(one[what], s).loc[:4]) for s in (0.01, 2.0)}
+            for what, run in five.items()
         },
-        "linear_one": float(tables.by_world(one["brain"], "linear", "mse", SAME).mean()),
-        "linear_five": float(tables.by_world(brain, "linear", "mse", SAME).mean()),
+        "small_minus_large": gap(net, error(net, SHIFTED_CONDITION), 0.01, 2.0),
+        "behind_linear": interval_over_worlds(net, minus_linear(net, 0.2, TRAINED_CONDITION)),
+        "behind_linear_one": interval_over_worlds(net, minus_linear(one["network"], 0.2, TRAINED_CONDITION).loc[:4]),
+        "brain_minus_linear": {
+            share: interval_over_worlds(brain, minus_linear(brain, 0.2, condition))
+            for share, condition in (("half", TRAINED_CONDITION), ("most", SHIFTED_CONDITION))
+        },
+        "linear_one": float(tables.by_world(one["brain"], "linear", "mse", TRAINED_CONDITION).mean()),
+        "linear_five": float(tables.by_world(brain, "linear", "mse", TRAINED_CONDITION).mean()),
         "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
         "mirrors": {s: at(brain, analysis_values(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
@@ -184,7 +200,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
     chances = [chance_levels(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
     nodes = {s: {n: nearest(size, s, f"nodes={n}") for n in (25, 50, 100)} for s in (0.01, 0.5)}
-    shares = (FEWER, SAME, SHIFTED)
+    shares = (FEWER, TRAINED_CONDITION, SHIFTED_CONDITION)
     trained = {few_hidden: "15%", most_hidden: "90%"}
     means = {
         words: {sigma: [at(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS}
@@ -204,14 +220,14 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
         "fc_by_noise": {level: by_world(noise, "fc", *NEIGHBOURS, f"noise={level}").mean() for level in ("1", "3")},
         "near_by_nodes": {s: {n: values.mean() for n, values in by_nodes.items()} for s, by_nodes in nodes.items()},
-        "near_growth": {s: over(size, by_nodes[100] - by_nodes[50]) for s, by_nodes in nodes.items()},
+        "near_growth": {s: interval_over_worlds(size, by_nodes[100] - by_nodes[50]) for s, by_nodes in nodes.items()},
         "shares_table": grid((*header, "error, 15% hidden", "error, 50% hidden", "error, 90% hidden"), rows),
         "small_minus_large": {
             words: {tested: {s: gap(run, last_errors(run, tested), s, 2.0) for s in (0.01, 0.2)} for tested in shares}
             for run, words in trained.items()
         },
         "FEWER": FEWER,
-        "MORE": SHIFTED,
+        "MORE": SHIFTED_CONDITION,
         "middle_below_small": all(
             middle < small
             for by_sigma in means.values()
@@ -244,13 +260,20 @@ def by_data_table(run: Run, header: str, field: str) -> str:
 
     `field` is what distinguishes the data sets, in their records, and `header` is its column header.
     """
-    rows, columns = [], [analysis_values(run, *NEIGHBOURS), last_errors(run, SAME), last_errors(run, SHIFTED)]
+    rows = []
+    columns = [
+        analysis_values(run, *NEIGHBOURS),
+        *(last_errors(run, c) for c in (TRAINED_CONDITION, SHIFTED_CONDITION)),
+    ]
     for data, record in run.config["task"]["parts"].items():
         value = f"{record[field]:g}"
         for sigma in sorted(finished_members(run).query("data == @data")["sigma"].unique()):
             means = (number(of(run, column, sigma=sigma, data=data).mean()) for column in columns)
             rows.append((value, f"sigma {sigma:g}", *means))
-        baselines = [("fc", *NEIGHBOURS), *(("linear", "mse", share) for share in (SAME, SHIFTED))]
+        baselines = [
+            ("fc", *NEIGHBOURS),
+            *(("linear", "mse", share) for share in (TRAINED_CONDITION, SHIFTED_CONDITION)),
+        ]
         means = (number(by_world(run, *baseline, data).mean()) for baseline in baselines)
         rows.append((value, "correlation; linear predictor", *means))
     return grid((header, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

@@ -21,8 +21,22 @@ from tables import (
 from templating import columns_table, directions, grid, number, signed, spread
 
 from placecode.experiments.channels import brain_networks
-from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
-from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, over
+from placecode.experiments.channels.brain_networks import (
+    LARGE,
+    MIRROR,
+    SMALL,
+    by_split,
+    connectivity_values,
+    sigma_effect_in_variant,
+    variants,
+)
+from placecode.experiments.channels.claims import (
+    NEIGHBOURS,
+    SHIFTED_CONDITION,
+    TRAINED_CONDITION,
+    error,
+    interval_over_worlds,
+)
 from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import analysis_values, by_sigma, finished_members
 from placecode.runs.read import Run
@@ -70,7 +84,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tokens": run.config["task"]["tokens"],
         "chance": chance(run, NEIGHBOURS),
         "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels")),
-        "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
+        "baselines": tables.baseline_table(run, CLUSTERS, (TRAINED_CONDITION, SHIFTED_CONDITION)),
         "long_table": tables.twins_table(run, long, CLUSTERS, "steps", "steps"),
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
@@ -95,7 +109,11 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def linear_is_best(run: Run) -> bool:
     """Return whether no baseline has a lower error than the linear one, apart from rounding, in the worlds of both."""
     rows = run.baselines
-    rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
+    rows = rows[
+        (rows["split"] == "test")
+        & (rows["metric"] == "mse")
+        & rows["condition"].isin((TRAINED_CONDITION, SHIFTED_CONDITION))
+    ]
     table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
     gaps = table.sub(table["linear"], axis="index").groupby("condition").mean()
     return bool((gaps > -0.001).all(axis=None))
@@ -105,14 +123,14 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
     stability = analysis_values(run, "stability", "other seeds")
-    by_seed = minus_linear(run, 0.5, SAME)
+    by_seed = minus_linear(run, 0.5, TRAINED_CONDITION)
     leads = pd.Series(by_seed.groupby(by_seed.index.to_numpy() % run.config["shape"]["worlds"]).mean())
     world = int(leads.to_numpy().argmin())
     held_out = {s: error_by_step(long, "test", s) for s in (0.01, 0.2)}
     training = {share: error_by_step(long, "train", 0.2, condition) for share, condition in SHARES.items()}
     best, last = held_out[0.2].idxmin(), int(long.metrics["step"].max())
     short_gap, long_gap = (
-        gap_by_seed(either, error(either, SAME), 0.01, 0.2)[list(range(5))] for either in (run, long)
+        gap_by_seed(either, error(either, TRAINED_CONDITION), 0.01, 0.2)[list(range(5))] for either in (run, long)
     )
     twins = {MIRROR: REGIONS[MIRROR], ("fc_correlation", "fc"): "with connectivity"}
     return {
@@ -120,32 +138,33 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "chance": chance(run, MIRROR),
         "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner")),
         "networks_table": tables.networks_table(run),
-        "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
+        "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (TRAINED_CONDITION, SHIFTED_CONDITION)),
         "long_table": tables.twins_table(run, long, twins, "steps", "steps"),
-        "labelled": brain_networks.labelled(run),
+        "labelled": brain_networks.network_coverage_text(run),
         "modularity_at_start": at(run, analysis_values(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
         "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
         "small_minus_middle": {share: gap(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
         "linear_ahead_at_every_sigma": all(
-            over(run, minus_linear(run, sigma, SHIFTED)).mean > 0 for sigma in run.members["sigma"].unique()
+            interval_over_worlds(run, minus_linear(run, sigma, SHIFTED_CONDITION)).mean > 0
+            for sigma in run.members["sigma"].unique()
         ),
         "leads": sorted(leads),
         "one_large_lead": bool((leads.drop(world) > -0.05).all()) and bool(leads.min() < -0.1),
         "person": run.config["task"]["people"]["test"][world][0],
-        "ridge": float(tables.by_world(run, "ridge", "mse", SAME).loc[world]),
-        "linear": float(tables.by_world(run, "linear", "mse", SAME).loc[world]),
+        "ridge": float(tables.by_world(run, "ridge", "mse", TRAINED_CONDITION).loc[world]),
+        "linear": float(tables.by_world(run, "linear", "mse", TRAINED_CONDITION).loc[world]),
         "lowest": {s: (int(values.idxmin()), float(values.min())) for s, values in held_out.items()},
         "last": last,
         "training_falls": training["half"][last] < training["half"][best],
         "training_rises_with_most_hidden": training["most"][last] > training["most"][best],
-        "gap_change": over(long, long_gap - short_gap),
+        "gap_change": interval_over_worlds(long, long_gap - short_gap),
         "long_gap": {share: gap(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()},
-        "best_long_most": best_sigma(long, SHIFTED),
+        "best_long_most": best_sigma(long, SHIFTED_CONDITION),
     }
 
 
-def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> pd.Series:
+def error_by_step(run: Run, split: str, sigma: float, condition: str = TRAINED_CONDITION) -> pd.Series:
     """Return the mean error over the seeds of a sigma on the split "train" or "test", by step."""
     rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
     rows = rows[rows["member"].isin(finished_members(run).query("sigma == @sigma")["member"])]
@@ -156,7 +175,9 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on known brain networks in recordings that are preprocessed in six ways."""
     run, by_id = runs["brain-preprocessing"], findings["brain-preprocessing"]
     unprocessed, *_, everything, fewer = variants(run)
-    differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
+    differences = {
+        m: {name: sigma_effect_in_variant(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)
+    }
     yeo, mirror = ({name: difference.mean for name, difference in differences[m].items()} for m in (YEO, MIRROR))
     tests = {
         sigma: [significant_models(run, m, p, sigma) for m in NETWORKS for p in ("_p", "_smooth_p")]
@@ -191,11 +212,11 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def preprocessing_table(run: Run, measure: Measure) -> str:
     """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
     values, names = analysis_values(run, *measure), variants(run)
-    columns = {brain_networks.BY_VARIANT[measure]: names}
+    columns = {brain_networks.VARIANT_MEASURES[measure]: names}
     for sigma in run.config["fields"]["sigmas"]:
         columns[f"sigma {sigma:g}"] = [number(by_split(run, name, values, sigma).mean()) for name in names]
-    columns[f"{SMALL:g} minus {LARGE:g}"] = [signed(falls(run, name, measure)) for name in names]
-    levels = [pd.Series(connectivity(run, name, measure), dtype=float) for name in names]
+    columns[f"{SMALL:g} minus {LARGE:g}"] = [signed(sigma_effect_in_variant(run, name, measure)) for name in names]
+    levels = [pd.Series(connectivity_values(run, name, measure), dtype=float) for name in names]
     return columns_table(columns | {"functional connectivity": [number(level.mean()) for level in levels]})
 
 
@@ -212,29 +233,33 @@ def significant_models(run: Run, measure: Measure, suffix: str, sigma: float) ->
 def below_connectivity(run: Run, measure: Measure) -> bool:
     """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
     values = analysis_values(run, *measure)
-    levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
+    levels = {variant: connectivity_values(run, variant, measure) for variant in variants(run)}
     return all(by_split(run, name, values, SMALL).mean() < sum(level) / len(level) for name, level in levels.items())
 
 
 def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on PEs learned from other people."""
     run = runs["brain-transfer"]
-    sigmas, half, most = sorted(run.members["sigma"].unique()), error(run, SAME), error(run, SHIFTED)
+    sigmas = sorted(run.members["sigma"].unique())
+    half, most = error(run, TRAINED_CONDITION), error(run, SHIFTED_CONDITION)
 
     def second(values: pd.Series, sigma: float, start: str, learn: bool = False) -> pd.Series:
         """Return values by seed for models that are trained on the second half of the people."""
         return of(run, values, data="second half", sigma=sigma, start=start, learn=learn)
 
     rows = [
-        (words, *(spread(over(run, second(half, sigma, *kind))) for sigma in sigmas)) for words, kind in PEOPLE.items()
+        (words, *(spread(interval_over_worlds(run, second(half, sigma, *kind))) for sigma in sigmas))
+        for words, kind in PEOPLE.items()
     ]
     similar = analysis_values(run, "stability", "other data")
     return {
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
-        "taken_minus_random": over(run, second(half, 0.1, "taken") - second(half, 0.5, "normal")),
+        "taken_minus_random": interval_over_worlds(run, second(half, 0.1, "taken") - second(half, 0.5, "normal")),
         "with_most_hidden": [
-            over(run, second(most, 0.01, "taken") - second(most, 0.01, "shuffled")),
-            over(run, second(most, 0.1, "taken") - second(most, 0.5, "normal")),
+            interval_over_worlds(run, second(most, 0.01, "taken") - second(most, 0.01, "shuffled")),
+            interval_over_worlds(run, second(most, 0.1, "taken") - second(most, 0.5, "normal")),
         ],
-        "similarity": {sigma: over(run, second(similar, sigma, "normal", True)) for sigma in (0.01, 2.0)},
+        "similarity": {
+            sigma: interval_over_worlds(run, second(similar, sigma, "normal", True)) for sigma in (0.01, 2.0)
+        },
     }

@@ -26,7 +26,7 @@ from tables import (
 )
 from templating import columns_table, directions, grid, number, spread
 
-from placecode.experiments.channels.claims import NEIGHBOURS, error, over
+from placecode.experiments.channels.claims import NEIGHBOURS, error, interval_over_worlds
 from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
 from placecode.runs.read import Run
@@ -170,7 +170,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "still_falling": still_falling(run, 0.01),
         "pairwise_blind": directions(findings["synergy-sigma"], HOLDS, *PAIRWISE),
         "tests": tests_of_others(run, STRUCTURE),
-        "spectral": over(run, of_baseline(run, "spectral", "ari", "labels")),
+        "spectral": interval_over_worlds(run, of_baseline(run, "spectral", "ari", "labels")),
         "trees": float(by_world(run, "trees", "mse", CONDITION).mean()),
         "large_table": tally_table(("sigma",), by(models(large), "sigma")),
         "large": large_tallies,

@@ -14,8 +14,8 @@ from templating import bounds, columns_table, grid, number, signed, spread
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import experiment_of, predictors
-from placecode.experiments.channels.brain_networks import TITLES
-from placecode.experiments.channels.claims import SAME, SHIFTED, error, over
+from placecode.experiments.channels.brain_networks import PARTITION_NAMES
+from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error, interval_over_worlds
 from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.reading import (
@@ -27,7 +27,7 @@ from placecode.experiments.reading import (
     encoding_accuracy,
     finished_members,
 )
-from placecode.experiments.specs import named
+from placecode.experiments.specs import with_encoding_names
 from placecode.runs.read import Run
 
 Runs = dict[str, Run]
@@ -35,7 +35,7 @@ Findings = dict[str, Finding]
 Numbers = dict[str, Any]
 Measure = tuple[str, str]
 """An analysis and its target."""
-CONDITIONS = (SAME, SHIFTED)
+CONDITIONS = (TRAINED_CONDITION, SHIFTED_CONDITION)
 """Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
 OVER_SIGMAS, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 """Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`predictors.QUESTIONS`)."""
@@ -79,7 +79,7 @@ def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
 
     `values` are by member.
     """
-    rows = named(finished_members(run))
+    rows = with_encoding_names(finished_members(run))
     for column, value in columns.items():
         rows = rows[rows[column] == value]
     return rows.set_index("seed")["member"].map(values).sort_index()
@@ -213,7 +213,7 @@ def dropout_table(run: Run) -> str:
         analysis_values(run, "accuracy_without_dropout", "ood"),
     )
     rows = []
-    for name in dict.fromkeys(named(finished_members(run))["name"]):
+    for name in dict.fromkeys(with_encoding_names(finished_members(run))["name"]):
         plain, dropped = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
         means = (spread(interval(values)) for values in (plain, dropped))
         more = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
@@ -227,7 +227,7 @@ def dropout_table(run: Run) -> str:
 
 def at(run: Run, values: pd.Series, sigma: float) -> Interval:
     """Return the mean of values by member at a sigma, with its interval over worlds."""
-    return over(run, at_sigma(run, values, sigma))
+    return interval_over_worlds(run, at_sigma(run, values, sigma))
 
 
 def gap_by_seed(run: Run, values: pd.Series, sigma: float, reference: float) -> pd.Series:
@@ -237,12 +237,12 @@ def gap_by_seed(run: Run, values: pd.Series, sigma: float, reference: float) -> 
 
 def gap(run: Run, values: pd.Series, sigma: float, reference: float) -> Interval:
     """Return the mean of `gap_by_seed` with its interval over worlds."""
-    return over(run, gap_by_seed(run, values, sigma, reference))
+    return interval_over_worlds(run, gap_by_seed(run, values, sigma, reference))
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
     """Return values by member in the run `long` (`after`) minus those in `short` (`before`), for the seeds of both."""
-    return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
+    return interval_over_worlds(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
 def best_sigma(run: Run, condition: str) -> float:
@@ -301,7 +301,9 @@ def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
     for c in CONDITIONS:
         columns[f"error, {hidden[c]}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
     for c in CONDITIONS:
-        columns[f"minus linear, {hidden[c]}"] = [signed(over(run, minus_linear(run, s, c)), 3) for s in sigmas]
+        columns[f"minus linear, {hidden[c]}"] = [
+            signed(interval_over_worlds(run, minus_linear(run, s, c)), 3) for s in sigmas
+        ]
     return columns_table(columns)
 
 
@@ -345,7 +347,7 @@ def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str,
             cells = [at_sigma(run, analysis_values(run, *measure), sigma)[seeds] for measure in measures]
             cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in CONDITIONS]
             setting = f"{run.config['fields'][field]:,}"
-            rows.append((f"{sigma:g}", setting, *(spread(over(run, values)) for values in cells)))
+            rows.append((f"{sigma:g}", setting, *(spread(interval_over_worlds(run, values)) for values in cells)))
     errors = [f"error, {percent_hidden(twin)[condition]}" for condition in CONDITIONS]
     return grid(("sigma", header, *measures.values(), *errors), rows)
 
@@ -356,12 +358,12 @@ def networks_table(run: Run) -> str:
     p = "modularity_smooth_p"
     columns = [(name, target) for target in run.config["task"]["partitions"] for name in (*names, p)]
     words = "seeds with p at most 0.05 (Q, maps as smooth)"
-    header = [words if name == p else f"{TITLES[target]}: {names[name]}" for name, target in columns]
+    header = [words if name == p else f"{PARTITION_NAMES[target]}: {names[name]}" for name, target in columns]
 
     def cells(by_column: list[pd.Series], unit: str = "") -> list[str]:
         """Return the text of a row: means, and for p-values how many are at most 0.05."""
         pairs = zip(columns, by_column, strict=True)
-        return [counted(x, unit) if name == p else number(over(run, x).mean) for (name, _), x in pairs]
+        return [counted(x, unit) if name == p else number(interval_over_worlds(run, x).mean) for (name, _), x in pairs]
 
     rows = [
         (f"{sigma:g}", *cells([at_sigma(run, analysis_values(run, *column), sigma) for column in columns]))

@@ -30,7 +30,7 @@ def zero(member: Member) -> float:
 def preprocessed(end: Callable[[Member], float], **fields: Any) -> Any:
     """Return a run of brain-preprocessing with five splits of the people, or three without two of the people."""
     experiment = BrainPreprocessing.at("paper", **fields)
-    measures = dict.fromkeys(brain_networks.BY_VARIANT, (zero, end))
+    measures = dict.fromkeys(brain_networks.VARIANT_MEASURES, (zero, end))
     names = list(experiment.data_sets())
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
     run = made_up(experiment, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
@@ -60,9 +60,9 @@ def test_the_experiment_crosses_variants_sigmas_and_seeds() -> None:
 
 def test_a_difference_is_over_splits_of_the_people() -> None:
     run = preprocessed(higher_when_small)
-    difference = brain_networks.falls(run, "no preprocessing", ("modularity", "yeo7"))
+    difference = brain_networks.sigma_effect_in_variant(run, "no preprocessing", ("modularity", "yeo7"))
     assert tuple(difference) == pytest.approx(student([0.4 + 0.02 * seed for seed in range(5)]))
-    few = brain_networks.falls(run, "NAP_001 and NAP_013 left out", ("modularity", "yeo7"))
+    few = brain_networks.sigma_effect_in_variant(run, "NAP_001 and NAP_013 left out", ("modularity", "yeo7"))
     assert tuple(few) == pytest.approx(student([0.4 + 0.02 * seed for seed in (1.5, 2.5, 2)]))  # 0 and 3, 1 and 4, 2
 
 

@@ -13,7 +13,7 @@ from helpers.made_up import made_up, student
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.experiments.latin.encoding_claims import ENCODINGS, LEARNED, TRUE
 from placecode.experiments.latin.squares import LstEncodings
-from placecode.experiments.specs import encoding_spec
+from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
 
 SEEDS = 12
@@ -30,7 +30,7 @@ def findings(run: Any) -> dict[str, Finding]:
 
 def setting_of(member: Member) -> Setting:
     fields = (member.encoding, member.sigma, dict(member.options))
-    (text,) = (text for text in TEXTS if tuple(encoding_spec(text).values()) == fields)
+    (text,) = (text for text in TEXTS if tuple(parse_encoding(text).values()) == fields)
     return text, member.dropout
 
 

@@ -43,7 +43,7 @@ def blocks(labels: np.ndarray) -> np.ndarray:
 
 def test_a_modular_matrix_has_segregation_one_and_the_modularity_of_networkx() -> None:
     similar = blocks(PLANTED)
-    measures = known_networks.measured(similar[None], Regions())
+    measures = known_networks.network_measures(similar[None], Regions())
     weights = similar - np.diag(np.diag(similar))
     parts = [set(np.flatnonzero(label == PLANTED)) for label in range(4)]
     graph = networkx.from_numpy_array(weights).subgraph(set().union(*parts))
@@ -59,7 +59,10 @@ def test_planted_networks_are_beyond_both_nulls_and_shuffled_ones_are_not(measur
     noise[:, 0, :, :4] += 5 * np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0)
     similar = modules.similarities(noise)[-1]
     task = Regions()
-    measures = {**known_networks.measured(similar, task, 199), **known_networks.beyond_smooth(similar, task, 99)}
+    measures = {
+        **known_networks.network_measures(similar, task, 199),
+        **known_networks.smooth_null(similar, task, 99),
+    }
     for ending in ("", "_smooth"):
         planted, shuffled = (measures[f"{measure}{ending}_z", target] for target in task.partitions)
         assert planted.min() > 2 > abs(shuffled.mean())
@@ -75,7 +78,7 @@ def test_rows_of_a_stack_have_every_measure_and_nulls_of_all_blocks_together() -
     groups = torch.from_numpy(np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0))
     with torch.no_grad():
         stack.encoding.vectors()[0, :, :, :4] += 5 * groups  # type: ignore[index]
-    table = pd.DataFrame(structure.of_pes(stack, task.bind(stack.members)))
+    table = pd.DataFrame(structure.pe_structure(stack, task.bind(stack.members)))
     rows = table[table["target"].isin(list(task.partitions))]
     ends = [f"{kind}_{end}" for kind in ("", "_smooth") for end in ("z", "p", "low", "high")]
     assert set(rows["analysis"]) == {f"{name}{end}" for name in known_networks.MEASURES for end in ("", *ends)}
@@ -90,13 +93,13 @@ def test_threads_change_no_number() -> None:
     task = Regions()
     stack = stack_for([Member(width=8, layers=1, sigma=0.1, seed=seed) for seed in range(3)], task)
     bound = task.bind(stack.members)
-    serial, parallel = (pd.DataFrame(structure.of_pes(stack, bound, threads=count)) for count in (1, 3))
+    serial, parallel = (pd.DataFrame(structure.pe_structure(stack, bound, threads=count)) for count in (1, 3))
     pd.testing.assert_frame_equal(serial, parallel, check_exact=True)
 
 
 def test_connectivity_is_measured_like_pes() -> None:
     member = [Member(width=8, layers=1, seed=0)]
-    table = pd.DataFrame(baselines.of_data(Regions(), member, ("fc", "partial correlation"), []))
+    table = pd.DataFrame(baselines.baseline_rows(Regions(), member, ("fc", "partial correlation"), []))
     rows = table[table["condition"] == "yeo7"].set_index(["baseline", "metric"])["value"]
     fc = np.corrcoef(structure.training_values(Regions(), 0).T)
     assert rows["fc", "modularity"] == pytest.approx(float(modules.modularity(fc, PLANTED)))
@@ -111,7 +114,7 @@ def test_connectivity_is_measured_like_pes() -> None:
 
 def test_without_positions_or_partitions_there_are_no_such_measures() -> None:
     similar, nowhere, plain = blocks(PLANTED)[None], Regions(placed=False), Regions()
-    assert known_networks.beyond_smooth(similar, nowhere, 9) == {}
-    assert ("modularity_z", "yeo7") in structure.measured(similar, nowhere)
+    assert known_networks.smooth_null(similar, nowhere, 9) == {}
+    assert ("modularity_z", "yeo7") in structure.structure_measures(similar, nowhere)
     plain.partitions = {}
-    assert known_networks.measured(similar, plain, 9) == known_networks.beyond_smooth(similar, plain, 9) == {}
+    assert known_networks.network_measures(similar, plain, 9) == known_networks.smooth_null(similar, plain, 9) == {}

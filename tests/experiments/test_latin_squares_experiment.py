@@ -13,7 +13,7 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
 from placecode.experiments.reading import contrast_sigmas, final_accuracy, sweep_members
-from placecode.experiments.specs import encoding_spec
+from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
 from placecode.reports.pages.latin_words import kind_of
 from placecode.reports.pages.registry import page_of
@@ -146,7 +146,7 @@ def test_all_encodings_at_paper_scale() -> None:
     assert (experiment.epochs, experiment.rest, experiment.dropout_epochs) == (1000, 100, 200)
     settings = [(text, rate, seed) for text in experiment.encodings for rate in (0.0, 0.1) for seed in range(15)]
     for member, (text, rate, seed) in zip(members, settings, strict=True):
-        spec = encoding_spec(text)
+        spec = parse_encoding(text)
         assert (member.encoding, member.sigma, dict(member.options)) == tuple(spec.values())
         assert (member.dropout, member.dropout_at_evaluation, member.seed) == (rate, rate > 0, seed)
         has_fewer_epochs = rate > 0 and text not in ("learned:sigma=0.2", "sinusoid:axes=2")

@@ -115,7 +115,7 @@ def test_noise_is_the_same_for_members_of_a_seed_and_differs_by_example(
 
 
 def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: Stack) -> None:
-    rows = measures.robustness(trained, task, (2.0, 0.5))  # in any order
+    rows = measures.robustness_measures(trained, task, (2.0, 0.5))  # in any order
     values = {(row["member"], row["analysis"], row["target"]): row["value"] for row in rows}
     assert len(values) == len(rows) == 3 * 2 * (3 + 1)
     for split in ("train", "ood"):
@@ -146,7 +146,7 @@ def test_probabilities_sum_to_one_and_answer_as_evaluated(
 def test_behaviour_has_confidence_by_class_and_errors_by_cell(task: LatinSquares, trained: Stack) -> None:
     data = task.splits["ood"]
     cells = data.inputs[:, :, -1].argmax(1).tolist()
-    table = pd.DataFrame(measures.behaviour(trained, task, cells))
+    table = pd.DataFrame(measures.behaviour_measures(trained, task, cells))
     assert not table.duplicated(KEYS).any()
     answers = measures.probabilities(trained, task).numpy()
     values = table.set_index(["member", "analysis", "target"])["value"]
@@ -206,7 +206,9 @@ def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
 
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
 def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
-    accuracies = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
+    accuracies = {
+        (row["member"], row["target"]): row["value"] for row in measures.accuracy_without_dropout(trained, task)
+    }
     stack = stack_for(members(), task)
     stack.flat.copy_(trained.flat)
     for split in ("train", "test", "ood"):
@@ -220,12 +222,12 @@ def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares,
 def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(
     task: LatinSquares, drops: dict[str, Any]
 ) -> None:
-    assert measures.without_dropout(stack_for(members(**drops), task), task) == []
+    assert measures.accuracy_without_dropout(stack_for(members(**drops), task), task) == []
 
 
 def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
-    rows = measures.arrangement(stack, task)
+    rows = measures.pe_measures(stack, task)
     values = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
     pe = stack.encoding.vectors().detach().double().numpy()
     row, column = task.positions.T.astype(int)
@@ -260,17 +262,17 @@ def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) 
 
 def test_without_vectors_or_positions_there_is_no_alignment(task: LatinSquares, make_task: Any) -> None:
     for encoding in ("rotary", "alibi", "relative", "causal-none"):
-        assert measures.arrangement(stack_for(members(encoding=encoding), task), task) == []
+        assert measures.pe_measures(stack_for(members(encoding=encoding), task), task) == []
     nowhere = make_task()
     nowhere.positions = None
-    table = pd.DataFrame(measures.arrangement(stack_for(members(), nowhere), nowhere))
+    table = pd.DataFrame(measures.pe_measures(stack_for(members(), nowhere), nowhere))
     assert set(table["analysis"]) == {"norm", "effective_dimension", "mds_stress"}
 
 
 def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
-    arrangement = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
-    outline = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
+    arrangement = {tuple(row[key] for key in KEYS): row["value"] for row in measures.pe_measures(stack, task)}
+    outline = {tuple(row[key] for key in KEYS): row["value"] for row in measures.main_pe_measures(stack, task)}
     named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
     assert set(outline) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
     assert outline == {key: arrangement[key] for key in outline}
@@ -278,9 +280,9 @@ def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSqu
 
 def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
-    before = pd.DataFrame(measures.arrangement(stack, task))
+    before = pd.DataFrame(measures.pe_measures(stack, task))
     stack.flat[1].fill_(torch.nan)
-    after = pd.DataFrame(measures.arrangement(stack, task))
+    after = pd.DataFrame(measures.pe_measures(stack, task))
     assert after.loc[after["member"] == 1, "value"].isna().all()
     others = after["member"] != 1
     assert np.allclose(after.loc[others, "value"], before.loc[others, "value"], equal_nan=True)
@@ -311,7 +313,7 @@ def with_arrays(specs: list[Member], diverged: tuple[int, ...] = ()) -> tuple[pd
 
 def across(table: pd.DataFrame, arrays: dict[str, Tensor]) -> pd.DataFrame:
     """The rows by member, step, block, analysis and target."""
-    rows = pd.DataFrame(measures.across(table, arrays, {"": PLACES}, 9))
+    rows = pd.DataFrame(measures.compare_members(table, arrays, {"": PLACES}, 9))
     assert not rows.duplicated(["step", *KEYS]).any()
     return rows
 
@@ -385,11 +387,13 @@ def test_members_on_different_data_are_not_compared() -> None:
         for seed in (0, 1)
     ]
     table, arrays = with_arrays(specs)
-    rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
+    rows = pd.DataFrame(measures.compare_members(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
     assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == set(range(8))
     for data, places in (("a", PLACES), ("b", PLACES[::-1])):
         on_data = table[table["data"] == data]
-        alone = pd.DataFrame(measures.across(on_data, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
+        alone = pd.DataFrame(measures.compare_members(on_data, arrays, {data: places}, 9)).set_index(["step", *KEYS])[
+            "value"
+        ]
         among = rows[rows["member"].isin(on_data["member"])].set_index(["step", *KEYS])["value"]
         pd.testing.assert_series_equal(among[alone.index], alone, check_exact=True)
         assert len(among) == len(alone)

@@ -8,7 +8,13 @@ import pytest
 from placecode.errors import BadInput
 from placecode.experiments import claims, specs
 from placecode.experiments.latin.squares import LstEncodings
-from placecode.experiments.specs import SIGMA, encoding_label, encoding_spec, label_of, named, option
+from placecode.experiments.specs import (
+    SIGMA,
+    encoding_label,
+    parse_encoding,
+    parse_option,
+    with_encoding_names,
+)
 from placecode.models.member import Member
 from placecode.runs.tables import member_table
 
@@ -31,8 +37,8 @@ def test_examples_in_docstrings_hold(module: Any) -> None:
     ],
 )
 def test_options_are_numbers_if_they_can_be_parsed(text: str, pair: tuple[str, Any]) -> None:
-    assert option(text) == pair
-    assert type(option(text)[1]) is type(pair[1])
+    assert parse_option(text) == pair
+    assert type(parse_option(text)[1]) is type(pair[1])
 
 
 @pytest.mark.parametrize(
@@ -49,8 +55,8 @@ def test_options_are_numbers_if_they_can_be_parsed(text: str, pair: tuple[str, A
 def test_a_text_gives_the_fields_of_a_member(
     text: str, encoding: str, sigma: float | None, options: dict[str, Any]
 ) -> None:
-    assert encoding_spec(text) == {"encoding": encoding, "sigma": sigma, "options": options}
-    Member(**encoding_spec(text))
+    assert parse_encoding(text) == {"encoding": encoding, "sigma": sigma, "options": options}
+    Member(**parse_encoding(text))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_a_text_gives_the_fields_of_a_member(
 )
 def test_bad_texts_are_refused(text: str, name: str) -> None:
     with pytest.raises(BadInput) as error:
-        Member(**encoding_spec(text))
+        Member(**parse_encoding(text))
     assert error.value.name == name
 
 
@@ -90,9 +96,11 @@ def test_bad_texts_are_refused(text: str, name: str) -> None:
     ],
 )
 def test_labels_name_encoding_axes_and_options(text: str, name: str) -> None:
-    member = Member(**encoding_spec(text))
-    assert label_of(member) == encoding_label(**encoding_spec(text)) == name
-    (actual,) = named(member_table([7], [member]))["name"]
+    member = Member(**parse_encoding(text))
+    assert (
+        encoding_label(member.encoding, member.sigma, member.options) == encoding_label(**parse_encoding(text)) == name
+    )
+    (actual,) = with_encoding_names(member_table([7], [member]))["name"]
     assert actual == name
 
 
@@ -100,12 +108,12 @@ def test_labels_of_lst_encodings_differ_and_select_their_members() -> None:
     experiment = LstEncodings.at("paper", seeds=(0, 1))
     members = experiment.members()
     table = member_table(range(len(members)), members)
-    names = named(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]
+    names = with_encoding_names(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]
     assert len(set(names)) == len(names) == len(experiment.encodings) == 19
     numbers = []
     for text in experiment.encodings:
         for rate in experiment.dropouts:
-            same = (table["label"] == encoding_label(**encoding_spec(text))) & (table["dropout"] == rate)
+            same = (table["label"] == encoding_label(**parse_encoding(text))) & (table["dropout"] == rate)
             of_setting = table.loc[same, "member"].tolist()
             assert len(of_setting) == 2
             numbers += of_setting

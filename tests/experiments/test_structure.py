@@ -35,7 +35,7 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
     with torch.no_grad():
         places = torch.eye(8)[torch.from_numpy(task.labels)]  # (n, d)
         stack.encoding.vectors()[0] += 5 * places  # type: ignore[index]
-    rows = table(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table(structure.pe_structure(stack, task.bind(stack.members)))
     for block in (-1, -2, 0, 1):
         assert rows["neighbor_agreement", "labels", block, 0] == 1
         assert rows["neighbor_agreement", "labels", block, 1] < 0.8
@@ -52,12 +52,12 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
 
 
 def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
-    assert structure.of_pes(stack_for([Member(encoding="rotary", width=8, layers=1)], task), task) == []
+    assert structure.pe_structure(stack_for([Member(encoding="rotary", width=8, layers=1)], task), task) == []
 
 
 def test_baselines_are_evaluated_on_the_batches_of_members(task: Network) -> None:
     (member,) = members(1)
-    rows = pd.DataFrame(baselines.of_data(task, [member], ("linear",), [0]))
+    rows = pd.DataFrame(baselines.baseline_rows(task, [member], ("linear",), [0]))
     assert set(rows["world"]) == {1}
     bound = task.bind([member])
     inputs, targets = bound.batch("test", torch.arange(bound.row_count("test"))[None])
@@ -71,12 +71,12 @@ def test_baselines_are_evaluated_on_the_batches_of_members(task: Network) -> Non
 
 
 def test_structure_of_data_is_measured_like_that_of_pes(task: Network) -> None:
-    rows = pd.DataFrame(baselines.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
+    rows = pd.DataFrame(baselines.baseline_rows(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
     fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
     assert fc["world"].tolist() == [0, 1]
     for world, agreement in zip(fc["world"], fc["value"], strict=True):
         similar = np.corrcoef(structure.training_values(task, world).T)[None]
-        direct = structure.measured(similar, task, null=False)["neighbor_agreement", "labels"][0]
+        direct = structure.structure_measures(similar, task, null=False)["neighbor_agreement", "labels"][0]
         assert agreement == pytest.approx(direct)
     assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
 
@@ -108,7 +108,7 @@ def test_baselines_are_compared_with_chance_like_pes(baseline: str) -> None:
     targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
     by_order = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
-        table = pd.DataFrame(baselines.of_data(Mirrored(order), members(0), (baseline,), []))
+        table = pd.DataFrame(baselines.baseline_rows(Mirrored(order), members(0), (baseline,), []))
         chance = table[table["metric"].str.endswith("_p")].set_index("metric")
         assert chance["condition"].to_dict() == targets
         assert chance["value"].between(0, 1).all()
@@ -121,7 +121,7 @@ def test_pes_are_compared_with_chance_by_mirror_and_position() -> None:
     stack = stack_for(members(0, 1), task)
     with torch.no_grad():
         stack.encoding.vectors()[0, ..., :6] += 5 * torch.eye(6)[torch.arange(N) // 2]  # type: ignore[index]
-    rows = table(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table(structure.pe_structure(stack, task.bind(stack.members)))
     for name, target in (("mirror_agreement_p", "partner"), ("coordinate_agreement_p", "positions")):
         assert rows[name, target, -1, 0] < 0.01 and 0.05 < rows[name, target, -1, 1] <= 1
         assert (name, target, 0, 0) not in rows.index
@@ -145,7 +145,7 @@ class Placed(Masked):
 def test_baselines_are_compared_with_positions(baseline: str) -> None:
     by_order = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
-        table = pd.DataFrame(baselines.of_data(Placed(order), members(0), (baseline,), []))
+        table = pd.DataFrame(baselines.baseline_rows(Placed(order), members(0), (baseline,), []))
         table = table[(table["condition"] == "positions")].set_index("metric")["value"]
         assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= {*table.index}
         by_order[kind] = table
@@ -156,7 +156,7 @@ def test_baselines_are_compared_with_positions(baseline: str) -> None:
 
 def test_embeddings_of_channels_are_compared_by_their_own_coordinates() -> None:
     task = Placed(np.arange(N))
-    rows = pd.DataFrame(baselines.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
+    rows = pd.DataFrame(baselines.baseline_rows(task, members(0), ("mds of fc", "pca of channels"), []))
     scores = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
     values = structure.training_values(task, 0)
     mds = connectivity.mds_embedding(connectivity.correlation(values), 8)
@@ -171,7 +171,7 @@ def test_pes_are_compared_with_positions() -> None:
     bumps = np.exp(-np.square(task.positions[:, None] - task.positions).sum(-1) / 4)[:, ::2]
     with torch.no_grad():
         stack.encoding.vectors()[0, ..., :6] += 9 * torch.from_numpy(bumps).float()  # type: ignore[index]
-    rows = table(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table(structure.pe_structure(stack, task.bind(stack.members)))
     near, far = (rows.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
     assert near["neighbor_agreement"] > 0.7 and near["neighbor_agreement_p"] < 0.01 and near["procrustes_r2"] > 0.8
     assert far["neighbor_agreement_p"] > 0.02 and far["procrustes_r2"] < 0.6
@@ -183,7 +183,7 @@ def test_pes_are_compared_with_positions() -> None:
 def test_brains_have_no_agreement_of_neighbours_in_space() -> None:
     """Their nearest region is the mirror, which lies far away."""
     task = Mirrored(np.arange(N))
-    measures = structure.measured(np.eye(N)[None], task)
+    measures = structure.structure_measures(np.eye(N)[None], task)
     assert ("coordinate_agreement", "positions") in measures
     assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(measures)
 
@@ -204,7 +204,7 @@ def test_attention_is_compared_with_the_connectivity_of_its_world_and_with_shuff
     def measured(maps: torch.Tensor, **options: bool) -> pd.Series:
         """Return the rows for these attention maps (e, l, h, n, n)."""
         monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
-        return table(structure.of_attention(stack, task, **options))
+        return table(structure.attention_structure(stack, task, **options))
 
     maps = torch.from_numpy(np.stack([fc, -fc], 1)[:, :, None])  # like fc in one block, unlike it in the other
     by_block = measured(maps)["attention_correlation", "fc"]
@@ -226,7 +226,9 @@ def test_members_of_different_settings_are_not_compared() -> None:
     start = [torch.from_numpy(rng.normal(size=(2, N, 8))) for _ in specs]
     end = [start[0], start[0].clone(), start[2] * 3]
     arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", start), ("end", end)) for i, pe in enumerate(pes)}
-    values = pd.DataFrame(structure.across(frame, arrays, 1, 7)).set_index(["analysis", "step", "member"])["value"]
+    values = pd.DataFrame(structure.pe_change_and_stability(frame, arrays, 1, 7)).set_index(
+        ["analysis", "step", "member"]
+    )["value"]
     assert values["stability", 7, 0] == pytest.approx(1) and abs(values["stability", 0, 0]) < 0.5
     assert np.isnan(values["stability", 7, 2])  # alone
     assert values["moved", 7, 0] == 0 and values["moved_relative", 7, 2] == pytest.approx(2)
@@ -237,7 +239,7 @@ def stability(settings: list[tuple[str, int]], starts: list[torch.Tensor], ends:
     frame = pd.DataFrame(settings, columns=["data", "seed"])
     frame = frame.assign(member=range(len(settings)), state="done", diverged_at=-1, sigma=0.1)
     arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", starts), ("end", ends)) for i, pe in enumerate(pes)}
-    rows = pd.DataFrame(structure.across(frame, arrays, 2, 9))
+    rows = pd.DataFrame(structure.pe_change_and_stability(frame, arrays, 2, 9))
     return rows[rows["analysis"] == "stability"].set_index(["target", "step", "member"])["value"]
 
 
@@ -265,7 +267,7 @@ def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.Monkey
     monkeypatch.setitem(baselines.PREDICTORS, "linear", Watching)
     parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
     task = Masked({"train": join_recordings(parts, 3), "test": join_recordings(parts[:1], 3)}, 3)
-    list(baselines.of_data(task, members(0), ("linear",), []))
+    list(baselines.baseline_rows(task, members(0), ("linear",), []))
     assert fitted[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
     np.testing.assert_allclose(fitted[0][28], parts[1][0, :3].T, atol=1e-6)
 
@@ -273,7 +275,7 @@ def test_windows_of_baselines_do_not_cross_recordings(monkeypatch: pytest.Monkey
 def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     stack = stack_for(members(0, 1), task)
     expected = structure.attention_maps(stack, task.bind(stack.members))
-    monkeypatch.setattr(structure, "MOST_MAPS", 1)
+    monkeypatch.setattr(structure, "MAX_ATTENTION_VALUES", 1)
     assert len(structure._portions(stack, task, 7)) == 7
     torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), expected)
 

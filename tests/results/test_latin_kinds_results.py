@@ -12,7 +12,7 @@ import pytest
 from helpers.encoding_pairs import OURS, PAIRS, Setting
 from helpers.made_up import student
 
-from placecode.experiments.specs import encoding_spec
+from placecode.experiments.specs import parse_encoding
 
 RESULTS = Path(__file__).parents[2] / "results"
 ClaimsOf = Callable[[Path], dict[str, dict[str, Any]]]
@@ -76,7 +76,7 @@ def test_claims_on_slingshots(claims_of: ClaimsOf) -> None:
 
 def of_setting(setting: Setting, split: str = "ood") -> pd.Series:
     """Return the accuracy at the end of training of the members with an encoding and a dropout, by seed."""
-    fields, table = encoding_spec(setting[0]), accuracies("lst-encodings", split=split)
+    fields, table = parse_encoding(setting[0]), accuracies("lst-encodings", split=split)
     table = table[(table["state"] == "done") & (table["options"].map(json.loads) == fields.pop("options"))]
     return of(table, dropout=setting[1], **{name: value for name, value in fields.items() if value is not None})
 

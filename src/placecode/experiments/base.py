@@ -19,7 +19,7 @@ from torch import Tensor
 from placecode.errors import must_be, one_of
 from placecode.experiments.claims import Claim, Finding
 from placecode.experiments.reading import finished_members
-from placecode.experiments.specs import label_of
+from placecode.experiments.specs import encoding_label
 from placecode.experiments.sweeps import Axis, axes_of, combinations, crossed, data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
@@ -100,7 +100,10 @@ class Experiment(Settings):
     def members(self) -> list[Member]:
         """Return all members with their labels: those of `plan`, once for every combination of the values in `sweep`.
         `--members i:j` is a slice of this list."""
-        members = [member if member.label else replace(member, label=label_of(member)) for member in self.plan()]
+        members = []
+        for member in self.plan():
+            label = member.label or encoding_label(member.encoding, member.sigma, member.options)
+            members.append(replace(member, label=label))
         return crossed(members, self.axes) if self.sweep else members
 
     def data_in_words(self, data: str) -> str:

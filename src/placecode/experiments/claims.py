@@ -43,7 +43,7 @@ HOW_TO_READ = (
 """Explanation of `direction_text` and `number_text` for tables of claims."""
 
 
-Measure = Callable[[Run], Interval]
+EffectFunction = Callable[[Run], Interval]
 """A function that returns an effect in a run, with its interval over seeds."""
 
 
@@ -86,7 +86,7 @@ class Claim:
     statement: str
     label: str
     margin: float
-    measure: Measure
+    measure: EffectFunction
     way: str = "above"
     published: float | None = None
     tolerance: float | None = None
@@ -120,7 +120,7 @@ def claim_from(label: str) -> Callable[..., Claim]:
     """Return a constructor of claims with this label. Their margin is 0 by default."""
 
     def claim(
-        id: str, statement: str, measure: Measure, margin: float = 0.0, way: str = "above", **fields: Any
+        id: str, statement: str, measure: EffectFunction, margin: float = 0.0, way: str = "above", **fields: Any
     ) -> Claim:
         return Claim(id, statement, label, margin, measure, way, **fields)
 

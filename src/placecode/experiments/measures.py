@@ -1,9 +1,10 @@
 """Measurements of models on tasks with a true arrangement of tokens: PE, attention, confidence, robustness.
 
-They return rows (member, block, analysis, target, value) of a run's analysis table. `arrangement`, `behaviour` and
-`robustness` measure one stack on its task, before and after training. `across` compares all members of a run, from the
-arrays that the run keeps. In the column `block`, -1 stands for all blocks side by side, and -2 for the mean PE of all
-blocks. Cosines that are computed puzzle by puzzle (attention_cosine_each) have the mean of the blocks at -1.
+They return rows (member, block, analysis, target, value) of a run's analysis table. `pe_measures`,
+`behaviour_measures` and `robustness_measures` measure one stack on its task, before and after training.
+`compare_members` compares all members of a run, from the arrays that the run keeps. In the column `block`, -1 stands
+for all blocks side by side, and -2 for the mean PE of all blocks. Cosines that are computed puzzle by puzzle
+(attention_cosine_each) have the mean of the blocks at -1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NOISY_EXAMPLES = 108
 """Maximum number of examples of a split on which accuracy under noise is measured."""
 
 
-def rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
+def analysis_rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
     """Return one row for each member of a stack, from the values (e,) of an analysis."""
     return [_row(member, block, analysis, target, value) for member, value in enumerate(values)]
 
@@ -48,55 +49,65 @@ def _row(number: int, block: int, analysis: str, target: str, value: Any, **more
     return {**columns, "value": float(value), **more}
 
 
-def vectors_of(stack: Stack) -> np.ndarray | None:
+def pe_vectors(stack: Stack) -> np.ndarray | None:
     """Return the PE of each member in double precision, (e, l, n, d), or None if the encoding has no vectors."""
     vectors = stack.encoding.vectors()
     return None if vectors is None else vectors.detach().double().cpu().numpy()
 
 
-def arrangement(stack: Stack, task: Task) -> Rows:
+def size_measures(pe: np.ndarray, block: int = ALL_BLOCKS) -> Rows:
+    """Measure the norm and the effective dimension of the PE of each member, (e, l, n, d)."""
+    result = analysis_rows("norm", geometry.norm(pe), block)
+    return result + analysis_rows("effective_dimension", geometry.effective_dimension(pe), block)
+
+
+def pe_measures(stack: Stack, task: Task) -> Rows:
     """Measure size and shape of the PE of each member, and its agreement with the true arrangement if that is known.
     Return no rows if the encoding has no vectors."""
-    pe = vectors_of(stack)
+    pe = pe_vectors(stack)
     if pe is None:
         return []
     result: Rows = []
     for block, view in alignment.views(pe).items():
-        result += rows("norm", geometry.norm(view), block)
-        result += rows("effective_dimension", geometry.effective_dimension(view), block)
+        result += size_measures(view, block)
         if task.positions is not None:
             result += _alignment(view, task.positions, block)
-    result += rows("mds_stress", geometry.mds(pe).stress)
+    result += analysis_rows("mds_stress", geometry.mds(pe).stress)
     if task.positions is not None:
         for name, target in targets(task.positions, pe.shape[-1]).items():
             null = alignment.procrustes_test(pe, target)
-            result += rows("procrustes_z", null.z, target=name) + rows("procrustes_p", null.p, target=name)
+            result += analysis_rows("procrustes_z", null.z, target=name)
+            result += analysis_rows("procrustes_p", null.p, target=name)
     return result
 
 
-def outline(stack: Stack, task: Task) -> Rows:
-    """Compute the main measures of `arrangement` for all blocks side by side, fast enough for experiments with many
+def main_pe_measures(stack: Stack, task: Task) -> Rows:
+    """Compute the main measures of `pe_measures` for all blocks side by side, fast enough for experiments with many
     members. Return no rows if the encoding has no vectors."""
-    pe = vectors_of(stack)
+    pe = pe_vectors(stack)
     if pe is None:
         return []
-    result = rows("norm", geometry.norm(pe))
+    result = analysis_rows("norm", geometry.norm(pe))
     if task.positions is None:
         return result
     by_name = targets(task.positions, pe.shape[-1])
-    result += rows("procrustes", alignment.procrustes(alignment.side_by_side(pe), by_name[FIXED]), target=FIXED)
+    result += analysis_rows(
+        "procrustes", alignment.procrustes(alignment.side_by_side(pe), by_name[FIXED]), target=FIXED
+    )
     for name in (FIXED, "relation"):
-        result += rows("rsa", alignment.rsa(pe, by_name[name]), target=name)
-    result += rows("neighbor_agreement", alignment.neighbor_agreement(pe, related(task.positions)), target="relation")
+        result += analysis_rows("rsa", alignment.rsa(pe, by_name[name]), target=name)
+    result += analysis_rows(
+        "neighbor_agreement", alignment.neighbor_agreement(pe, related(task.positions)), target="relation"
+    )
     return result
 
 
-def movement(stack: Stack, task: Task) -> Rows:
+def weight_change(stack: Stack, task: Task) -> Rows:
     """Measure how far all weights except those of the encoding moved from their initial values: the norm of the
     difference, divided by the norm of the initial values."""
     start = stack_for(stack.members, task).flat[:, : stack.encoding_columns].double()
     current = stack.flat[:, : stack.encoding_columns].detach().to("cpu", torch.float64)
-    return rows("weights_moved", ((current - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
+    return analysis_rows("weights_moved", ((current - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
 
 
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
@@ -106,34 +117,36 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
     tokens = alignment.side_by_side(pe)  # (e, n, l * d)
     for name, target in targets(positions, pe.shape[-1]).items():
         in_all_blocks = np.tile(target, (1, pe.shape[1]))
-        result += rows("procrustes_raw", alignment.procrustes_raw(tokens, in_all_blocks), block, name)
-        result += rows("procrustes", alignment.procrustes(tokens, target), block, name)
-        result += rows("rsa", alignment.rsa(pe, target), block, name)
-        result += rows("cka", alignment.cka(pe, target), block, name)
-    result += rows("neighbor_agreement", alignment.neighbor_agreement(pe, related(positions)), block, "relation")
+        result += analysis_rows("procrustes_raw", alignment.procrustes_raw(tokens, in_all_blocks), block, name)
+        result += analysis_rows("procrustes", alignment.procrustes(tokens, target), block, name)
+        result += analysis_rows("rsa", alignment.rsa(pe, target), block, name)
+        result += analysis_rows("cka", alignment.cka(pe, target), block, name)
+    result += analysis_rows(
+        "neighbor_agreement", alignment.neighbor_agreement(pe, related(positions)), block, "relation"
+    )
     if positions.shape[1] == 2:
         row, column = positions.T.astype(int)
-        result += rows("probe", alignment.probe(pe, row, column), block, "row")
-        result += rows("probe", alignment.probe(pe, column, row), block, "column")
+        result += analysis_rows("probe", alignment.probe(pe, row, column), block, "row")
+        result += analysis_rows("probe", alignment.probe(pe, column, row), block, "column")
     return result
 
 
-def behaviour(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
+def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
     """Measure confidence in the answers by condition, and the error rate by target cell. `cells` (b,) is the target
     cell of each example of the split."""
     data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
-    result = rows("confidence", confidence.mean(-1), target="all")
+    result = analysis_rows("confidence", confidence.mean(-1), target="all")
     for condition, values in behaviours.by_condition(confidence, data.conditions or ["all"] * len(data)).items():
-        result += rows("confidence", values, target=condition)
+        result += analysis_rows("confidence", values, target=condition)
     correct = answers.argmax(-1) == data.targets.cpu().numpy()
     rates = behaviours.error_rate(correct, np.asarray(cells), task.tokens)  # (e, n)
     for token, name in enumerate(task.token_names):
-        result += rows("error_rate", rates[:, token], target=name)
+        result += analysis_rows("error_rate", rates[:, token], target=name)
     return result
 
 
-def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
+def robustness_measures(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
     """Measure accuracy with normal noise on the token embeddings or on the input of every block, and without noise.
 
     `levels` and `block_levels` are the standard deviations of the two kinds of noise. OOD examples are tested, and also
@@ -145,18 +158,18 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: 
     for split in ("train", "ood") if levels else ():
         by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(levels)))
         for level, values in by_level.items():
-            result += rows("noise_accuracy", values, target=f"{split} {level:g}")
+            result += analysis_rows("noise_accuracy", values, target=f"{split} {level:g}")
         table = np.stack(list(by_level.values()), axis=-1)  # (e, levels)
         tolerance = tolerances.tolerance(table, list(by_level), 1 / task.outputs)
-        result += rows("noise_tolerance", np.where(np.isinf(tolerance), np.nan, tolerance), target=split)
+        result += analysis_rows("noise_tolerance", np.where(np.isinf(tolerance), np.nan, tolerance), target=split)
     for split in ("train", "ood") if block_levels else ():
         by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(block_levels)), in_blocks=True)
         for level, values in by_level.items():
-            result += rows("block_noise_accuracy", values, target=f"{split} {level:g}")
+            result += analysis_rows("block_noise_accuracy", values, target=f"{split} {level:g}")
     return result
 
 
-def without_dropout(stack: Stack, task: Task) -> Rows:
+def accuracy_without_dropout(stack: Stack, task: Task) -> Rows:
     """Measure accuracy on every split with dropout switched off, for members that keep dropout on at evaluation
     (`dropout_at_evaluation`). Return no rows for other members, whose accuracy is without dropout anyway."""
     if not (stack.members[0].dropout and stack.members[0].dropout_at_evaluation):
@@ -167,7 +180,9 @@ def without_dropout(stack: Stack, task: Task) -> Rows:
     local = task.to(stack.flat.device, stack.flat.dtype)
     result: Rows = []
     for split in task.splits:
-        result += rows("accuracy_without_dropout", evaluate(copy, local, split)["all", "accuracy"], target=split)
+        result += analysis_rows(
+            "accuracy_without_dropout", evaluate(copy, local, split)["all", "accuracy"], target=split
+        )
     return result
 
 
@@ -190,7 +205,7 @@ def noisy_accuracy(
         unit = unit.view(len(seeds), len(part), blocks, task.tokens, width).movedim(2, 0)
         unit = unit.to(stack.flat.device, stack.flat.dtype)[:, of_member]  # (l, e, b, n, d)
         unit = unit if in_blocks else unit[0]
-        inputs, answers = local.batch(split, _index(part, stack))
+        inputs, answers = local.batch(split, _example_index(part, stack))
         for level in levels:
             outputs = stack.with_noise(inputs, level * unit, first_row=part.start)
             correct[level].append(local.metrics(outputs, answers)["accuracy"])
@@ -202,7 +217,7 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
     """Return the probabilities of all answers for every example of a split, (e, b, o)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     parts = [
-        stack(local.batch(split, _index(part, stack))[0], first_row=part.start).to(stack.flat.dtype).softmax(-1)
+        stack(local.batch(split, _example_index(part, stack))[0], first_row=part.start).to(stack.flat.dtype).softmax(-1)
         for part in portions(stack, task, len(task.splits[split]))
     ]
     return torch.cat(parts, dim=1)
@@ -215,7 +230,7 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
-        inputs, _ = local.batch(split, _index(part, stack))
+        inputs, _ = local.batch(split, _example_index(part, stack))
         captured = stack.capture(inputs, "attention.*", first_row=part.start)
         maps = torch.stack([captured[f"attention.{i}"] for i in range(len(captured))], dim=2)  # (e, b, l, h, n, n)
         maps = maps.to(stack.flat.dtype)  # sums of many bfloat16 would lose the differences
@@ -225,7 +240,7 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
     return total / count, torch.from_numpy(np.concatenate(by_example, axis=1))
 
 
-def _index(part: range, stack: Stack) -> Tensor:
+def _example_index(part: range, stack: Stack) -> Tensor:
     """Return the indices of a portion of the examples, the same for every member, (e, b)."""
     return torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
 
@@ -233,22 +248,24 @@ def _index(part: range, stack: Stack) -> Tensor:
 # ----------------------------------------------------------------------------------------------- across all members
 
 
-def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int) -> Rows:
+def compare_members(
+    members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int
+) -> Rows:
     """Compare members with each other and with their start. The rows also have a step, and `member` is the number in
     the run.
 
     `positions` (n, k) are the true positions of the tokens, by data set. Members on different data are not compared.
     """
-    result = list(moved(members, arrays, step))
+    result = list(pe_change(members, arrays, step))
     for data, places in positions.items():
         on_data = members if len(positions) == 1 else members[members["data"] == data]
-        result += _agreement(on_data, arrays, step)
+        result += _answer_agreement(on_data, arrays, step)
         for moment, at in (("start", 0), ("end", step)):
-            result += [{**row, "step": at} for row in _attention(on_data, arrays, places, moment)]
+            result += [{**row, "step": at} for row in _attention_rows(on_data, arrays, places, moment)]
     return result
 
 
-def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
+def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
     """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
     distance divided by the norm before training. `step` is the value of the column of this name, the last step."""
     for number in members["member"]:
@@ -260,7 +277,7 @@ def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Ite
         yield _row(number, ALL_BLOCKS, "moved_relative", "start", relative, step=step)
 
 
-def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
+def _answer_agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each finished member: the fraction of held-out examples that it answers like the other seeds of
     the same setting."""
     alive = members[members["state"] == "done"]
@@ -275,7 +292,7 @@ def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -
         yield _row(number, ALL_BLOCKS, "agreement", "other seeds", value, step=step)
 
 
-def _attention(
+def _attention_rows(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with the agreement of attention with the ideal map, with uniform attention ("even"), and with the
@@ -285,27 +302,27 @@ def _attention(
     for number in members["member"]:
         if f"attention_{moment}/{number}" not in arrays:
             continue
-        maps = _maps(arrays, f"attention_{moment}/{number}")  # (l, n, n)
-        yield from _agree(number, maps, np.broadcast_to(ideal, maps.shape), "ideal")
+        maps = _head_mean(arrays, f"attention_{moment}/{number}")  # (l, n, n)
+        yield from _attention_agreement(number, maps, np.broadcast_to(ideal, maps.shape), "ideal")
         for target, reference in references.items():
             if (mean := reference.mean_without(number)) is not None:
-                yield from _agree(number, maps, mean, target)
-        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))
+                yield from _attention_agreement(number, maps, mean, target)
+        yield from _attention_agreement(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))
         name = f"attention_each_{moment}/{number}"
         if name in arrays:
             by_example = arrays[name].double().numpy()  # (b, l, n, n)
             for target, reference in references.items():
                 if (others := reference.each_without(number)) is not None:
-                    yield from _by_block(number, target, attention.cosine(by_example, others).mean(0))
+                    yield from _block_rows(number, target, attention.cosine(by_example, others).mean(0))
             values = attention.cosine(by_example, np.broadcast_to(ideal, by_example.shape)).mean(0)  # (l,)
-            yield from _by_block(number, "ideal", values)
+            yield from _block_rows(number, "ideal", values)
 
 
 COSINE = ("attention_cosine", attention.cosine)
 CORRELATION = ("attention_correlation", attention.correlation)
 
 
-def _agree(
+def _attention_agreement(
     number: int,
     maps: np.ndarray,
     target_maps: np.ndarray,
@@ -321,7 +338,7 @@ def _agree(
             yield _row(number, block, analysis, target, value)
 
 
-def _by_block(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
+def _block_rows(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
     """Yield rows of cosines, (l,), which are means over examples: a row with the mean over blocks, then one per
     block."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
@@ -329,7 +346,7 @@ def _by_block(number: int, target: str, values: np.ndarray) -> Iterator[dict[str
         yield _row(number, block, "attention_cosine_each", target, value)
 
 
-def _maps(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
+def _head_mean(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
     """Return the attention map of each block of a member, (l, n, n): the mean over heads of the array `name`,
     (l, h, n, n)."""
     return np.asarray(arrays[name].double().mean(1).numpy())
@@ -350,7 +367,7 @@ class _Reference:
     their mean, and each of them with the mean of the rest."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
-        self.maps = {n: _maps(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
+        self.maps = {n: _head_mean(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
         by_example = {n: arrays[f"attention_each_end/{n}"] for n in numbers if f"attention_each_end/{n}" in arrays}
         self.by_example = {number: maps.double().numpy() for number, maps in by_example.items()}
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())

@@ -10,7 +10,7 @@ import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.specs import encoding_label, encoding_spec, named
+from placecode.experiments.specs import encoding_label, parse_encoding, with_encoding_names
 from placecode.runs.read import Run
 from placecode.runs.tables import add_names
 
@@ -122,8 +122,8 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
     """Return the final accuracy by seed of the members with this dropout and this encoding, such as
     "sinusoid:axes=2"."""
-    rows = named(finished_members(run))
-    rows = rows[(rows["name"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
+    rows = with_encoding_names(finished_members(run))
+    rows = rows[(rows["name"] == encoding_label(**parse_encoding(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
         raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
     values = accuracy(run, split)

@@ -11,7 +11,6 @@ import pandas as pd
 
 from placecode.encodings import lookup
 from placecode.errors import must_be
-from placecode.models.member import Member
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 DEFAULT_SIGMA = 0.2
@@ -22,7 +21,7 @@ ENCODING_NAMES = {"none": "NoPE", "causal-none": "NoPE with a causal mask"}
 """Encodings that have another name in figures than on the command line."""
 
 
-def option(text: str) -> tuple[str, Any]:
+def parse_option(text: str) -> tuple[str, Any]:
     """Parse a text NAME=VALUE into a pair. The value is a number if it can be read as one."""
     name, sign, value = text.partition("=")
     if not (name and sign and value):
@@ -33,14 +32,14 @@ def option(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def encoding_spec(text: str) -> dict[str, Any]:
+def parse_encoding(text: str) -> dict[str, Any]:
     """Parse a text into fields of a member: encoding, sigma (None if initial values are not random) and options.
 
-    >>> encoding_spec("random:sigma=1")
+    >>> parse_encoding("random:sigma=1")
     {'encoding': 'random', 'sigma': 1, 'options': {}}
     """
     name, *rest = text.split(":")
-    options = dict(option(part) for part in rest)
+    options = dict(parse_option(part) for part in rest)
     uses_sigma = lookup(name).uses_sigma
     if "sigma" in options and not uses_sigma:
         raise must_be(
@@ -71,25 +70,20 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
     return ", ".join(parts)
 
 
-def label_of(member: Member) -> str:
-    """Return the name of a member's encoding in figures and tables."""
-    return encoding_label(member.encoding, member.sigma, member.options)
-
-
-def named(members: pd.DataFrame) -> pd.DataFrame:
+def with_encoding_names(members: pd.DataFrame) -> pd.DataFrame:
     """Add the column `name`, the name of the encoding, to a table of members."""
     rows = zip(members["encoding"], members["sigma"], members["options"], strict=True)
     return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
-Part = tuple[str, str]
+DisplaySetting = tuple[str, str]
 """The name and the value of a setting, for figures. The name is empty if the value is clear without it."""
 
 
-def part(field: str, value: Any) -> Part:
+def display_setting(field: str, value: Any) -> DisplaySetting:
     """Return the name and the value of a setting for figures.
 
-    >>> part("train", 10000), part("hidden", 0.15), part("optimizer", "sgd")
+    >>> display_setting("train", 10000), display_setting("hidden", 0.15), display_setting("optimizer", "sgd")
     (('samples', '10,000'), ('hidden in training', '15%'), ('', 'sgd'))
     """
     if field == "hidden":
@@ -99,10 +93,10 @@ def part(field: str, value: Any) -> Part:
     return name, f"{value:,.12g}" if number else str(value)
 
 
-def worded(part: Part) -> str:
+def format_setting(setting: DisplaySetting) -> str:
     """Return the name and value of a setting as one text for figures. A percentage comes before the name.
 
-    >>> worded(("samples", "10,000")), worded(("hidden in training", "15%")), worded(("", "sgd"))
-    ('samples 10,000', '15% hidden in training', 'sgd')
+    >>> format_setting(("samples", "10,000")), format_setting(("hidden in training", "15%"))
+    ('samples 10,000', '15% hidden in training')
     """
-    return " ".join(part[::-1] if part[1].endswith("%") else part).strip()
+    return " ".join(setting[::-1] if setting[1].endswith("%") else setting).strip()

@@ -95,20 +95,20 @@ def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
             partial(claims.structure_between, "modularity", "labels", 0.01, 2.0),
             structure(run, "modularity", 0.01) - structure(run, "modularity", 2.0),
         ),
-        "gained": (partial(claims.gained, *GROUPS, 0.01), near - structure(run, "neighbor_agreement", 0.01, 0)),
+        "gained": (partial(claims.training_gain, *GROUPS, 0.01), near - structure(run, "neighbor_agreement", 0.01, 0)),
         "error_between": (
             partial(claims.error_between, SAME, 0.01, 2.0),
             errors(run, SAME, 0.01) - errors(run, SAME, 2.0),
         ),
         "less_baseline, error": (
-            partial(claims.less_baseline, "linear", "mse", SAME, 0.2),
+            partial(claims.minus_baseline, "linear", "mse", SAME, 0.2),
             pd.Series({seed: error[seed] - LINEAR[seed % 6] for seed in error.index}),
         ),
         "less_baseline, structure": (
-            partial(claims.less_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=GROUPS),
+            partial(claims.minus_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=GROUPS),
             pd.Series({seed: near[seed] - FC[seed % 6] for seed in near.index}),
         ),
-        "beyond_best": (partial(claims.beyond_best, SAME, 0.2), error - 0.45),
+        "beyond_best": (partial(claims.excess_error, SAME, 0.2), error - 0.45),
         "best_sigma_is_small": (partial(claims.best_sigma_is_small, SHIFTED, 0.5), small - large),
     }
 
@@ -138,14 +138,14 @@ def test_seeds_that_diverged_are_left_out_with_their_partners(name: str) -> None
 def test_a_baseline_is_held_against_chance_over_worlds(labels: list[int]) -> None:
     chance = np.mean([(labels.count(label) - 1) / 5 for label in labels if label >= 0])
     run = noisy(0.0, labels=labels)
-    assert claims.baseline_beyond_chance("fc", run) == pytest.approx(student(np.array([*FC.values()]) - chance))
+    assert claims.baseline_above_chance("fc", run) == pytest.approx(student(np.array([*FC.values()]) - chance))
 
 
 def test_a_world_without_its_baseline_is_left_out() -> None:
     run = noisy(0.0, baselines={("linear", "test", SAME, "mse"): {0: 0.8, 2: 0.9, 5: 0.7}})
     values = errors(run, SAME, 0.2)
     gaps = [values[seed] - other for seed, other in ((0, 0.8), (2, 0.9), (11, 0.7))]
-    assert claims.less_baseline("linear", "mse", SAME, 0.2, run) == pytest.approx(student(gaps))
+    assert claims.minus_baseline("linear", "mse", SAME, 0.2, run) == pytest.approx(student(gaps))
 
 
 def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
@@ -161,11 +161,11 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
     [
         (partial(claims.structure_at, *MIRROR, 0.2), {}, "mirror_agreement (partner)"),
         (partial(claims.structure_between, *GROUPS, 0.01, 3.0), {}, "sigma 3"),
-        (partial(claims.gained, *GROUPS, 0.01), {"analyses": {}}, "neighbor_agreement (labels)"),
+        (partial(claims.training_gain, *GROUPS, 0.01), {"analyses": {}}, "neighbor_agreement (labels)"),
         (partial(claims.error_between, "hidden 0.7", 0.01, 2.0), {}, "hidden 0.7"),
-        (partial(claims.less_baseline, "trees", "mse", SAME, 0.2), {}, "trees"),
-        (partial(claims.baseline_beyond_chance, "fc"), {"baselines": {}}, "fc"),
-        (partial(claims.beyond_best, SAME, 0.2), {"best_mse": {}}, "least possible error"),
+        (partial(claims.minus_baseline, "trees", "mse", SAME, 0.2), {}, "trees"),
+        (partial(claims.baseline_above_chance, "fc"), {"baselines": {}}, "fc"),
+        (partial(claims.excess_error, SAME, 0.2), {"best_mse": {}}, "least possible error"),
         (
             partial(claims.structure_between, *GROUPS, 0.01, 2.0),
             {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)},

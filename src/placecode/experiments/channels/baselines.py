@@ -37,7 +37,7 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 """Pairwise measures by name: functions of the training values (T, n) that return a matrix (n, n)."""
 
 
-def of_data(
+def baseline_rows(
     task: Masked, members: Sequence[Member], names: Sequence[str], slow_worlds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with the errors of the baselines `names` at every fraction of hidden channels, and with their
@@ -51,9 +51,9 @@ def of_data(
                 if (world, fraction) in first:
                     several = name in SLOW and len(fractions) > 1
                     label = f"{name}, trained with {fraction:g} hidden" if several else name
-                    for row in _errors(name, task, first[world, fraction], values):
+                    for row in _error_rows(name, task, first[world, fraction], values):
                         yield {"world": world, "baseline": label, **row}
-        for row in _all_structure(task, values, names):
+        for row in _structure_rows(task, values, names):
             yield {"world": world, "split": "analysis", **row}
 
 
@@ -64,7 +64,7 @@ def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
 
 
-def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
+def _error_rows(name: str, task: Masked, member: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
     """Fit a predictor to the training values of a world, (T, n), and yield its error on each held-out split and
     fraction of hidden channels. `member` is one that is trained in this world."""
     if task.window > 1:
@@ -84,45 +84,49 @@ def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iter
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
 
 
-def _all_structure(task: Masked, values: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _structure_rows(task: Masked, values: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield rows (baseline, condition, metric, value) with the structure that the baselines `names` show in the
     training values of a world, (T, n)."""
     for name in (name for name in names if name in MATRICES):
         matrix = MATRICES[name](values)
-        yield from _rows(name, _structure(matrix, task))
+        yield from _measure_rows(name, _matrix_structure(matrix, task))
         if name == "fc":
-            yield from _networks(matrix, task)
+            yield from _network_rows(matrix, task)
     fc = connectivity.correlation(values)
     if "spectral" in names and task.labels is not None:
         groups = connectivity.spectral_clusters(fc, len(np.unique(task.labels[task.labels >= 0])))
         scores = {("ari", "labels"): partitions.ari, ("ami", "labels"): partitions.ami}
-        yield from _rows("spectral", {name: [score(groups, task.labels)] for name, score in scores.items()})
+        yield from _measure_rows("spectral", {name: [score(groups, task.labels)] for name, score in scores.items()})
     axes = min(8, task.tokens - 1)
     if "pca of channels" in names:
-        yield from _rows("pca of channels", _placed(connectivity.pca_embedding(values, axes), task))
+        yield from _measure_rows(
+            "pca of channels", _embedding_structure(connectivity.pca_embedding(values, axes), task)
+        )
     if "mds of fc" in names:
-        yield from _rows("mds of fc", _placed(connectivity.mds_embedding(fc, axes), task))
+        yield from _measure_rows("mds of fc", _embedding_structure(connectivity.mds_embedding(fc, axes), task))
 
 
-def _rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
-    """Yield a row of a baseline for each measure. `measured` has values (1,) by analysis and target."""
+def _measure_rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row of a baseline for each measure. `structure_measures` has values (1,) by analysis and target."""
     for (metric, target), values in measured.items():
         yield {"baseline": baseline, "condition": target, "metric": metric, "value": float(values[0])}
 
 
-def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
+def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
     """Yield rows on known networks in functional connectivity: plain correlations compared with maps of the same
     smoothness in space, and all measures of centred correlations, to which PEs are compared."""
     centred = modules.centred(correlations)[None]
-    yield from _rows("fc", known_networks.beyond_smooth(correlations[None], task, structure.SLOW_DRAWS))
-    smooth = known_networks.beyond_smooth(centred, task, structure.SLOW_DRAWS)
-    yield from _rows(known_networks.CENTRED, smooth | known_networks.measured(centred, task, structure.DRAWS))
+    yield from _measure_rows("fc", known_networks.smooth_null(correlations[None], task, structure.SLOW_DRAWS))
+    smooth = known_networks.smooth_null(centred, task, structure.SLOW_DRAWS)
+    yield from _measure_rows(
+        known_networks.CENTRED, smooth | known_networks.network_measures(centred, task, structure.DRAWS)
+    )
 
 
-def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
+def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
     """Return the measures of a matrix of channels, (n, n) or (1, n, n). `placed` (n, axes) are the positions of the
     channels by the method, if it gives positions."""
-    result = structure.measured(matrix.reshape(1, *matrix.shape[-2:]), task)
+    result = structure.structure_measures(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
     if fit in result and task.positions is not None:
         axes = task.positions.shape[1]
@@ -131,6 +135,6 @@ def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = Non
     return result
 
 
-def _placed(placed: np.ndarray, task: Masked) -> structure.Values:
+def _embedding_structure(placed: np.ndarray, task: Masked) -> structure.Values:
     """Return the measures of a method that gives each channel a position, (n, axes)."""
-    return _structure(modules.similarities(placed[None])[ALL_BLOCKS], task, placed)
+    return _matrix_structure(modules.similarities(placed[None])[ALL_BLOCKS], task, placed)

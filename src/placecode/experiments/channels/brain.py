@@ -25,7 +25,7 @@ from placecode.errors import must_be, one_of
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels import claims as masked_claims
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverEncodings, OverSigmas
-from placecode.experiments.specs import Part, part
+from placecode.experiments.specs import DisplaySetting, display_setting
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
@@ -173,8 +173,9 @@ class BrainTransfer(BrainExperiment):
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "folds": 1}}
 
-    def parts(self, member: Member) -> tuple[Part, ...]:
-        return part("data", member.data), ("", PE_NAMES[str(member.start), member.learn]), *super().parts(member)
+    def parts(self, member: Member) -> tuple[DisplaySetting, ...]:
+        pe = ("", PE_NAMES[str(member.start), member.learn])
+        return display_setting("data", member.data), pe, *super().parts(member)
 
     def data_sets(self) -> dict[str, dict[str, int]]:
         """Return the two halves of the training people. The same people are held out from both."""

@@ -16,7 +16,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import known_networks
-from placecode.experiments.channels.claims import less_baseline, own_data_claim, structure_between
+from placecode.experiments.channels.claims import minus_baseline, paper_claim_on_other_data, structure_between
 from placecode.experiments.claims import Claim, NotInRun, our_claim, reviewer_claim
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.runs.read import Run, shape_of
@@ -27,16 +27,16 @@ SMALL, LARGE = 0.01, 2.0
 """The sigmas that claims compare."""
 ALPHA = 0.05
 """Largest p value that counts as significant."""
-TITLES = {"yeo7": "Yeo-7", "yeo17": "Yeo-17", "cole-anticevic": "Cole-Anticevic"}
+PARTITION_NAMES = {"yeo7": "Yeo-7", "yeo17": "Yeo-17", "cole-anticevic": "Cole-Anticevic"}
 """Names of the known partitions of the brain in figures."""
-WORDS = {
+MEASURE_NAMES = {
     "modularity": "modularity Q",
     "segregation": "segregation",
     "neighbor_agreement": "share of regions whose nearest one is in the same network",
 }
 """Names of the measures in figures."""
 MIRROR: Measure = ("mirror_agreement", "partner")
-BY_VARIANT: dict[Measure, str] = {
+VARIANT_MEASURES: dict[Measure, str] = {
     ("modularity", "yeo7"): "modularity Q of the Yeo-7 networks",
     ("modularity", "cole-anticevic"): "modularity Q of the Cole-Anticevic networks",
     ("segregation", "yeo7"): "segregation of the Yeo-7 networks",
@@ -44,7 +44,7 @@ BY_VARIANT: dict[Measure, str] = {
     MIRROR: "share of regions whose nearest one is the mirror region",
 }
 """Names of the measures that are compared between variants."""
-DRAWN = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
+FIGURE_MEASURES = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
 """The measures in the figure that compares variants."""
 
 
@@ -59,14 +59,15 @@ def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
     return dict(first.get("partitions", {}))
 
 
-def labelled(run: Run) -> str:
+def network_coverage_text(run: Run) -> str:
     """Return a text that says how many regions have a network, and how far they are from the atlas parcel it was taken
     from."""
     parts = []
     for name, partition in partitions_in(run).items():
-        regions = f"{partition['labelled']} of {len(partition['labels'])} regions have a {TITLES[name]} network"
+        regions = f"{partition['labelled']} of {len(partition['labels'])} regions"
         near, far = partition["median_distance"], partition["largest_distance"]
-        parts.append(f"{regions} (nearest parcel: median {near:.1f} mm, at most {far:.1f} mm)")
+        distances = f"(nearest parcel: median {near:.1f} mm, at most {far:.1f} mm)"
+        parts.append(f"{regions} have a {PARTITION_NAMES[name]} network {distances}")
     return "; ".join(parts)
 
 
@@ -86,30 +87,31 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
     return pd.Series(rows.groupby(rows["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
 
 
-def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
+def sigma_effect_in_variant(run: Run, variant: str, measure: Measure) -> Interval:
     """Return a measure at the small sigma minus that at the large sigma, in one variant."""
     values = analysis_values(run, *measure)
-    change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
+    change = (by_split(run, variant, values, SMALL) - by_split(run, variant, values, LARGE)).dropna()
     return stats.interval(change.to_numpy())
 
 
-def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
-    """Return `falls` in the variant in which it is least certain: without a confidence limit, or with the lowest."""
-    intervals = [falls(run, variant, (analysis, target)) for variant in variants(run)]
+def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
+    """Return the effect of sigma on a measure in the variant where it is least certain: the one without an interval, or
+    else the one with the lowest lower limit. `analysis` and `target` name the measure."""
+    intervals = [sigma_effect_in_variant(run, variant, (analysis, target)) for variant in variants(run)]
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 
 
 def _in_every_variant(claim: Callable[..., Claim], id: str, measure: Measure) -> Claim:
     """Return the claim that a measure is higher at the small sigma than at the large sigma in every variant."""
-    change = f"the {BY_VARIANT[measure]} is higher at sigma {SMALL} than at {LARGE}"
+    change = f"the {VARIANT_MEASURES[measure]} is higher at sigma {SMALL} than at {LARGE}"
     statement = f"In every variant of the preprocessing {change}."
-    return claim(id, statement, partial(falls_in_every_variant, *measure))
+    return claim(id, statement, partial(smallest_effect_of_variants, *measure))
 
 
 CLAIMS: tuple[Claim, ...] = (
-    _in_every_variant(own_data_claim, "yeo7-modularity-falls", ("modularity", "yeo7")),
-    _in_every_variant(own_data_claim, "cole-anticevic-modularity-falls", ("modularity", "cole-anticevic")),
-    _in_every_variant(own_data_claim, "yeo7-segregation-falls", ("segregation", "yeo7")),
+    _in_every_variant(paper_claim_on_other_data, "yeo7-modularity-falls", ("modularity", "yeo7")),
+    _in_every_variant(paper_claim_on_other_data, "cole-anticevic-modularity-falls", ("modularity", "cole-anticevic")),
+    _in_every_variant(paper_claim_on_other_data, "yeo7-segregation-falls", ("segregation", "yeo7")),
     _in_every_variant(our_claim, "mirrors-fall", MIRROR),
 )
 """Claims on brain-preprocessing: does preprocessing change the sign of an effect? The margin is 0, and was set before
@@ -117,9 +119,9 @@ any run."""
 
 OVER_SIGMA: tuple[Claim, ...] = (
     *(
-        own_data_claim(
+        paper_claim_on_other_data(
             f"{target}-{name}-falls-with-sigma",
-            f"The {BY_VARIANT[name, target]} in the PE is higher at sigma {SMALL} than at {LARGE}.",
+            f"The {VARIANT_MEASURES[name, target]} in the PE is higher at sigma {SMALL} than at {LARGE}.",
             partial(structure_between, name, target, SMALL, LARGE),
         )
         for name in ("modularity", "segregation")
@@ -127,16 +129,16 @@ OVER_SIGMA: tuple[Claim, ...] = (
     ),
     reviewer_claim(
         "beats-connectivity-on-networks",
-        f"The PE at sigma {SMALL} has a higher {BY_VARIANT['modularity', 'yeo7']} than functional connectivity that is "
-        "centred as PEs are.",
-        partial(less_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
+        f"The PE at sigma {SMALL} has a higher {VARIANT_MEASURES['modularity', 'yeo7']} than functional connectivity "
+        "that is centred as PEs are.",
+        partial(minus_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
     ),
 )
 """Claims of the paper on known networks, and questions of its reviewers, for brain-sigma. Margins were set before any
 run at the scale "paper"."""
 
 
-def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
+def connectivity_values(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
     """Return a measure of functional connectivity, one value per split of the people.
 
     `baseline` is the name of the connectivity in the table of baselines. The default is centred connectivity if the run

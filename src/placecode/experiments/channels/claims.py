@@ -28,10 +28,10 @@ from placecode.runs.read import Run
 from placecode.tasks.synergy import Synergy
 
 
-def over(run: Run, values: pd.Series) -> Interval:
+def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
     """Return the mean of values by seed, with its interval over worlds. Seeds of a world are averaged first. With a
     single world, the interval is over seeds."""
-    finished, worlds = values.dropna(), worlds_of(run)
+    finished, worlds = values.dropna(), world_count(run)
     if finished.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
     if worlds > 1:
@@ -39,26 +39,26 @@ def over(run: Run, values: pd.Series) -> Interval:
     return stats.interval(finished.to_numpy())
 
 
-def worlds_of(run: Run) -> int:
+def world_count(run: Run) -> int:
     """Return the number of worlds of a run."""
     return int(run.config["shape"]["worlds"])
 
 
 def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
     """Return a measure of structure in the PE at one sigma."""
-    return over(run, at_sigma(run, analysis_values(run, analysis, target), sigma))
+    return interval_over_worlds(run, at_sigma(run, analysis_values(run, analysis, target), sigma))
 
 
 def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
     """Return a measure of structure in the PE at the small sigma minus that at the large sigma."""
     values = analysis_values(run, analysis, target)
-    return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
+    return interval_over_worlds(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
-def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
+def training_gain(analysis: str, target: str, sigma: float, run: Run) -> Interval:
     """Return a measure of structure in the PE after training minus that before training, at one sigma."""
     values = analysis_values(run, analysis, target) - analysis_values(run, analysis, target, "start")
-    return over(run, at_sigma(run, values, sigma))
+    return interval_over_worlds(run, at_sigma(run, values, sigma))
 
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
@@ -79,10 +79,10 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 def error_between(condition: str, small: float, large: float, run: Run) -> Interval:
     """Return the error at the small sigma minus that at the large sigma."""
     values = error(run, condition)
-    return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
+    return interval_over_worlds(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
-def less_baseline(
+def minus_baseline(
     name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
 ) -> Interval:
     """Return the error of members with a sigma minus that of a baseline in the same world. With `analysis`, compare
@@ -94,12 +94,12 @@ def less_baseline(
         raise NotInRun(f"the run has no {metric} of the baseline {name}")
     by_world = rows.set_index("world")["value"]
     values = at_sigma(run, analysis_values(run, *analysis) if analysis else error(run, condition), sigma)
-    worlds = worlds_of(run)
+    worlds = world_count(run)
     theirs = pd.Series([by_world.get(int(seed) % worlds, float("nan")) for seed in values.index], index=values.index)
-    return over(run, values - theirs)
+    return interval_over_worlds(run, values - theirs)
 
 
-def baseline_beyond_chance(name: str, run: Run) -> Interval:
+def baseline_above_chance(name: str, run: Run) -> Interval:
     """Return how often the nearest channel by a pairwise measure is in the same group, minus how often a random channel
     is in it.
 
@@ -114,12 +114,12 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
     return stats.interval(rows["value"].fillna(chance).to_numpy() - chance)
 
 
-def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
+def excess_error(condition: str, sigma: float, run: Run) -> Interval:
     """Return the error at one sigma minus the minimum possible error."""
     best = run.config["task"].get("best_mse", {}).get(condition)
     if best is None:
         raise NotInRun(f"the least possible error with {condition} is not known")
-    return over(run, at_sigma(run, error(run, condition), sigma) - best)
+    return interval_over_worlds(run, at_sigma(run, error(run, condition), sigma) - best)
 
 
 def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
@@ -127,10 +127,10 @@ def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
     table = sweep_members(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
     is_small = table["sigma"] <= limit
     small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
-    return over(run, small - large)
+    return interval_over_worlds(run, small - large)
 
 
-def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
+def second_half_error(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
     """Return the error by seed of the members of brain-transfer on the second half of the people with this sigma, start
     of the PE, and `learn` (whether the PE is trained)."""
     rows = finished_members(run)
@@ -141,13 +141,13 @@ def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: R
     return pd.Series(rows["member"].map(error(run, condition)).to_numpy(), index=rows["seed"])
 
 
-Kind = tuple[float, str, bool]
+TransferMembers = tuple[float, str, bool]
 """Members of brain-transfer on the second half: sigma, start of the PE, and whether the PE is trained."""
 
 
-def transfer(condition: str, a: Kind, b: Kind, run: Run) -> Interval:
+def transfer(condition: str, a: TransferMembers, b: TransferMembers, run: Run) -> Interval:
     """Return the error of kind `a` of the members of brain-transfer minus that of kind `b`."""
-    return over(run, of_second_half(condition, *a, run) - of_second_half(condition, *b, run))
+    return interval_over_worlds(run, second_half_error(condition, *a, run) - second_half_error(condition, *b, run))
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
@@ -158,26 +158,26 @@ def halves_agree(small: float, large: float, run: Run) -> Interval:
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
     if not {small, large} <= set(table.index):
         raise NotInRun(f"the run has no finished members with sigma {small:g} and {large:g}")
-    return over(run, pd.Series(table.loc[small]) - pd.Series(table.loc[large]))
+    return interval_over_worlds(run, pd.Series(table.loc[small]) - pd.Series(table.loc[large]))
 
 
-SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
+TRAINED_CONDITION, SHIFTED_CONDITION = "hidden 0.5", "hidden 0.9"
 """Conditions of evaluation: as many channels hidden as in training, and more."""
 NEIGHBOURS = ("neighbor_agreement", "labels")
 MIRROR = ("mirror_agreement", "partner")
-own_data_claim = partial(paper_claim, own_data=True)
+paper_claim_on_other_data = partial(paper_claim, own_data=True)
 """Constructor of claims of the paper that are tested on other data than the paper's."""
 
 BEATS_LINEAR = reviewer_claim(
     "beats-linear",
     "At sigma 0.2 the error is below that of the best linear predictor.",
-    partial(less_baseline, "linear", "mse", SAME, 0.2),
+    partial(minus_baseline, "linear", "mse", TRAINED_CONDITION, 0.2),
     way="below",
 )
 """Claim on networks and brains: the model predicts better than a linear predictor."""
 
 
-def predictions(channels: str, whom: str) -> tuple[Claim, ...]:
+def small_sigma_claims(channels: str, whom: str) -> tuple[Claim, ...]:
     """Return claims that small sigmas predict better, with as many channels hidden as in training (reviewers) or more
     (paper). `channels` and `whom` complete the statements."""
     small = f"Small sigmas (up to 0.5) predict{whom} better than larger ones"
@@ -185,34 +185,34 @@ def predictions(channels: str, whom: str) -> tuple[Claim, ...]:
         reviewer_claim(
             "small-sigma-predicts-better",
             f"{small}, with as many {channels} hidden as in training.",
-            partial(best_sigma_is_small, SAME, 0.5),
+            partial(best_sigma_is_small, TRAINED_CONDITION, 0.5),
             way="below",
             own_data=True,
         ),
-        own_data_claim(
+        paper_claim_on_other_data(
             "small-sigma-predicts-better-shifted",
             f"{small}, with more {channels} hidden than in training.",
-            partial(best_sigma_is_small, SHIFTED, 0.5),
+            partial(best_sigma_is_small, SHIFTED_CONDITION, 0.5),
             way="below",
         ),
     )
 
 
 NETWORK: tuple[Claim, ...] = (
-    own_data_claim(
+    paper_claim_on_other_data(
         "small-sigma-shows-clusters",
         "At sigma 0.01 the nearest node in the PE is in the same cluster for 80% or more of the nodes.",
         partial(structure_at, *NEIGHBOURS, 0.01),
         0.8,
     ),
-    own_data_claim(
+    paper_claim_on_other_data(
         "large-sigma-shows-none",
         "At sigma 2.0 it is for 35% or less (chance: 20%).",
         partial(structure_at, *NEIGHBOURS, 2.0),
         0.35,
         "below",
     ),
-    own_data_claim(
+    paper_claim_on_other_data(
         "clusters-fall-with-sigma",
         "The nearest node in the PE is in the same cluster more often at sigma 0.01 than at 2.0 (prototype: by 0.78).",
         partial(structure_between, *NEIGHBOURS, 0.01, 2.0),
@@ -221,19 +221,19 @@ NETWORK: tuple[Claim, ...] = (
     our_claim(
         "clusters-are-learned",
         "At sigma 0.01 it is so more often after training than before.",
-        partial(gained, *NEIGHBOURS, 0.01),
+        partial(training_gain, *NEIGHBOURS, 0.01),
         0.39,
     ),
-    own_data_claim(
+    paper_claim_on_other_data(
         "modularity-falls-with-sigma",
         "The signed modularity of the PE is higher at sigma 0.01 than at 2.0.",
         partial(structure_between, "modularity", "labels", 0.01, 2.0),
     ),
-    *predictions("nodes", ""),
+    *small_sigma_claims("nodes", ""),
     our_claim(
         "error-hardly-moves",
         "The errors at sigma 0.01 and 2.0 differ by less than 0.02, with as many nodes hidden as in training.",
-        partial(error_between, SAME, 0.01, 2.0),
+        partial(error_between, TRAINED_CONDITION, 0.01, 2.0),
         0.02,
         "within",
     ),
@@ -241,7 +241,7 @@ NETWORK: tuple[Claim, ...] = (
     reviewer_claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows clusters better than plain correlation does.",
-        partial(less_baseline, "fc", *NEIGHBOURS, 0.01, analysis=NEIGHBOURS),
+        partial(minus_baseline, "fc", *NEIGHBOURS, 0.01, analysis=NEIGHBOURS),
     ),
 )
 """Claims on network-sigma."""
@@ -263,7 +263,7 @@ SYNERGY: tuple[Claim, ...] = (
     our_claim(
         "error-is-the-least-possible",
         "At sigma 0.2 the error is within 0.02 of the minimum possible error.",
-        partial(beyond_best, "hidden 0.3", 0.2),
+        partial(excess_error, "hidden 0.3", 0.2),
         0.02,
         "below",
     ),
@@ -278,7 +278,7 @@ SYNERGY: tuple[Claim, ...] = (
         our_claim(
             f"blind-{name.replace(' ', '-')}",
             f"By {words} the nearest channel is in the same group no more often than a random one.",
-            partial(baseline_beyond_chance, name),
+            partial(baseline_above_chance, name),
             0.1,
             "below",
         )
@@ -305,24 +305,24 @@ BRAIN: tuple[Claim, ...] = (
         0.05,
         "below",
     ),
-    own_data_claim(
+    paper_claim_on_other_data(
         "connectivity-falls-with-sigma",
         "Similarity of PEs correlates better with functional connectivity at sigma 0.01 than at 2.0 (prototype: by "
         "0.42).",
         partial(structure_between, "fc_correlation", "fc", 0.01, 2.0),
         0.21,
     ),
-    own_data_claim(
+    paper_claim_on_other_data(
         "modularity-falls-with-sigma",
         "The best partition of the PE has a higher modularity at sigma 0.01 than at 2.0.",
         partial(structure_between, "modularity", "best", 0.01, 2.0),
     ),
-    *predictions("regions", " held-out people"),
+    *small_sigma_claims("regions", " held-out people"),
     BEATS_LINEAR,
     reviewer_claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows mirror regions better than functional connectivity does.",
-        partial(less_baseline, "fc", *MIRROR, 0.01, analysis=MIRROR),
+        partial(minus_baseline, "fc", *MIRROR, 0.01, analysis=MIRROR),
     ),
 )
 """Claims on brain-sigma."""
@@ -335,26 +335,26 @@ TRANSFER: tuple[Claim, ...] = (
     reviewer_claim(
         "another-half-serves-as-well",
         "A frozen PE learned at sigma 0.01 from other people is as good as a model's own: errors within 0.02.",
-        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *OWN)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.01, *OWN)),
         0.02,
         "within",
     ),
     reviewer_claim(
         "another-half-beats-shuffled",
         "It is better than the same PE with its regions shuffled.",
-        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *SHUFFLED)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.01, *SHUFFLED)),
         way="below",
     ),
     reviewer_claim(
         "another-half-beats-random",
         "It is better than a random frozen PE of sigma 0.5.",
-        partial(transfer, SAME, (0.01, *TAKEN), (0.5, *RANDOM)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.5, *RANDOM)),
         way="below",
     ),
     reviewer_claim(
         "large-sigma-has-nothing-to-give",
         "At sigma 2.0 shuffling the regions of such a PE makes no difference: errors within 0.02.",
-        partial(transfer, SAME, (2.0, *SHUFFLED), (2.0, *TAKEN)),
+        partial(transfer, TRAINED_CONDITION, (2.0, *SHUFFLED), (2.0, *TAKEN)),
         0.02,
         "within",
     ),

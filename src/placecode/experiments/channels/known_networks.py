@@ -39,48 +39,48 @@ Name = tuple[str, str]
 """An analysis and its target, the name of a partition."""
 
 
-def measured(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
+def network_measures(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
     """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. If `draws` is not
     0, also compare them with that number of draws of shuffled labels."""
     result: dict[Name, np.ndarray] = {}
-    for target, labels in labels_of(task).items():
+    for target, labels in partition_labels(task).items():
         for name, measure in MEASURES.items():
             result[name, target] = measure(similar, labels)
             if draws:
-                result |= named((name, target), nulls.label_null(measure, similar, labels, draws))
+                result |= null_columns((name, target), nulls.label_null(measure, similar, labels, draws))
     return result
 
 
-def beyond_smooth(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
+def smooth_null(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
     """Compare the measures of similarities (e, n, n) with those of random maps that are as smooth in space. The result
     is empty if the task has no partitions or no positions."""
-    measures = statistics(task)
+    measures = measure_functions(task)
     if not measures or task.positions is None:
         return {}
     by_text = {str(name): measure for name, measure in measures.items()}
     chances = nulls.smooth_nulls(by_text, similar, task.positions, draws)
     result: dict[Name, np.ndarray] = {}
     for name in measures:
-        result |= named(name, chances[str(name)], "_smooth")
+        result |= null_columns(name, chances[str(name)], "_smooth")
     return result
 
 
-def statistics(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
+def measure_functions(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
     """Return each measure of each partition as a function of similarities (..., n, n)."""
     return {
         (name, target): partial(measure, labels=labels)
-        for target, labels in labels_of(task).items()
+        for target, labels in partition_labels(task).items()
         for name, measure in MEASURES.items()
     }
 
 
-def named(name: Name, chance: nulls.NullTest, ending: str = "") -> dict[Name, Any]:
+def null_columns(name: Name, chance: nulls.NullTest, ending: str = "") -> dict[Name, Any]:
     """Return z, p, low and high of a null by their names in tables. `ending` is "" or "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}
     return {(f"{analysis}{ending}_{part}", target): values for part, values in parts.items()}
 
 
-def labels_of(task: Masked) -> dict[str, np.ndarray]:
+def partition_labels(task: Masked) -> dict[str, np.ndarray]:
     """Return the labels (n,) of every partition of a task, with -1 for a channel without a network."""
     return {name: partition.labels for name, partition in task.partitions.items()}

@@ -17,7 +17,7 @@ from placecode.analysis import connectivity
 from placecode.errors import must_be, one_of
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelExperiment
-from placecode.experiments.specs import Part, encoding_spec, part, worded
+from placecode.experiments.specs import DisplaySetting, display_setting, format_setting, parse_encoding
 from placecode.experiments.sweeps import data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -79,18 +79,18 @@ class MaskedExperiment(ModelExperiment):
         by_field = {field: getattr(self, values) for field, values in self.swept_by.items()}
         return by_field | {axis.name: axis.values for axis in self.axes}
 
-    def parts(self, member: Member) -> tuple[Part, ...]:
+    def parts(self, member: Member) -> tuple[DisplaySetting, ...]:
         """Return the swept settings of a member, besides encoding and sigma, for figures."""
         settings = self._data_settings(member.data)
         return tuple(
-            part(field, settings[field] if field in settings else getattr(member, field))
+            display_setting(field, settings[field] if field in settings else getattr(member, field))
             for field, values in self.swept().items()
             if len(values) > 1
         )
 
     def data_in_words(self, data: str) -> str:
         settings = self._data_settings(data)
-        return ", ".join(worded(part(field, value)) for field, value in settings.items()) or data
+        return ", ".join(format_setting(display_setting(field, value)) for field, value in settings.items()) or data
 
     def _data_settings(self, data: str) -> Mapping[str, Any]:
         """Return the settings in which a data set differs from others. Empty if there is a single data set."""
@@ -106,18 +106,18 @@ class MaskedExperiment(ModelExperiment):
         assert isinstance(task, Masked)
         threads = torch.get_num_threads()  # before libraries are limited to one thread
         with connectivity.one_thread():
-            return [*structure.of_pes(stack, task, threads=threads), *structure.of_attention(stack, task)]
+            return [*structure.pe_structure(stack, task, threads=threads), *structure.attention_structure(stack, task)]
 
     def rehearse(self, stack: Stack, task: Task) -> None:
         assert isinstance(task, Masked)
-        structure.of_pes(stack, task, null=False)
-        structure.of_attention(stack, task, null=False)
+        structure.pe_structure(stack, task, null=False)
+        structure.attention_structure(stack, task, null=False)
 
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
         worlds = {data: int(shape["worlds"]) for data, shape in shapes.items()}
-        return list(structure.across(members, arrays, worlds, step))
+        return list(structure.pe_change_and_stability(members, arrays, worlds, step))
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
@@ -127,7 +127,7 @@ class MaskedExperiment(ModelExperiment):
         slow = sorted({member.seed % task.worlds for member in same_data})[: self.slow_in]
         first = [member for member in same_data if member.seed % task.worlds in worlds]
         with connectivity.one_thread():
-            return list(baselines.of_data(task, first, self.against, slow))
+            return list(baselines.baseline_rows(task, first, self.against, slow))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)
@@ -158,5 +158,5 @@ class OverEncodings(MaskedExperiment):
 
     def plan(self) -> list[Member]:
         """Return the members encoding by encoding, with the seeds of each together."""
-        specs = [self.spec(**encoding_spec(text)) for text in self.encodings]
+        specs = [self.spec(**parse_encoding(text)) for text in self.encodings]
         return [member for spec in specs for member in grid(spec, seed=self.seeds)]

@@ -14,10 +14,9 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from placecode.analysis import geometry
 from placecode.errors import must_be, one_of
 from placecode.experiments.channels import structure
-from placecode.experiments.measures import rows, vectors_of
+from placecode.experiments.measures import pe_vectors, size_measures
 from placecode.experiments.models import ModelExperiment
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -132,9 +131,9 @@ class OwnData(ModelExperiment):
         return [round(self.steps * (i / self.evaluations)) for i in range(1, self.evaluations)]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        pe = vectors_of(stack)
+        pe = pe_vectors(stack)
         assert pe is not None
-        return rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
+        return size_measures(pe)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         assert isinstance(task, TableTask)
@@ -145,4 +144,4 @@ class OwnData(ModelExperiment):
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
-        return list(structure.across(members, arrays, 1, step))
+        return list(structure.pe_change_and_stability(members, arrays, 1, step))

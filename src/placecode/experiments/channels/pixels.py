@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placecode.experiments.channels.claims import SAME, less_baseline, structure_between
+from placecode.experiments.channels.claims import TRAINED_CONDITION, minus_baseline, structure_between
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverSigmas
 from placecode.experiments.claims import Claim, our_claim, reviewer_claim
 from placecode.tasks.base import Task
@@ -47,14 +47,14 @@ PIXELS: tuple[Claim, ...] = (
         "correlation-does-as-well",
         "By plain correlation the nearest pixel is a neighbour at least as often as in the PE at sigma 0.01, within "
         "0.05.",
-        partial(less_baseline, "fc", *NEXT_TO, 0.01, analysis=NEXT_TO),
+        partial(minus_baseline, "fc", *NEXT_TO, 0.01, analysis=NEXT_TO),
         0.05,
         "below",
     ),
     reviewer_claim(
         "linear-predicts-better",
         "At sigma 0.01 the error is not below that of the best linear predictor.",
-        partial(less_baseline, "linear", "mse", SAME, 0.01),
+        partial(minus_baseline, "linear", "mse", TRAINED_CONDITION, 0.01),
     ),
 )
 """Claims on pixels-sigma."""

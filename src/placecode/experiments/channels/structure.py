@@ -1,8 +1,9 @@
 """Structure in PEs of channels: do groups, neighbours or functional connectivity show in the similarities of the PE?
 
-`of_pes` and `of_attention` measure one stack on its task, before and after training. `across` compares all members of a
-run. The module `baselines` computes the same measures for the data. Results are rows of the analysis table. A world is
-the data of one seed: a simulated data set, or one split of the people.
+`pe_structure` and `attention_structure` measure one stack on its task, before and after training.
+`pe_change_and_stability` compares all members of a run. The module `baselines` computes the same measures for the data.
+Results are rows of the analysis table. A world is the data of one seed: a simulated data set, or one split of the
+people.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.analysis import connectivity, geometry, modules, nulls, partitions, places
+from placecode.analysis import connectivity, modules, nulls, partitions, places
 from placecode.experiments.channels import known_networks
-from placecode.experiments.measures import ALL_BLOCKS, Rows, moved, rows, vectors_of
+from placecode.experiments.measures import ALL_BLOCKS, Rows, analysis_rows, pe_change, pe_vectors, size_measures
 from placecode.models.encoder import Stack
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.tasks.masked import Masked
@@ -27,7 +28,7 @@ from placecode.training.trainer import portions
 
 DRAWS, SLOW_DRAWS = 1000, 199
 """Number of permutations in a permutation test, and in a slow permutation test."""
-MOST_MAPS = 1 << 26
+MAX_ATTENTION_VALUES = 1 << 26
 """Maximum number of values of attention maps in memory."""
 MAX_EXAMPLES = 256
 """Maximum number of examples over which attention maps are averaged."""
@@ -35,33 +36,33 @@ Values = dict[tuple[str, str], np.ndarray]
 """Values (e,) of the members of a stack, by analysis and target."""
 
 
-def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
+def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
     """Measure the size of the PE of each member, and whether related channels have similar PEs.
 
     With `null`, also run permutation tests. `threads` is the number of threads over which members are distributed; the
     results do not depend on it. Return no rows if the encoding has no vectors.
     """
-    pe = vectors_of(stack)
+    pe = pe_vectors(stack)
     if pe is None:
         return []
-    result = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
+    result = size_measures(pe)
     fc = _connectivity(stack, task)
     similarities = modules.similarities(pe)
     for block, similar in similarities.items():
-        measure = partial(measured, task=task, null=null and block == ALL_BLOCKS)
+        measure = partial(structure_measures, task=task, null=null and block == ALL_BLOCKS)
         # measures of known labels use k-means, which threads do not speed up
-        values_of = measure(similar) if task.labels is not None else by_member(measure, similar, threads=threads)
+        values_of = measure(similar) if task.labels is not None else map_members(measure, similar, threads=threads)
         for (analysis, target), values in values_of.items():
-            result += rows(analysis, values, block, target)
-        result += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
+            result += analysis_rows(analysis, values, block, target)
+        result += analysis_rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
     if null:
-        test = partial(beyond_chance, task=task)
-        for (analysis, target), values in by_member(test, similarities[ALL_BLOCKS], fc, threads=threads).items():
-            result += rows(analysis, values, ALL_BLOCKS, target)
+        test = partial(slow_p_values, task=task)
+        for (analysis, target), values in map_members(test, similarities[ALL_BLOCKS], fc, threads=threads).items():
+            result += analysis_rows(analysis, values, ALL_BLOCKS, target)
     return result
 
 
-def by_member(function: Callable[..., Values], *arrays: np.ndarray, threads: int = 1) -> Values:
+def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: int = 1) -> Values:
     """Call a function of arrays (e, ...) for each member separately, and join its values (e,) by name."""
     parts = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))]
     with ThreadPoolExecutor(max(1, min(threads, len(parts)))) as pool:
@@ -69,7 +70,7 @@ def by_member(function: Callable[..., Values], *arrays: np.ndarray, threads: int
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 
-def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
+def structure_measures(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
     """Measure how similarities (e, n, n), of PEs or of data, agree with what is known about the channels.
 
     With `null`, also compute measures that search for groups, and permutation tests (names ending in _z and _p) with
@@ -96,7 +97,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
         result["modules", "best"] = np.array(counts, dtype=np.float64)
         if task.labels is not None:
             result["ari", "best"] = partitions.ari(best, task.labels)
-    result |= known_networks.measured(similar, task, DRAWS if null else 0)
+    result |= known_networks.network_measures(similar, task, DRAWS if null else 0)
     pairs = _pairs(task)
     if pairs is not None:
         result["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
@@ -136,8 +137,8 @@ def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
     return connectivity.mds_embedding(similar, axes)
 
 
-def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
-    """Return p values (e,) for which `measured` has no test, from similarities and connectivity, both (e, n, n).
+def slow_p_values(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
+    """Return the p values (e,) that `structure_measures` lacks, from similarities and connectivity, both (e, n, n).
 
     "fc_correlation_p" is from Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if
     positions are known, are from a comparison with random maps of the same smoothness in space. For mirror regions,
@@ -155,12 +156,12 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
                 modules.neighbor_agreement, labels=task.labels
             )
             statistics["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
-        networks = known_networks.statistics(task)
+        networks = known_networks.measure_functions(task)
         by_text = {str(name): statistic for name, statistic in {**statistics, **networks}.items()}
         chances = nulls.smooth_nulls(by_text, matrix, task.positions, SLOW_DRAWS)
         values = {name: chances[str(name)].p for name in statistics}
         for name in networks:
-            values |= known_networks.named(name, chances[str(name)], "_smooth")
+            values |= known_networks.null_columns(name, chances[str(name)], "_smooth")
         for name, value in values.items():
             result.setdefault(name, np.full(len(similar), np.nan))[member] = value
     pairs = _pairs(task)
@@ -206,16 +207,16 @@ def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, label
     return nulls.p_value(true, null)
 
 
-def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
+def attention_structure(stack: Stack, task: Masked, null: bool = True) -> Rows:
     """Return rows with the correlation between attention and functional connectivity (the correlation matrix of the
     channels), for each block and for the mean of the blocks. Attention maps are first averaged over held-out examples
     and heads. With `null`, also return p values of Mantel's test for the mean of the blocks."""
     maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
     result: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
-        result += rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
+        result += analysis_rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
     if null:
-        result += rows("attention_correlation_p", _mantel(maps.mean(1), fc), ALL_BLOCKS, "fc")
+        result += analysis_rows("attention_correlation_p", _mantel(maps.mean(1), fc), ALL_BLOCKS, "fc")
     return result
 
 
@@ -249,12 +250,12 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
 def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
     """Split examples into portions whose attention maps fit in memory."""
     member = stack.members[0]
-    size = max(1, MOST_MAPS // (len(stack.members) * member.layers * member.heads * task.tokens**2))
+    size = max(1, MAX_ATTENTION_VALUES // (len(stack.members) * member.layers * member.heads * task.tokens**2))
     size = min(size, len(portions(stack, task, examples)[0]))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
-def across(
+def pe_change_and_stability(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int | Mapping[str, int], step: int
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with how far PEs moved, and how similar they are to those of other seeds ("stability").
@@ -270,7 +271,7 @@ def across(
 
     with_pe = [number for number in members["member"] if f"pe_end/{number}" in arrays]
     ready = members[(members["state"] == "done") & members["member"].isin(with_pe)]
-    yield from moved(ready, arrays, step)
+    yield from pe_change(ready, arrays, step)
     similar = {
         at: {
             number: modules.similarities(arrays[f"pe_{when}/{number}"].double().numpy())[ALL_BLOCKS]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from placecode.analysis import stats
-from placecode.experiments.claims import Claim, Measure, our_claim, reviewer_claim
+from placecode.experiments.claims import Claim, EffectFunction, our_claim, reviewer_claim
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal_effects import (
     BY_RATE,
@@ -42,7 +42,7 @@ later_claim = partial(reviewer_claim, remark="asked after the first answers were
 """Constructor of claims that were added after the first results of lst-causal were known."""
 
 
-def control(id: str, statement: str, measure: Measure, margin: float = ROUNDING) -> Claim:
+def control(id: str, statement: str, measure: EffectFunction, margin: float = ROUNDING) -> Claim:
     """Return a claim that a manipulation has no effect: its interval lies within the margin on both sides of zero."""
     return our_claim(id, statement, measure, margin, "within", remark=CONTROL)
 

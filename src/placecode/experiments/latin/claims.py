@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.claims import Claim, Measure, NotInRun, our_claim, paper_claim
+from placecode.experiments.claims import Claim, EffectFunction, NotInRun, our_claim, paper_claim
 from placecode.experiments.latin.effects import (
     ATTENTION,
     AUTHORS_MEANS,
@@ -87,7 +87,7 @@ def _before_and_after(name: str, words: str, analysis: str, target: str) -> list
     ]
 
 
-def of_learned(measure: Measure, run: Run) -> Interval:
+def of_learned(measure: EffectFunction, run: Run) -> Interval:
     """Return the measure in a run. Raise NotInRun if the PEs of the run are not learned, or have dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:

@@ -16,7 +16,7 @@ from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run
 
 LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
-"""The learned PE at sigma 0.2 and 2d-fixed, as texts for `encoding_spec`."""
+"""The learned PE at sigma 0.2 and 2d-fixed, as texts for `parse_encoding`."""
 RIVALS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
     "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
@@ -26,7 +26,7 @@ RIVALS = {
     "causal-none": ("causal-none", "causal-none:temperature=0.01", 0.0),
 }
 """Encodings that the learned PE is compared with, by name: the encoding in its usual definition, the encoding as in the
-authors' code (both as texts for `encoding_spec`), and its dropout in their code."""
+authors' code (both as texts for `parse_encoding`), and its dropout in their code."""
 PUBLISHED_LEADS = {"relative": 0.036}
 """Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper (0.956 - 0.920 for relative)."""
 

@@ -14,7 +14,7 @@ import torch
 
 from placecode.analysis import geometry
 from placecode.encodings import sinusoid
-from placecode.experiments.measures import Rows, rows
+from placecode.experiments.measures import Rows, analysis_rows
 from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
@@ -86,7 +86,7 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
         local = (_reordered(task, order) if name == WITH_CELLS else task).to(stack.flat.device, stack.flat.dtype)
         values = evaluate(stack, local, "ood")["all", "accuracy"]
         vectors.data.copy_(original)
-        by_member = rows(ACCURACY_WITH, values, target=name)
+        by_member = analysis_rows(ACCURACY_WITH, values, target=name)
         result += [row for row, pes in zip(by_member, exchanges, strict=True) if name in pes]
     return result
 

@@ -127,9 +127,9 @@ class KnobExperiment(LatinExperiment):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return [
-            *measures.outline(stack, task),
-            *measures.movement(stack, task),
-            *measures.robustness(stack, task, self.noise, self.block_noise),
+            *measures.main_pe_measures(stack, task),
+            *measures.weight_change(stack, task),
+            *measures.robustness_measures(stack, task, self.noise, self.block_noise),
         ]
 
     def rehearse(self, stack: Stack, task: Task) -> None:

@@ -28,7 +28,7 @@ from placecode.experiments import measures
 from placecode.experiments.latin import claims as latin_claims
 from placecode.experiments.latin import effects, encoding_claims
 from placecode.experiments.models import ModelExperiment
-from placecode.experiments.specs import encoding_spec, option
+from placecode.experiments.specs import parse_encoding, parse_option
 from placecode.experiments.sweeps import data_sets
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -38,7 +38,7 @@ from placecode.tasks.latin_squares import LatinSquares, PuzzleSettings
 from placecode.training.trainer import steps_per_epoch
 from placecode.validation import whole_number
 
-TRUE_POSITIONS = encoding_spec("sinusoid:axes=2")
+TRUE_POSITIONS = parse_encoding("sinusoid:axes=2")
 """The fields of a member with the 2d-fixed encoding, sinusoids of the true row and column."""
 
 
@@ -92,18 +92,18 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         """Return rows on confidence, errors by target cell, robustness to noise, and accuracy without dropout."""
         cells = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has its own symbol
         return [
-            *measures.behaviour(stack, task, cells),
-            *measures.robustness(stack, task, self.noise, self.block_noise),
-            *measures.without_dropout(stack, task),
+            *measures.behaviour_measures(stack, task, cells),
+            *measures.robustness_measures(stack, task, self.noise, self.block_noise),
+            *measures.accuracy_without_dropout(stack, task),
         ]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        return measures.arrangement(stack, task) + self._behaviour(stack, task)
+        return measures.pe_measures(stack, task) + self._behaviour(stack, task)
 
     def rehearse(self, stack: Stack, task: Task) -> None:
         """Run the measurements without the permutation tests of the PE, which run on the CPU and take most of the
         time."""
-        measures.outline(stack, task)
+        measures.main_pe_measures(stack, task)
         self._behaviour(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
@@ -114,7 +114,7 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
         positions = {data: np.array(shape["positions"]) for data, shape in shapes.items()}
-        return measures.across(members, arrays, positions, step)
+        return measures.compare_members(members, arrays, positions, step)
 
 
 @cache
@@ -183,7 +183,7 @@ class LstSigma(LatinExperiment):
 
     def plan(self) -> list[Member]:
         """Return the members sigma by sigma, then the 2d-fixed references, with the seeds of each setting together."""
-        members = self.over_sigmas(self.sigmas, options=dict(option(text) for text in self.options))
+        members = self.over_sigmas(self.sigmas, options=dict(parse_option(text) for text in self.options))
         fixed = {**TRUE_POSITIONS, "start": "normal", "learn": True, "role": "reference"}
         for rate in self.references:
             members += grid(self.spec(**fixed, dropout=rate, dropout_at_evaluation=rate > 0), seed=self.seeds)
@@ -211,7 +211,7 @@ ENCODINGS = (
     "causal-none",
     "causal-none:temperature=0.01",
 )
-"""The encodings that lst-encodings compares by default, as texts for `encoding_spec`."""
+"""The encodings that lst-encodings compares by default, as texts for `parse_encoding`."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class LstEncodings(LatinExperiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check(whole_number, "dropout_epochs", least=0)
-        specs = [encoding_spec(text) for text in self.encodings]  # one encoding can be written in several ways
+        specs = [parse_encoding(text) for text in self.encodings]  # one encoding can be written in several ways
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))
 
@@ -256,7 +256,7 @@ class LstEncodings(LatinExperiment):
             for rate in self.dropouts:
                 shorter = rate > 0 and text not in self.long_with_dropout
                 member = self.spec(
-                    **encoding_spec(text),
+                    **parse_encoding(text),
                     dropout=rate,
                     dropout_at_evaluation=rate > 0 and self.dropout_at_evaluation,
                     last_epoch=self.dropout_epochs or None if shorter else None,

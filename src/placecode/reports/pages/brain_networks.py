@@ -15,18 +15,18 @@ from placecode.analysis.stats import interval
 from placecode.experiments.channels import known_networks
 from placecode.experiments.channels.brain_networks import (
     ALPHA,
-    BY_VARIANT,
-    DRAWN,
+    FIGURE_MEASURES,
     LARGE,
+    MEASURE_NAMES,
+    PARTITION_NAMES,
     SMALL,
-    TITLES,
-    WORDS,
+    VARIANT_MEASURES,
     Measure,
     by_split,
-    connectivity,
-    falls,
-    labelled,
+    connectivity_values,
+    network_coverage_text,
     partitions_in,
+    sigma_effect_in_variant,
     variants,
 )
 from placecode.experiments.claims import NotInRun
@@ -44,12 +44,12 @@ BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same,
 
 def over_sigma(run: Run) -> list[ReportFigure]:
     """Draw modularity and segregation of known networks against sigma. Return no figure if the run measured none."""
-    titles = {name: f"{TITLES[name]} networks" for name in partitions_in(run)}
+    titles = {name: f"{PARTITION_NAMES[name]} networks" for name in partitions_in(run)}
     if not set(run.analysis["target"]) & set(titles):
         return []
     data = tables(run)
     figure = figures.networks_by_sigma(
-        data.members, data.analysis, run.baselines, data.name, titles, note=labelled(run)
+        data.members, data.analysis, run.baselines, data.name, titles, note=network_coverage_text(run)
     )
     return [report_figure("masked.networks", figure)]
 
@@ -58,14 +58,14 @@ def over_variants(run: Run) -> list[ReportFigure]:
     """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
-    present = [measure for measure in DRAWN if _has(run, measure)]
+    present = [measure for measure in FIGURE_MEASURES if _has(run, measure)]
     for measure, variant in product(present, variants(run)):
-        key, values = (BY_VARIANT[measure], variant or "recordings"), analysis_values(run, *measure)
+        key, values = (VARIANT_MEASURES[measure], variant or "recordings"), analysis_values(run, *measure)
         for sigma in sorted(finished_members(run)["sigma"].unique()):
             with contextlib.suppress(NotInRun):
                 by_world = by_split(run, variant, values, sigma)
                 rows += [(*key, float(value), sigma, world) for world, value in by_world.items()]
-        levels += [(*key, value) for value in connectivity(run, variant, measure)]
+        levels += [(*key, value) for value in connectivity_values(run, variant, measure)]
     if not rows:
         return []
     columns = ["measure", "variant", "value"]
@@ -73,7 +73,7 @@ def over_variants(run: Run) -> list[ReportFigure]:
         pd.DataFrame(rows, columns=[*columns, "sigma", "seed"]),
         pd.DataFrame(levels, columns=columns),
         run_name(run),
-        {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
+        {VARIANT_MEASURES[measure]: VARIANT_MEASURES[measure] for measure in present},
         note="functional connectivity: centred over regions as PEs are, except for mirror regions",
     )
     return [report_figure("masked.preprocessing", figure)]
@@ -95,16 +95,18 @@ def sentences_on_networks(run: Run) -> list[str]:
         return []
     smallest_and_largest = dict.fromkeys((sigmas[0], sigmas[-1]))
     measures = []
-    for target, (analysis, name) in product(partitions, WORDS.items()):
+    for target, (analysis, name) in product(partitions, MEASURE_NAMES.items()):
         if _has(run, (analysis, target)):
             at_sigmas = [_at(run, analysis, target, sigma) for sigma in smallest_and_largest]
             levels = {
                 baseline_name: sum(values) / len(values)
                 for baseline, baseline_name in BASELINES.items()
-                if (values := connectivity(run, variants(run)[0], (analysis, target), baseline))
+                if (values := connectivity_values(run, variants(run)[0], (analysis, target), baseline))
             }
-            measures.append({"title": TITLES[target], "name": name, "sigmas": at_sigmas, "connectivity": levels})
-    return wording.sentences("brain-networks", labelled=labelled(run), measures=measures)
+            measures.append(
+                {"title": PARTITION_NAMES[target], "name": name, "sigmas": at_sigmas, "connectivity": levels}
+            )
+    return wording.sentences("brain-networks", labelled=network_coverage_text(run), measures=measures)
 
 
 def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
@@ -124,11 +126,11 @@ def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
 def sentences_on_variants(run: Run) -> list[str]:
     """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
     measures = []
-    for measure, name in BY_VARIANT.items():
+    for measure, name in VARIANT_MEASURES.items():
         differences = {}
         for variant in variants(run):
             with contextlib.suppress(NotInRun):
-                differences[variant or "recordings"] = falls(run, variant, measure)
+                differences[variant or "recordings"] = sigma_effect_in_variant(run, variant, measure)
         if differences:
             higher = sum(difference.low > 0 for difference in differences.values())
             lower = sum(difference.high < 0 for difference in differences.values())

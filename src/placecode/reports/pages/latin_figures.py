@@ -26,7 +26,7 @@ from placecode.experiments.reading import (
     members_of,
     sweep_members,
 )
-from placecode.experiments.specs import named
+from placecode.experiments.specs import with_encoding_names
 from placecode.reports import figures
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.runs.read import Run
@@ -230,7 +230,7 @@ def _errors(run: Run) -> ReportFigure:
 
 def of_encodings(run: Run) -> list[ReportFigure]:
     """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
-    name, chance, members = run_name(run), chance_of(run), named(finished_members(run))
+    name, chance, members = run_name(run), chance_of(run), with_encoding_names(finished_members(run))
     final = final_accuracy(run, members)
     published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
     least = float(final["dropout"].min())

@@ -11,7 +11,7 @@ import numpy as np
 
 from placecode.analysis.stats import interval
 from placecode.experiments.reading import contrast_sigmas, final_accuracy, is_swept, members_of, sweep_members
-from placecode.experiments.specs import named
+from placecode.experiments.specs import with_encoding_names
 from placecode.reports import wording
 from placecode.reports.pages.base import counts
 from placecode.runs.read import Run
@@ -54,7 +54,7 @@ def kind_of(train: float, ood: float) -> str:
 
 def of_encodings(run: Run) -> list[str]:
     """Return sentences that list the encodings by dropout and by what they learned, the most accurate first."""
-    members = named(members_of(run))
+    members = with_encoding_names(members_of(run))
     table = final_accuracy(run, members[members["state"] == "done"])
     means = table.groupby(["dropout", "name", "split"])["value"].mean()
     seeds = table[table["split"] == "ood"].groupby(["dropout", "name"]).size()

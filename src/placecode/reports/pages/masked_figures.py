@@ -11,7 +11,7 @@ import pandas as pd
 
 from placecode.analysis import modules, partitions
 from placecode.experiments.reading import chance_levels
-from placecode.experiments.specs import worded
+from placecode.experiments.specs import format_setting
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
@@ -204,7 +204,7 @@ def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     first = members["parts"].iloc[0]
     if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
         return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
-    down = [", ".join(worded(part) for part in parts[:-1]) for parts in members["parts"]]
+    down = [", ".join(format_setting(part) for part in parts[:-1]) for parts in members["parts"]]
     return members.assign(down=down, across=members["parts"].str[-1].str[-1]), first[-1][0]
 
 

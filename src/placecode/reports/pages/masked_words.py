@@ -12,11 +12,11 @@ import pandas as pd
 
 from placecode.analysis.stats import interval
 from placecode.experiments import experiment_of
-from placecode.experiments.channels.claims import over
+from placecode.experiments.channels.claims import interval_over_worlds
 from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values
-from placecode.experiments.specs import named, worded
+from placecode.experiments.specs import format_setting, with_encoding_names
 from placecode.reports import wording
 from placecode.reports.figures.channels import final_errors
 from placecode.reports.pages.base import counts
@@ -67,7 +67,10 @@ def verdicts(run: Run) -> list[Verdict]:
     gains, kinds = [], []
     for measure, before, after, members in _measured(run, _labelled(run)):
         gained = members.assign(value=after - before).dropna(subset=["value"])
-        lows = [over(run, rows.set_index("seed")["value"]).low for _, rows in gained.groupby("label", sort=False)]
+        lows = [
+            interval_over_worlds(run, rows.set_index("seed")["value"]).low
+            for _, rows in gained.groupby("label", sort=False)
+        ]
         if not lows:
             continue
         above_zero, finite = sum(low > 0 for low in lows), sum(low == low for low in lows)
@@ -99,8 +102,10 @@ def with_settings(run: Run) -> pd.DataFrame:
     assert isinstance(experiment, MaskedExperiment)
     planned = experiment.members()
     parts = [experiment.parts(planned[number]) for number in run.members["member"]]
-    settings = [", ".join(map(worded, row)) for row in parts]
-    return named(run.members).assign(setting=settings, parts=pd.Series(parts, index=run.members.index, dtype=object))
+    settings = [", ".join(map(format_setting, row)) for row in parts]
+    return with_encoding_names(run.members).assign(
+        setting=settings, parts=pd.Series(parts, index=run.members.index, dtype=object)
+    )
 
 
 def _labelled(run: Run) -> pd.DataFrame:
