@@ -26,7 +26,7 @@ import torch
 
 from placecode import LearnedPositions
 from placecode.analysis.places import neighbors_in_space
-from placecode.execution.local import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels.own import OwnData
 from placecode.files import write_bytes
 from placecode.fit.fitting import fit
@@ -145,7 +145,7 @@ def known_trial(trial: int, kind: str) -> Tables:
     settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
     experiment = OwnData(tables=parts, file="array", data_seed=trial, **settings)
     with tempfile.TemporaryDirectory() as folder:
-        result = fit(experiment, Path(folder) / "run", where=Where("cpu"))
+        result = fit(experiment, Path(folder) / "run", execution=ExecutionSettings("cpu"))
     upper = np.triu_indices(len(near), k=1)
     pairs = pd.DataFrame({"confidence": result.pairs[upper], "neighbors": near[upper]})
     bins = pd.cut(pairs["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])

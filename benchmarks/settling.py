@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.member import Member, grid
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import Trainer, stack_for, steps_per_epoch
@@ -34,9 +34,9 @@ def main() -> None:
     small = {"width": 16, "layers": 1, "expansion": 2, "batch": 32, "learning_rate": 3e-3} if args.quick else {}
     task = LatinSquares(puzzles=args.puzzles, per_class=100 if args.quick else 3000)
     members = grid(Member(**small), sigma=(0.2, 1.0, 2.0), seed=range(4))
-    where = Where(args.device).resolved()
-    with where.arithmetic():
-        table = pd.DataFrame(rows(members, task, where.device, args.epochs))
+    execution = ExecutionSettings(args.device)
+    with execution.arithmetic():
+        table = pd.DataFrame(rows(members, task, execution.device, args.epochs))
     print(table.groupby(["epoch", "sigma"])[["changed", "largest_change", "loss", "accuracy"]].mean().to_string())
     if args.out is not None:
         table.to_csv(args.out, index=False)

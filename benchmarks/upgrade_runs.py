@@ -19,7 +19,7 @@ from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.files import write_json, write_table
 from placecode.runs.read import FORMAT, Run
 from placecode.runs.summary import compact
-from placecode.runs.tables import add_names
+from placecode.runs.tables import set_roles_and_labels
 
 STEPS = {
     1: "format 1 to 2: roles and labels of members added from the experiment",
@@ -68,7 +68,7 @@ def upgrade_tables(run: Run) -> None:
             raise BadInput(
                 f"member {number} of {path} must be that of the experiment; sigma and seed are {sigma}, {seed}."
             )
-    add_names(members, specs)
+    set_roles_and_labels(members, specs)
     write_table(path / "metrics.parquet", run.metrics)
     write_table(path / "analysis.parquet", run.analysis)
 

@@ -17,7 +17,7 @@ from placecode import bench
 from placecode.bench import authors, measure
 from placecode.bench.cases import Case, Synthetic, flops
 from placecode.bench.measure import ROUNDS, Candidate, Job, Placecode, Products
-from placecode.execution import local
+from placecode.execution.settings import DEFAULT_STACK_SIZE
 from placecode.training.trainer import Trainer, stack_for
 
 TINY = Case("tiny", 8, 4, 2, 1, 2, 4, 3, 2, "last", 100)
@@ -68,10 +68,13 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
     """Stacks and threads are those of `placecode run`, and each trainer has done its steps."""
-    candidate = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
-    assert [len(trainer.stack.members) for trainer in candidate.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
-    crew = job().where.crew(2, TINY.values)
-    assert (candidate.pool._max_workers, candidate.threads) == (crew.concurrent_stacks, crew.threads)
+    candidate = Placecode(job(members=2 * DEFAULT_STACK_SIZE["cpu"]))
+    assert [len(trainer.stack.members) for trainer in candidate.trainers] == [DEFAULT_STACK_SIZE["cpu"]] * 2
+    concurrency = job().execution.concurrency(2, TINY.values)
+    assert (candidate.pool._max_workers, candidate.threads) == (
+        concurrency.concurrent_stacks,
+        concurrency.threads_per_stack,
+    )
     candidate.run(3)
     candidate.run(1)
     task = Synthetic(TINY)

@@ -17,6 +17,8 @@ from helpers.training.tiny_runs import RESULTS
 from placecode import cli, experiments
 from placecode.cli import flags, reporting
 from placecode.execution import local
+from placecode.execution.progress import WorkerFailed
+from placecode.execution.settings import DEFAULT_STACK_SIZE, ExecutionSettings
 from placecode.runs import read as runs
 from placecode.runs.read import Run
 
@@ -136,7 +138,7 @@ def test_command_in_the_report_repeats_the_run(tmp_path: Path, no_report: None, 
 def test_command_in_the_report_omits_defaults_of_the_scale(ran: tuple[Path, str]) -> None:
     run = Run(ran[0])
     usual = experiments.lookup("lst-sigma").at("quick")
-    run.config |= {"fields": usual.fields(), "stack": local.DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
+    run.config |= {"fields": usual.fields(), "stack": DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
     assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 
 
@@ -196,9 +198,9 @@ def test_second_ctrl_c_stops_immediately(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_dead_worker_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def execute(*arguments: object, where: local.Where, **named: object) -> None:
-        assert (where.workers, where.memory) == (3, 0.5)
-        raise local.WorkerFailed("worker 1 of 3 has failed [x].")
+    def execute(*arguments: object, execution: ExecutionSettings, **named: object) -> None:
+        assert (execution.workers, execution.memory) == (3, 0.5)
+        raise WorkerFailed("worker 1 of 3 has failed [x].")
 
     monkeypatch.setattr(local, "execute", execute)
     assert cli.main([*RUN, "--workers", "3", "--memory", "0.5", "--out", "a"]) == 1

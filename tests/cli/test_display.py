@@ -18,8 +18,8 @@ from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
 from placecode.cli.doctor import Check
-from placecode.execution import local
-from placecode.execution.local import Event
+from placecode.execution.progress import Event
+from placecode.execution.settings import DEFAULT_STACK_SIZE
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.models.member import Member
@@ -199,7 +199,7 @@ def test_help_of_a_experiment_explains_every_field(capsys: pytest.CaptureFixture
     for name in experiment.recorded():
         assert f"--{name.replace('_', '-')}" in printed
         assert help_of(experiment, name) in printed
-    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
+    assert f"{DEFAULT_STACK_SIZE['cpu']} on cpu, {DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from placecode import cli
 from placecode.analysis import alignment
 from placecode.execution import local
 from placecode.execution.estimate import Estimate
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import EXPERIMENTS
 from placecode.experiments.base import Experiment
 from placecode.experiments.channels import structure
@@ -123,7 +124,7 @@ def tables(recordings: Path) -> Path:
     return recordings
 
 
-def untimed_estimate(experiment: Experiment, where: local.Where, members: str = ":") -> Estimate:
+def untimed_estimate(experiment: Experiment, execution: ExecutionSettings, members: str = ":") -> Estimate:
     """Check the settings as a dry run does, without timing and without drawing puzzles."""
     specs = experiment.members()
     if not isinstance(experiment, LatinExperiment):

@@ -6,13 +6,16 @@ import pytest
 from helpers.training.tiny_runs import tiny
 
 from placecode.execution import local, processes
+from placecode.execution.settings import ExecutionSettings
 from placecode.runs.read import Run
 
 
 @pytest.fixture(scope="session")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run of the tiny experiment in two stacks of two members. No test changes it."""
-    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=local.Where("cpu", stack=2))
+    return local.execute(
+        tiny(), tmp_path_factory.mktemp("runs") / "unbroken", execution=ExecutionSettings("cpu", stack=2)
+    )
 
 
 @pytest.fixture

@@ -20,11 +20,12 @@ from helpers.training.tiny_runs import SETTINGS, assert_same, stop_run, tiny
 from torch import Tensor
 
 from placecode.execution import checkpoints, local, stacks
-from placecode.execution.local import Event, Where
+from placecode.execution.progress import Event
+from placecode.execution.settings import ExecutionSettings
 from placecode.runs.read import Run
 from placecode.training.trainer import Progress, Trainer
 
-TWO_STACKS = Where("cpu", stack=2)
+TWO_STACKS = ExecutionSettings("cpu", stack=2)
 
 
 def test_a_run_that_is_stopped_after_every_event(unbroken: Run, tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_run_that_is_stopped_after_every_event(unbroken: Run, tmp_path: Path) 
             assert (events[-1].stack, events[-1].progress.step) == (stack, step)
             assert checkpoints.verify(out / "checkpoints", f"stack-{stack:03d}") == step
             assert not Run(out).finished
-    assert_same(local.execute(tiny(), out, where=TWO_STACKS, resume=True).path, unbroken.path)
+    assert_same(local.execute(tiny(), out, execution=TWO_STACKS, resume=True).path, unbroken.path)
     log = (out / "log.txt").read_text()
     assert [log.count(text) for text in ("started", "resumed", "stopped and saved")] == [1, 8, 8]
 
@@ -44,7 +45,7 @@ def test_a_run_that_is_stopped_after_every_event(unbroken: Run, tmp_path: Path) 
 def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) -> None:
     out, events = Path(shutil.copytree(unbroken.path, tmp_path / "run")), list[Event]()
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()}
-    run = local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=events.append)
+    run = local.execute(tiny(), out, execution=TWO_STACKS, resume=True, notify=events.append)
     assert run.summary == unbroken.summary and events == []
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
 
@@ -84,7 +85,7 @@ def test_copying_checkpoints_takes_a_small_share_of_the_time(tmp_path: Path, mon
     monkeypatch.setattr(stacks, "Trainer", SlowTrainer)
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
     task, members = tiny().task(), tiny().members()[:1]
-    stacks.train(tiny(), task, members, Where("cpu"), tmp_path, 0, lambda _: None, lambda: False)
+    stacks.train(tiny(), task, members, ExecutionSettings("cpu"), tmp_path, 0, lambda _: None, lambda: False)
     assert copied[0] == 31 and len(copied) == 3
     assert all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(copied))
 
@@ -94,11 +95,11 @@ def test_writing_checkpoints_takes_a_share_of_the_disks_time(tmp_path: Path, mon
     monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", ImmediateExecutor)
     monkeypatch.setattr(checkpoints, "save", lambda *arguments: now.__setitem__(0, now[0] + 30))
-    with stacks.Saver(tmp_path, "stack") as saver:
-        saver.save(1, {}, pd.DataFrame())
+    with stacks.CheckpointWriter(tmp_path, "stack") as writer:
+        writer.save(1, {}, pd.DataFrame())
         for when, ready in ((130.0, False), (229.0, False), (231.0, True)):
             now[0] = when
-            assert saver.ready() == ready
+            assert writer.ready() == ready
 
 
 def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +113,17 @@ def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pyte
         written.append(step)
 
     def write(*steps: int) -> None:
-        with stacks.Saver(tmp_path, "stack") as saver:
+        with stacks.CheckpointWriter(tmp_path, "stack") as writer:
             for step in steps:
-                saver.save(step, {}, pd.DataFrame())
+                writer.save(step, {}, pd.DataFrame())
 
     monkeypatch.setattr(checkpoints, "save", save)
-    with stacks.Saver(tmp_path, "stack") as saver:
-        assert saver.ready()
-        saver.save(1, {}, pd.DataFrame())
-        assert not saver.ready() and not written  # training continues meanwhile
+    with stacks.CheckpointWriter(tmp_path, "stack") as writer:
+        assert writer.ready()
+        writer.save(1, {}, pd.DataFrame())
+        assert not writer.ready() and not written  # training continues meanwhile
         go.set()
-        saver.save(2, {}, pd.DataFrame())  # waits for the first
+        writer.save(2, {}, pd.DataFrame())  # waits for the first
         assert written[0] == 1
     assert written == [1, 2]
     for steps in ((3,), (3, 4)):
@@ -134,14 +135,14 @@ def test_checkpoints_are_written_one_at_a_time(tmp_path: Path, monkeypatch: pyte
 def test_a_checkpoint_has_the_values_of_the_moment_it_was_taken(tmp_path: Path, device: str) -> None:
     """A GPU still has work queued when the copy is requested, and continues meanwhile."""
     state = torch.zeros(1000, 1000, device=device)
-    with stacks.Saver(tmp_path, "stack") as saver:
+    with stacks.CheckpointWriter(tmp_path, "stack") as writer:
         for step in range(1, 4):
             for _ in range(200):
                 state += 1
-            saver.save(step, {"state": state.clone()}, pd.DataFrame())
+            writer.save(step, {"state": state.clone()}, pd.DataFrame())
             for _ in range(200):
                 state += 1
-            saver.wait()
+            writer.wait()
             saved = checkpoints.load(tmp_path, "stack")
             assert saved is not None and saved[0] == step
             assert saved[1]["state"].device.type == "cpu" and (saved[1]["state"] == 400 * step - 200).all()
@@ -156,6 +157,7 @@ KILLER = """
     torch.set_num_threads(1)
     from placecode import experiments
     from placecode.execution import local, stacks
+    from placecode.execution.settings import ExecutionSettings
 
     out, experiment = Path(sys.argv[1]), experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[2]))
     stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS, stacks.SHARE_FOR_WRITING = 0.05, 1e9, 1e9
@@ -189,7 +191,7 @@ KILLER = """
             try:
                 if at_a_write:
                     die_at_a_write(write, before)
-                local.execute(experiment, out, where=local.Where("cpu", stack=2), resume=True)
+                local.execute(experiment, out, execution=ExecutionSettings("cpu", stack=2), resume=True)
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -207,7 +209,7 @@ KILLER = """
         if killed > 100:
             sys.exit("the run does not finish")
     # the last kill may have left checkpoints
-    local.execute(experiment, out, where=local.Where("cpu", stack=2), resume=True)
+    local.execute(experiment, out, execution=ExecutionSettings("cpu", stack=2), resume=True)
     print(killed)
 """
 LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0.25}
@@ -215,7 +217,7 @@ LONGER = {**SETTINGS, "epochs": 20, "evaluations": 6, "layers": 2, "cooldown": 0
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
     """Processes receive SIGKILL at random moments and at random writes."""
-    expected = local.execute(tiny(**LONGER), tmp_path / "expected", where=TWO_STACKS)
+    expected = local.execute(tiny(**LONGER), tmp_path / "expected", execution=TWO_STACKS)
     script = [sys.executable, "-c", textwrap.dedent(KILLER), str(tmp_path / "run"), repr(LONGER)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=300)
@@ -246,14 +248,14 @@ def test_a_full_disk_loses_no_finished_member(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_after(count))
         with pytest.raises(OSError, match="No space left"):
-            local.execute(tiny(), out, where=TWO_STACKS)
+            local.execute(tiny(), out, execution=TWO_STACKS)
     saved = [checkpoints.verify(out / "checkpoints", f"stack-{stack:03d}") for stack in (0, 1)]
     assert saved == [12 if count >= 5 else None, 12 if count >= 8 else None]
     assert not list(out.rglob("*.part"))
     assert count > 0 or not out.exists()
     assert not (out / "summary.json").exists()
     events = list[Event]()
-    run = local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=events.append)
+    run = local.execute(tiny(), out, execution=TWO_STACKS, resume=True, notify=events.append)
     assert_same(run.path, unbroken.path)
     trained = {event.stack for event in events if event.progress.rows}
     assert trained == {stack for stack in (0, 1) if saved[stack] is None}

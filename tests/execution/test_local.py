@@ -20,18 +20,18 @@ from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
 from placecode.errors import BadInput
 from placecode.execution import environment, local
-from placecode.execution.local import Event, Where
-from placecode.execution.progress import Log, Reporter
+from placecode.execution.progress import Event, Log, Reporter
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
 from placecode.runs.read import Run
 from placecode.training.trainer import Progress, Trainer, stack_for
 
-TWO_STACKS, ONE_STACK = Where("cpu", stack=2), Where("cpu", stack=4)
+TWO_STACKS, ONE_STACK = ExecutionSettings("cpu", stack=2), ExecutionSettings("cpu", stack=4)
 
 
 def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path) -> None:
-    other = local.execute(tiny(), tmp_path / "other", where=Where("cpu", stack=3))
+    other = local.execute(tiny(), tmp_path / "other", execution=ExecutionSettings("cpu", stack=3))
     inputs = tiny().task().splits["ood"].inputs
     for number in range(4):
         assert (other.load(number)(inputs) - unbroken.load(number)(inputs)).abs().max() < 1e-5
@@ -42,13 +42,13 @@ def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, t
 
 
 def test_the_same_experiment_gives_the_same_bytes_and_other_seeds_do_not(unbroken: Run, tmp_path: Path) -> None:
-    assert_same(local.execute(tiny(), tmp_path / "again", where=TWO_STACKS).path, unbroken.path)
-    other = local.execute(tiny(seeds=(2, 3)), tmp_path / "other", where=TWO_STACKS)
+    assert_same(local.execute(tiny(), tmp_path / "again", execution=TWO_STACKS).path, unbroken.path)
+    other = local.execute(tiny(seeds=(2, 3)), tmp_path / "other", execution=TWO_STACKS)
     assert (other.path / "weights.safetensors").read_bytes() != (unbroken.path / "weights.safetensors").read_bytes()
 
 
 def test_chosen_members_are_trained_as_in_the_complete_run(unbroken: Run, tmp_path: Path) -> None:
-    run = local.execute(tiny(), tmp_path / "part", where=TWO_STACKS, chosen="2:4")
+    run = local.execute(tiny(), tmp_path / "part", execution=TWO_STACKS, member_ranges="2:4")
     assert run.members["member"].tolist() == [2, 3]
     assert (run.config["members"], run.config["total"]) == ("2:4", 4) and set(run.arrays("pe_end")) == {2, 3}
     for number in (2, 3):
@@ -72,7 +72,7 @@ def test_runs_of_every_kind_of_encoding_are_complete(tmp_path: Path, encoding: s
 
 
 def test_the_reference_implementation_gives_the_same_to_rounding(unbroken: Run, tmp_path: Path) -> None:
-    run = local.execute(tiny(), tmp_path / "run", where=dataclasses.replace(TWO_STACKS, plain=True))
+    run = local.execute(tiny(), tmp_path / "run", execution=dataclasses.replace(TWO_STACKS, plain=True))
     assert run.config["plain"] and not unbroken.config["plain"]
     keys = ["member", "step", "split", "condition", "metric"]
     fast, plain = (table.sort_values(keys)["value"] for table in (unbroken.metrics, run.metrics))
@@ -98,11 +98,11 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.01, "cooldown": 0.
 @pytest.mark.usefixtures("diverging_member")
 def test_a_diverging_member_is_counted_and_changes_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = tiny(**SGD)
-    run = local.execute(experiment, tmp_path / "run", where=ONE_STACK)
+    run = local.execute(experiment, tmp_path / "run", execution=ONE_STACK)
     stop_run(experiment, tmp_path / "resumed", ONE_STACK, 2)
-    assert_same(local.execute(experiment, tmp_path / "resumed", where=ONE_STACK, resume=True).path, run.path)
+    assert_same(local.execute(experiment, tmp_path / "resumed", execution=ONE_STACK, resume=True).path, run.path)
     monkeypatch.undo()
-    without = local.execute(experiment, tmp_path / "without", where=ONE_STACK)
+    without = local.execute(experiment, tmp_path / "without", execution=ONE_STACK)
 
     assert run.members["state"].tolist() == ["done", "diverged", "done", "done"]
     steps = run.members["diverged_at"].tolist()
@@ -121,7 +121,7 @@ def test_a_diverging_member_is_counted_and_changes_no_other(tmp_path: Path, monk
 @pytest.mark.usefixtures("diverging_member")
 def test_outputs_that_are_not_finite_at_the_last_step_count_as_divergence(tmp_path: Path) -> None:
     """After one step with the huge rate the weights are still finite, and there is no next loss."""
-    run = local.execute(tiny(**SGD, epochs=1, batch=64), tmp_path / "run", where=ONE_STACK)
+    run = local.execute(tiny(**SGD, epochs=1, batch=64), tmp_path / "run", execution=ONE_STACK)
     assert np.isfinite(run.load(1).flat.numpy()).all()
     assert run.members["diverged_at"].tolist() == [-1, 1, -1, -1]
     assert run.members["diverged_by"].tolist() == ["", "evaluation", "", ""]
@@ -173,7 +173,7 @@ def test_concurrent_stacks_give_the_bytes_of_sequential_ones(unbroken: Run, tmp_
     def note(event: Event) -> None:
         threads[event.stack] = threading.get_ident()
 
-    assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=note).path, unbroken.path)
+    assert_same(local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, notify=note).path, unbroken.path)
     assert len({threading.get_ident(), *threads.values()}) == 3 and torch.get_num_threads() == 2
 
 
@@ -185,12 +185,12 @@ def test_a_stack_that_fails_stops_the_other_and_its_error_is_raised(unbroken: Ru
 
     epochs = 2000  # the other stack must not finish before this one fails
     with pytest.raises(OSError, match="no room"):
-        local.execute(tiny(epochs=epochs), tmp_path / "long", where=TWO_STACKS, notify=fail)
+        local.execute(tiny(epochs=epochs), tmp_path / "long", execution=TWO_STACKS, notify=fail)
     state = json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())
     assert state["step"] < epochs * 4
     with pytest.raises(OSError, match="no room"):
-        local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=fail)
-    assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True).path, unbroken.path)
+        local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, notify=fail)
+    assert_same(local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, resume=True).path, unbroken.path)
 
 
 def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, unbroken: Run) -> None:
@@ -198,7 +198,7 @@ def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, unbroken: Run
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        run = local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True)
+        run = local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, resume=True)
     finally:
         torch.set_num_threads(before)
     assert run.environment["threads per stack"] == 1
@@ -207,28 +207,28 @@ def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, unbroken: Run
 
 def test_bf16_uses_current_weights() -> None:
     """Autocast must not keep the first cast of a weight while the optimizer changes it."""
-    task, where = tiny().task(), Where("cpu", precision="bf16")
+    task, execution = tiny().task(), ExecutionSettings("cpu", precision="bf16")
     trainer = Trainer(stack_for(tiny(learning_rate=0.01).members(), task), task, 40)
     inputs = task.splits["ood"].inputs.expand(4, -1, -1, -1)
-    with where.arithmetic(), torch.no_grad():
+    with execution.arithmetic(), torch.no_grad():
         before = trainer.stack(inputs)
         with torch.enable_grad():
             for _ in range(40):
                 trainer.update()
         during = trainer.stack(inputs)
-    with where.arithmetic(), torch.no_grad():
+    with execution.arithmetic(), torch.no_grad():
         afterwards = trainer.stack(inputs)
     assert torch.equal(during, afterwards) and (during - before).abs().max() > 0.1
 
 
 def test_bf16_is_recorded_rounds_differently_and_can_be_resumed(unbroken: Run, tmp_path: Path) -> None:
-    where = Where("cpu", "bf16", stack=2)
-    run = local.execute(tiny(), tmp_path / "run", where=where)
+    execution = ExecutionSettings("cpu", "bf16", stack=2)
+    run = local.execute(tiny(), tmp_path / "run", execution=execution)
     assert run.config["precision"] == run.environment["precision"] == "bf16"
     weights = run.load(0).flat
     assert weights.dtype == torch.float32 and 0 < (weights - unbroken.load(0).flat).abs().max() < 0.05
-    stop_run(tiny(), tmp_path / "resumed", where, 2)
-    assert_same(local.execute(tiny(), tmp_path / "resumed", where=where, resume=True).path, run.path)
+    stop_run(tiny(), tmp_path / "resumed", execution, 2)
+    assert_same(local.execute(tiny(), tmp_path / "resumed", execution=execution, resume=True).path, run.path)
 
 
 Row = dict[str, Any]

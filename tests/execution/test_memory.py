@@ -14,20 +14,20 @@ import torch
 from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
 from placecode.errors import BadInput
-from placecode.execution import checkpoints, local, memory, stacks
+from placecode.execution import checkpoints, local, memory, settings
 from placecode.execution.estimate import estimate
-from placecode.execution.local import Where
 from placecode.execution.memory import PROBE_SIZES, SAFETY_FACTOR, PeakMemory, largest_stack
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import Experiment
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.read import numbers_in
+from placecode.runs.read import parse_ranges
 from placecode.training.running import Running
 from placecode.training.trainer import Trainer
 
 MIB = 1 << 20
-CPU = Where("cpu")
+CPU = ExecutionSettings("cpu")
 
 
 def six(**settings: Any) -> Experiment:
@@ -100,7 +100,7 @@ def test_if_the_probes_do_not_fit_a_single_member_is_tried(fits: int, budget: in
 
 
 class FakeGpu:
-    """Replace `Gpus` for stacks on a CPU. They use 100 MiB, and 1 MiB per feature of every member."""
+    """Replace `GpuMemoryMeter` for stacks on a CPU. They use 100 MiB, and 1 MiB per feature of every member."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
         self.total, self.free = (
@@ -110,9 +110,8 @@ class FakeGpu:
         self.alive: WeakSet[Stack] = WeakSet()
         self.built: list[int] = []
         self.reset()
-        for module in (memory, stacks):
-            monkeypatch.setattr(module, "stack_for", self.stack_for)
-        monkeypatch.setattr(memory, "meter_for", lambda where: self)
+        monkeypatch.setattr(settings, "stack_for", self.stack_for)
+        monkeypatch.setattr(memory, "meter_for", lambda execution: self)
 
     def stack_for(self, members: list[Member], *arguments: Any, **keywords: Any) -> Any:
         self.built.append(len(members))
@@ -178,21 +177,21 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
     assert calls == after
 
 
-def split_of(members: list[Member], where: Where) -> memory.Split:
-    return memory.split(six(), six().task(), members, range(len(members)), where.resolved())
+def plan_of(members: list[Member], execution: ExecutionSettings) -> memory.StackPlan:
+    return memory.stack_plan(six(), six().task(), members, range(len(members)), execution)
 
 
-def sizes_of(count: int, where: Where) -> list[int]:
+def sizes_of(count: int, execution: ExecutionSettings) -> list[int]:
     members = [Member(width=8, heads=2, batch=16, seed=seed) for seed in range(count)]
-    return [len(part) for part in split_of(members, where).parts]
+    return [len(stack) for stack in plan_of(members, execution).stacks]
 
 
 def test_every_shape_has_a_stack_size(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(monkeypatch, 1e6, free=budget_for(5, width=8))
     members = [Member(width=width, heads=2, batch=16, seed=seed) for seed in range(6) for width in (8, 16)]
-    split = split_of(members, CPU)
-    assert split.parts == [[0, 2, 4], [6, 8, 10], [1, 3], [5, 7], [9, 11]]  # at most 5 narrow or 2 wide members
-    record = split.record(CPU)
+    plan = plan_of(members, CPU)
+    assert plan.stacks == [[0, 2, 4], [6, 8, 10], [1, 3], [5, 7], [9, 11]]  # at most 5 narrow or 2 wide members
+    record = plan.record(CPU)
     assert record["split"][:2] == ["0:1,2:3,4:5", "6:7,8:9,10:11"]
     assert record["memory"]["bytes per member"] == [8 * MIB] * 2 + [16 * MIB] * 3
     assert record["memory"]["bytes needed"] == [124 * MIB] * 2 + [132 * MIB] * 3
@@ -200,15 +199,16 @@ def test_every_shape_has_a_stack_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_share_of_the_memory_and_at_most_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(monkeypatch, 2 * budget_for(4))
-    assert sizes_of(8, Where("cpu", memory=0.5)) == [4, 4] and sizes_of(8, Where("cpu", memory=1.0)) == [8]
+    half, all_memory = (ExecutionSettings("cpu", memory=share) for share in (0.5, 1.0))
+    assert sizes_of(8, half) == [4, 4] and sizes_of(8, all_memory) == [8]
     FakeGpu(monkeypatch, 2 * budget_for(4), free=budget_for(3))
-    assert sizes_of(8, Where("cpu", memory=0.5)) == [3, 3, 2]
+    assert sizes_of(8, half) == [3, 3, 2]
 
 
 @pytest.mark.parametrize(("stack", "sizes"), [(2, [2] * 3), (5, [3] * 2), (600, [3] * 2)])
 def test_stack_is_an_upper_limit(monkeypatch: pytest.MonkeyPatch, stack: int, sizes: list[int]) -> None:
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
-    assert sizes_of(6, Where("cpu", stack=stack)) == sizes
+    assert sizes_of(6, ExecutionSettings("cpu", stack=stack)) == sizes
 
 
 @pytest.mark.parametrize(("count", "workers", "sizes"), [(600, 1, [300] * 2), (300, 4, [75] * 4), (40, 4, [20] * 2)])
@@ -216,57 +216,59 @@ def test_more_gpus_get_smaller_stacks_down_to_a_minimum(
     monkeypatch: pytest.MonkeyPatch, count: int, workers: int, sizes: list[int]
 ) -> None:
     members = [Member(width=8, heads=2, seed=seed) for seed in range(count)]
-    monkeypatch.setattr(memory, "meter_for", lambda where: None)
-    split = memory.split(six(), six().task(), members, range(count), Where("cuda", workers=workers))
-    assert [len(part) for part in split.parts] == sizes
+    monkeypatch.setattr(memory, "meter_for", lambda execution: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: workers)
+    plan = memory.stack_plan(six(), six().task(), members, range(count), ExecutionSettings("cuda", workers=workers))
+    assert [len(stack) for stack in plan.stacks] == sizes
 
 
 def test_no_room_for_a_single_member(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     FakeGpu(monkeypatch, 2 * 1024, free=100)
     with pytest.raises(BadInput, match=r"may use 100 MiB \(0\.8 of 2\.0 GiB, of which 1\.1 GiB are free\)"):
-        local.execute(six(), tmp_path / "run", where=CPU)
+        local.execute(six(), tmp_path / "run", execution=CPU)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_split_run_records_the_memory_of_its_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    complete = local.execute(six(), tmp_path / "complete", where=CPU)
+    complete = local.execute(six(), tmp_path / "complete", execution=CPU)
     assert complete.environment["split"] == ["0:6"]
     assert "memory" not in complete.environment  # unknown on a CPU
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
-    run = local.execute(six(), tmp_path / "run", where=CPU)
+    run = local.execute(six(), tmp_path / "run", execution=CPU)
     assert run.environment["split"] == ["0:3", "3:6"]
     needed = [124 * MIB] * 2
     expected = {"share": 0.8, "peak bytes": needed, "bytes needed": needed, "bytes per member": [8 * MIB] * 2}
     assert run.environment["memory"] == expected
     assert run.config == complete.config
     estimated = estimate(six(), CPU)
-    assert (estimated.members, estimated.stacks, estimated.largest, estimated.steps) == (6, 2, 3, 8)
+    assert (estimated.members, estimated.stacks, estimated.largest_stack_size, estimated.steps) == (6, 2, 3, 8)
     assert (estimated.bytes, estimated.bytes_per_member) == (124 * MIB, 8 * MIB)
 
 
 def test_a_resumed_run_keeps_its_split_whatever_memory_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     FakeGpu(monkeypatch, 1000, free=budget_for(4))
-    complete = local.execute(six(), tmp_path / "complete", where=CPU)
+    complete = local.execute(six(), tmp_path / "complete", execution=CPU)
     stop_run(six(), tmp_path / "run", CPU, 5)
     assert checkpoints.verify(tmp_path / "run" / "checkpoints", "stack-000") == 8
     shutil.copytree(tmp_path / "run", tmp_path / "crowded")
 
     gpu = FakeGpu(monkeypatch, 1000)
-    run = local.execute(six(), tmp_path / "run", where=Where("cpu", memory=1.0), resume=True)
+    run = local.execute(six(), tmp_path / "run", execution=ExecutionSettings("cpu", memory=1.0), resume=True)
     assert gpu.built == [3, 3, 3]  # the second stack, and both for their analyses: nothing was measured
     assert_same(run.path, complete.path)
     assert run.environment["split"] == ["0:3", "3:6"] and run.environment["memory"]["peak bytes"] == [124 * MIB] * 2
 
     gpu.free = 123 * MIB
     with pytest.raises(BadInput, match="must have 124 MiB free for the stacks of this run; 123 MiB are free now"):
-        local.execute(six(), tmp_path / "crowded", where=CPU, resume=True)
+        local.execute(six(), tmp_path / "crowded", execution=CPU, resume=True)
     gpu.free = 124 * MIB
-    assert local.execute(six(), tmp_path / "crowded", where=CPU, resume=True).summary == complete.summary
+    assert local.execute(six(), tmp_path / "crowded", execution=CPU, resume=True).summary == complete.summary
 
 
 def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    where, original = Where("cpu", stack=3), Trainer.update
-    complete = local.execute(six(), tmp_path / "complete", where=where)
+    execution, original = ExecutionSettings("cpu", stack=3), Trainer.update
+    complete = local.execute(six(), tmp_path / "complete", execution=execution)
 
     def update(trainer: Trainer) -> Any:
         if trainer.stack.members[0].sigma == 2.0 and trainer.step == 5:
@@ -276,36 +278,40 @@ def test_a_run_that_is_out_of_memory_keeps_finished_stacks(monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "update", update)
         with pytest.raises(BadInput, match=r"a stack of 3 members, but it ran out of memory; .* --resume"):
-            local.execute(six(), tmp_path / "run", where=where)
+            local.execute(six(), tmp_path / "run", execution=execution)
     assert checkpoints.verify(tmp_path / "run" / "checkpoints", "stack-000") == 8
-    assert_same(local.execute(six(), tmp_path / "run", where=where, resume=True).path, complete.path)
+    assert_same(local.execute(six(), tmp_path / "run", execution=execution, resume=True).path, complete.path)
 
 
 def test_an_estimate_divides_the_time_by_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(100))
     monkeypatch.setattr("placecode.execution.estimate.time.perf_counter", lambda: next(ticks))  # 3 steps take a second
-    single, triple = (estimate(six(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
+    single, triple = (estimate(six(), ExecutionSettings("cpu", stack=2, workers=workers)) for workers in (1, 3))
     assert (triple.stacks, triple.processes, triple.bytes_per_member) == (3, 3, None)
     task = six().task()
     answers = sum(task.row_count(name) for name in task.splits) * (len(six().evaluate_at(task)) + 2)
-    assert single.answer == 1 / (2 * task.row_count("train"))  # a second for all examples and both members
-    assert single.seconds == pytest.approx(8 * 6 / 3 / 2 + 6 * answers * single.answer)  # steps and evaluations
+    assert single.seconds_per_prediction == 1 / (
+        2 * task.row_count("train")
+    )  # a second for all examples and both members
+    assert single.seconds == pytest.approx(
+        8 * 6 / 3 / 2 + 6 * answers * single.seconds_per_prediction
+    )  # steps and evaluations
     assert triple.seconds == pytest.approx(single.seconds / 3)
 
 
 @pytest.mark.gpu
 def test_a_run_that_exceeds_its_share_of_a_real_gpu_is_split(cuda: str, tmp_path: Path) -> None:
     experiment = six(width=64, layers=2, batch=64, per_class=200, seeds=(0, 1, 2, 3))
-    task, where = experiment.task(), Where(cuda, "highest", workers=1)
-    complete = local.execute(experiment, tmp_path / "complete", where=where)
+    task, execution = experiment.task(), ExecutionSettings(cuda, "highest", workers=1)
+    complete = local.execute(experiment, tmp_path / "complete", execution=execution)
     assert complete.environment["split"] == ["0:8"]
-    meter = memory.meter_for(where.resolved())
+    meter = memory.meter_for(execution)
     assert meter is not None
-    with where.arithmetic():
-        peaks = memory.probe(experiment, task, experiment.members()[:3], where, meter)
+    with execution.arithmetic():
+        peaks = memory.probe(experiment, task, experiment.members()[:3], execution, meter)
     share = 1.01 * SAFETY_FACTOR * (peaks.training + peaks.evaluation) / meter.total
-    run = local.execute(experiment, tmp_path / "run", where=dataclasses.replace(where, memory=share))
-    sizes = [len(numbers_in(part, 8)) for part in run.environment["split"]]
+    run = local.execute(experiment, tmp_path / "run", execution=dataclasses.replace(execution, memory=share))
+    sizes = [len(parse_ranges(part, 8)) for part in run.environment["split"]]
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
     complete_peak = complete.environment["memory"]["peak bytes"][0]
     assert all(0 < peak <= complete_peak for peak in run.environment["memory"]["peak bytes"])

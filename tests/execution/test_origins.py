@@ -10,14 +10,14 @@ from helpers.training.tiny_runs import assert_same
 
 from placecode.errors import BadInput
 from placecode.execution import local, origins
-from placecode.execution.local import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels import structure
 from placecode.experiments.channels.brain import BrainTransfer
 from placecode.models.member import Member
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
-CPU = Where("cpu", stack=4)
+CPU = ExecutionSettings("cpu", stack=4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +45,7 @@ def experiment(people: Path) -> BrainTransfer:
 
 @pytest.fixture(scope="module")
 def complete(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(experiment(people), tmp_path_factory.mktemp("run") / "complete", where=CPU)
+    return local.execute(experiment(people), tmp_path_factory.mktemp("run") / "complete", execution=CPU)
 
 
 def pe(run: Run, when: str, number: int) -> np.ndarray:
@@ -73,14 +73,16 @@ def test_initial_pes_are_those_that_the_origins_learned(complete: Run) -> None:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_two_processes_give_the_same_bytes(people: Path, complete: Run, tmp_path: Path) -> None:
-    assert_same(local.execute(experiment(people), tmp_path / "two", where=replace(CPU, workers=2)).path, complete.path)
+    assert_same(
+        local.execute(experiment(people), tmp_path / "two", execution=replace(CPU, workers=2)).path, complete.path
+    )
 
 
 def test_chosen_members_must_include_their_origins(people: Path, complete: Run, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must include the origins of all members; 0:2 are missing"):
-        local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="4:8")
+        local.execute(experiment(people), tmp_path / "part", execution=CPU, member_ranges="4:8")
     assert not (tmp_path / "part").exists()
-    part = local.execute(experiment(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
+    part = local.execute(experiment(people), tmp_path / "part", execution=CPU, member_ranges="1:2,5:6")
     np.testing.assert_array_equal(pe(part, "start", 5), pe(complete, "start", 5))
 
 

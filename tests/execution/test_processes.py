@@ -27,8 +27,8 @@ from helpers.training.tiny_runs import SETTINGS, assert_same, tiny
 from placecode import cli
 from placecode.errors import BadInput
 from placecode.execution import checkpoints, local, processes
-from placecode.execution.local import Event, Interrupted, Where, WorkerFailed
-from placecode.execution.where import Crew
+from placecode.execution.progress import Event, Interrupted, WorkerFailed
+from placecode.execution.settings import Concurrency, ExecutionSettings
 from placecode.experiments import Experiment
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
@@ -39,13 +39,13 @@ EXPERIMENT = tiny(epochs=100, evaluations=20)
 """Two stacks of two members, 400 steps, evaluated 20 times: about a second each."""
 FLAGS = {**SETTINGS, "sigmas": "0.1,2.0", "seeds": 2, "references": "", "epochs": 100, "evaluations": 20}
 CHILDREN = "/proc/{pid}/task/{pid}/children"
-ALONE, TWO = Where("cpu", stack=2), Where("cpu", stack=2, workers=2)
+ALONE, TWO = ExecutionSettings("cpu", stack=2), ExecutionSettings("cpu", stack=2, workers=2)
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run in this process without interruption."""
-    return local.execute(EXPERIMENT, tmp_path_factory.mktemp("runs") / "unbroken", where=ALONE).path
+    return local.execute(EXPERIMENT, tmp_path_factory.mktemp("runs") / "unbroken", execution=ALONE).path
 
 
 class Listener:
@@ -72,12 +72,12 @@ def test_a_run_whose_worker_is_killed_can_be_resumed(unbroken: Path, tmp_path: P
     out = tmp_path / "run"
     listener = Listener(lambda: os.kill(active_children()[0].pid or 0, signal.SIGKILL))
     with pytest.raises(WorkerFailed) as error:
-        local.execute(EXPERIMENT, out, where=TWO, notify=listener)
+        local.execute(EXPERIMENT, out, execution=TWO, notify=listener)
     assert re.match(r"worker \d of 2 has failed in stack \d \(killed by signal 9\)", str(error.value))
     assert str(error.value) in (out / "log.txt").read_text()
     assert active_children() == []
     assert any(saved_steps(out))
-    run = local.execute(EXPERIMENT, out, where=TWO, resume=True)
+    run = local.execute(EXPERIMENT, out, execution=TWO, resume=True)
     assert_same(run.path, unbroken)
     assert (run.environment["processes"], run.environment["threads per stack"]) == (2, 1)
     assert run.environment["split"] == ["0:2", "2:4"]
@@ -96,10 +96,10 @@ def test_ctrl_c_stops_all_workers(unbroken: Path, tmp_path: Path) -> None:
 
     out = tmp_path / "run"
     with cli.stop_on_signals() as stopped, pytest.raises(Interrupted):
-        local.execute(EXPERIMENT, out, where=TWO, notify=Listener(interrupt), stop=stopped)
+        local.execute(EXPERIMENT, out, execution=TWO, notify=Listener(interrupt), stop=stopped)
     assert active_children() == []
     assert all(saved_steps(out))
-    assert_same(local.execute(EXPERIMENT, out, where=ALONE, resume=True).path, unbroken)
+    assert_same(local.execute(EXPERIMENT, out, execution=ALONE, resume=True).path, unbroken)
 
 
 def workers_of(pid: int) -> list[int]:
@@ -134,13 +134,13 @@ def test_workers_whose_parent_is_killed_save_and_hold_the_lock_until_they_exit(u
     parent.kill()
     parent.wait()
     with pytest.raises(BadInput, match="must not be in use; another process is writing to it"):
-        local.execute(EXPERIMENT, out, where=ALONE, resume=True)
+        local.execute(EXPERIMENT, out, execution=ALONE, resume=True)
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
     _, errors = parent.communicate(timeout=60)  # returns when the last process that has the pipe has exited
     assert errors == ""
     assert any(saved_steps(out))
-    assert_same(local.execute(EXPERIMENT, out, where=ALONE, resume=True).path, unbroken)
+    assert_same(local.execute(EXPERIMENT, out, execution=ALONE, resume=True).path, unbroken)
 
 
 class ThreadAsProcess:
@@ -194,7 +194,7 @@ def converse(
     """Give stacks to two workers, which report progress once and call `act(index)` instead of training."""
     trained = Trained([], {}, [], None)
 
-    def train(experiment: Experiment, task: Any, members: Any, where: Where, *rest: Any) -> int:
+    def train(experiment: Experiment, task: Any, members: Any, execution: ExecutionSettings, *rest: Any) -> int:
         _, index, send, stop = rest
         trained.order.append(index)
         send(Progress(1, 0.5))
@@ -206,7 +206,7 @@ def converse(
     monkeypatch.setattr(processes.stacks, "train", train)
     try:
         done, log = trained.peaks.__setitem__, trained.log.append
-        processes.train_all(EXPERIMENT, queue, TWO, Folder(folder, {}), Crew(2, 1, 1), report, done, log, stop)
+        processes.train_all(EXPERIMENT, queue, TWO, Folder(folder, {}), Concurrency(2, 1, 1), report, done, log, stop)
     except (BadInput, OSError, Interrupted, WorkerFailed) as error:
         trained.error = error
     return trained
@@ -289,7 +289,7 @@ def test_an_experiment_that_a_worker_cannot_import_is_rejected(tmp_path: Path) -
     for experiment, reason in ((Homemade(**fields), r"on <module '__main__'"), (Within(**fields), "<locals>.Within'")):
         message = rf"the experiment {experiment.name} must be one that .*{reason}.*: move it to a module"
         with pytest.raises(BadInput, match=message):
-            local.execute(experiment, tmp_path / experiment.name, where=TWO)
+            local.execute(experiment, tmp_path / experiment.name, execution=TWO)
 
 
 @pytest.mark.usefixtures("threads")

@@ -12,13 +12,14 @@ from placecode.analysis import attention
 from placecode.encodings.tables import resized
 from placecode.errors import BadInput
 from placecode.execution import local, origins
-from placecode.execution.local import Event, Interrupted, Where
+from placecode.execution.progress import Event, Interrupted
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.member import DONOR_STARTS, Member
 from placecode.reports.pages import interactive
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
-CPU = Where("cpu", stack=4)
+CPU = ExecutionSettings("cpu", stack=4)
 SEEDS = 2
 
 
@@ -29,7 +30,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "complete", where=CPU)
+    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "complete", execution=CPU)
 
 
 def places(order: int) -> np.ndarray:
@@ -113,8 +114,8 @@ def test_a_run_that_is_stopped_while_members_with_resized_pes_train(complete: Ru
         return any(event.stack >= 4 and event.progress.step for event in events)  # the last two of six stacks
 
     with pytest.raises(Interrupted):
-        local.execute(experiment, tmp_path / "run", where=CPU, notify=events.append, stop=stop)
-    assert_same(local.execute(experiment, tmp_path / "run", where=CPU, resume=True).path, complete.path)
+        local.execute(experiment, tmp_path / "run", execution=CPU, notify=events.append, stop=stop)
+    assert_same(local.execute(experiment, tmp_path / "run", execution=CPU, resume=True).path, complete.path)
 
 
 def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytes
         return [*first, *(self.spec(start=start, origin=origin, data=FOUR) for start, origin in heirs)]
 
     monkeypatch.setattr(TwoOrders, "members", members)
-    run = local.execute(TwoOrders.at("quick", epochs=1), tmp_path / "run", where=CPU)
+    run = local.execute(TwoOrders.at("quick", epochs=1), tmp_path / "run", execution=CPU)
     diverged = run.members[run.members["state"] == "diverged"]
     assert diverged["member"].tolist() == [0, 4] and diverged["diverged_at"].tolist()[1] == 0
     for heir, origin in ((3, 0), (5, 1), (6, 2)):

@@ -9,6 +9,7 @@ import pytest
 from placecode.cli import main
 from placecode.errors import BadInput
 from placecode.execution import local
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import experiment_of
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
@@ -33,7 +34,9 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
     few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
     one, both = (
         local.execute(
-            NetworkSigma.at("quick", **{**few, "seeds": seeds}), tmp_path / str(seeds), where=local.Where("cpu")
+            NetworkSigma.at("quick", **{**few, "seeds": seeds}),
+            tmp_path / str(seeds),
+            execution=ExecutionSettings("cpu"),
         )
         for seeds in ((1,), (0, 1))
     )

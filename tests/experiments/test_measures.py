@@ -16,7 +16,7 @@ from placecode.experiments import measures
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.tables import End, member_table
+from placecode.runs.tables import TrainingOutcome, member_table
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training import trainer as training
 from placecode.training.trainer import Trainer, evaluate, stack_for
@@ -300,7 +300,9 @@ def with_arrays(specs: list[Member], diverged: tuple[int, ...] = ()) -> tuple[pd
     def draw(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=rng).softmax(-1)
 
-    table = member_table(range(len(specs)), specs, [End(3 if i in diverged else -1) for i in range(len(specs))])
+    table = member_table(
+        range(len(specs)), specs, [TrainingOutcome(3 if i in diverged else -1) for i in range(len(specs))]
+    )
     arrays = {}
     for number in range(len(specs)):
         for moment in ("start", "end"):

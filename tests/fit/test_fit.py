@@ -10,7 +10,7 @@ import pytest
 from placecode.analysis import places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
-from placecode.execution import local
+from placecode.execution.progress import Interrupted
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.own_results import Found
@@ -95,7 +95,7 @@ def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
     experiment, folder, messages = OwnData(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
-    with pytest.raises(local.Interrupted):
+    with pytest.raises(Interrupted):
         fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()

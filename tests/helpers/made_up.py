@@ -16,7 +16,7 @@ from scipy import stats
 
 from placecode.experiments import Experiment
 from placecode.models.member import Member
-from placecode.runs.tables import End, member_table
+from placecode.runs.tables import TrainingOutcome, member_table
 
 STEPS_PER_EPOCH = 2  # steps per epoch of the made-up runs
 STRANGE = 0.123
@@ -70,7 +70,9 @@ def made_up(
         path=Path("made-up"),
         experiment=experiment.name,
         config=json.loads(json.dumps(config)),
-        members=member_table(range(len(members)), members, [End(5 if diverged(m) else -1) for m in members]),
+        members=member_table(
+            range(len(members)), members, [TrainingOutcome(5 if diverged(m) else -1) for m in members]
+        ),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
     )

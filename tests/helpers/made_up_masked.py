@@ -10,7 +10,7 @@ import pandas as pd
 
 from placecode.experiments.base import Experiment
 from placecode.models.member import Member
-from placecode.runs.tables import End, member_table, no_baselines
+from placecode.runs.tables import TrainingOutcome, member_table, no_baselines
 
 LAST = 10
 STRANGE = 0.123  # the value of rows that must never be read: other steps, other splits, other blocks
@@ -52,7 +52,9 @@ def made_up(
         path=Path("made-up"),
         experiment=experiment.name,
         config=config,
-        members=member_table(range(len(members)), members, [End(3 if diverged(member) else -1) for member in members]),
+        members=member_table(
+            range(len(members)), members, [TrainingOutcome(3 if diverged(member) else -1) for member in members]
+        ),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
         baselines=pd.DataFrame(others, columns=list(no_baselines().columns)),

@@ -7,6 +7,7 @@ import pytest
 from helpers.training.tiny_runs import tiny
 
 from placecode.execution import local
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import Experiment
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
@@ -25,7 +26,9 @@ def task(experiment: Experiment) -> Task:
 @pytest.fixture(scope="session")
 def run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of two stacks of two members, 8 steps. No test changes it."""
-    return local.execute(experiment, tmp_path_factory.mktemp("runs") / "whole", where=local.Where("cpu", stack=2))
+    return local.execute(
+        experiment, tmp_path_factory.mktemp("runs") / "whole", execution=ExecutionSettings("cpu", stack=2)
+    )
 
 
 @pytest.fixture

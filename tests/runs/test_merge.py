@@ -16,13 +16,14 @@ from safetensors.numpy import load_file
 from placecode import cli
 from placecode.errors import BadInput
 from placecode.execution import local
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import Experiment
 from placecode.files import write_table, write_tensors
 from placecode.runs import write as folders
 from placecode.runs.merge import FIT_FILES, MOVEMENT, merge, slim
 from placecode.runs.read import Run
 
-TWO_STACKS = local.Where("cpu", stack=2)
+TWO_STACKS = ExecutionSettings("cpu", stack=2)
 KEYS = ["member", "step", "block", "analysis", "target"]
 
 
@@ -30,7 +31,10 @@ KEYS = ["member", "step", "block", "analysis", "target"]
 def pieces(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The members of the whole run in two runs."""
     folder = tmp_path_factory.mktemp("pieces")
-    return [local.execute(experiment, folder / cut[0], where=TWO_STACKS, chosen=cut).path for cut in ("0:2", "2:4")]
+    return [
+        local.execute(experiment, folder / cut[0], execution=TWO_STACKS, member_ranges=cut).path
+        for cut in ("0:2", "2:4")
+    ]
 
 
 def analyses(run: Run, names: tuple[str, ...] | None = None) -> pd.Series:
@@ -71,9 +75,11 @@ def test_rows_that_differ_in_a_key_are_added(change: dict[str, Any]) -> None:
 def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -> None:
     """Attention is compared with references, which only one piece has, and answers are compared between seeds."""
     experiment = tiny(references=(0.0,), epochs=1, evaluations=1)
-    single = local.execute(experiment, tmp_path / "whole", where=TWO_STACKS)
+    single = local.execute(experiment, tmp_path / "whole", execution=TWO_STACKS)
     cuts = ("4:6", "1:4", "0:1")
-    pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
+    pieces = [
+        local.execute(experiment, tmp_path / cut[0], execution=TWO_STACKS, member_ranges=cut).path for cut in cuts
+    ]
     targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
     assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
     assert analyses(Run(pieces[2]), ("agreement",)).isna().all()
@@ -278,7 +284,9 @@ def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> Non
 def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_path: Path) -> None:
     """The distances that PEs moved are kept; analyses of several members are computed from the rounded arrays."""
     cuts = ("0:1,2:3", "1:2,3:4")
-    pieces = [local.execute(experiment, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
+    pieces = [
+        local.execute(experiment, tmp_path / cut[0], execution=TWO_STACKS, member_ranges=cut).path for cut in cuts
+    ]
     full = merge(pieces, tmp_path / "full", compare=experiment.compare)
     small = [slim(path, tmp_path / f"small-{path.name}").path for path in pieces]
     merged = merge(small, tmp_path / "merged", compare=experiment.compare)

@@ -11,6 +11,7 @@ from helpers.training.tiny_runs import stop_run, tiny
 
 from placecode import cli
 from placecode.execution import local
+from placecode.execution.settings import ExecutionSettings
 from placecode.runs.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
 
 ROOT = Path(__file__).parents[2]
@@ -123,11 +124,11 @@ def test_the_command_shows_the_commit(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_code_that_resumes_a_run_is_recorded(tmp_path: Path) -> None:
     experiment, out = tiny(sigmas=(0.2,), seeds=(0,)), tmp_path / "run"
-    stop_run(experiment, out, local.Where("cpu"), 1)
+    stop_run(experiment, out, ExecutionSettings("cpu"), 1)
     record = json.loads((out / "environment.json").read_text())
     assert record["source"] == source_hash()
     (out / "environment.json").write_text(json.dumps({**record, "source": "0" * 40}))
-    run = local.execute(experiment, out, where=local.Where("cpu"), resume=True)
+    run = local.execute(experiment, out, execution=ExecutionSettings("cpu"), resume=True)
     assert run.environment["source"] == "0" * 40 and run.environment["resumed_by"] == [source_hash()]
     assert recorded_sources(run.environment) == ["0" * 40, source_hash()]
     assert "not in this history" in record_of(run.environment)

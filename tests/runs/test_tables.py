@@ -19,9 +19,9 @@ from placecode.errors import BadInput
 from placecode.experiments import Experiment
 from placecode.models.member import Member
 from placecode.runs import read as runs
-from placecode.runs.read import Run, numbers_in, ranges
+from placecode.runs.read import Run, format_ranges, parse_ranges
 from placecode.runs.summary import summarize
-from placecode.runs.tables import End, member_table
+from placecode.runs.tables import TrainingOutcome, member_table
 from placecode.tasks.base import Task
 
 
@@ -156,7 +156,9 @@ def test_loaded_members_have_the_recorded_accuracy_and_loss(run: Run, task: Task
 NO_ANALYSIS = pd.DataFrame([], columns=["member", "step", "block", "analysis", "target", "value"])
 
 
-def summary_of(members: list[Member], values: list[float], ends: list[End] | None = None) -> list[dict[str, Any]]:
+def summary_of(
+    members: list[Member], values: list[float], ends: list[TrainingOutcome] | None = None
+) -> list[dict[str, Any]]:
     """Rows of the summary of members with these accuracies."""
     spec = {"step": 9, "split": "ood", "condition": "all", "metric": "accuracy"}
     metrics = pd.DataFrame([{"member": number, **spec, "value": value} for number, value in enumerate(values)])
@@ -169,7 +171,7 @@ def summary_of(members: list[Member], values: list[float], ends: list[End] | Non
 def test_members_that_diverged_are_counted_and_excluded() -> None:
     members = [Member(sigma=sigma, seed=seed) for sigma in (0.1, 2.0) for seed in range(3)]
     values = [0.5, float("nan"), 0.9, 0.1, float("nan"), 0.3]
-    small, large = summary_of(members, values, [End(at) for at in (-1, 7, -1, 2, 2, 3)])
+    small, large = summary_of(members, values, [TrainingOutcome(at) for at in (-1, 7, -1, 2, 2, 3)])
     assert (small["sigma"], small["n"], small["diverged"]) == (0.1, 2, 1)
     assert small["mean"] == pytest.approx(0.7) and small["std"] == pytest.approx(statistics.stdev([0.5, 0.9]))
     assert (large["sigma"], large["n"], large["diverged"], large["mean"], large["std"]) == (2.0, 0, 3, None, None)
@@ -307,14 +309,14 @@ def test_runs_are_found_in_subfolders_newest_first(run: Run, tmp_path: Path) -> 
     ("numbers", "text"), [([0, 1, 2, 5], "0:3,5:6"), ([3], "3:4"), ([5, 4, 0], "0:1,4:6"), (list(range(9)), "0:9")]
 )
 def test_ranges_of_member_numbers(numbers: list[int], text: str) -> None:
-    assert ranges(numbers) == text and numbers_in(text, 9) == sorted(numbers)
+    assert format_ranges(numbers) == text and parse_ranges(text, 9) == sorted(numbers)
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"), [(":", [0, 1, 2, 3]), (":2", [0, 1]), ("3:", [3]), ("0:2, 1:3", [0, 1, 2])]
 )
 def test_ranges_may_omit_an_end(text: str, numbers: list[int]) -> None:
-    assert numbers_in(text, 4) == numbers
+    assert parse_ranges(text, 4) == numbers
 
 
 @pytest.mark.parametrize(
@@ -322,5 +324,5 @@ def test_ranges_may_omit_an_end(text: str, numbers: list[int]) -> None:
 )
 def test_ranges_that_are_invalid(text: str) -> None:
     with pytest.raises(BadInput) as error:
-        numbers_in(text, 4)
+        parse_ranges(text, 4)
     assert (error.value.name, error.value.given) == ("members", text)

@@ -10,7 +10,7 @@ from helpers.training.members import same_bits, same_state
 from torch import Tensor
 
 from placecode.errors import BadInput
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.member import Member
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.tasks.network import Network
@@ -85,7 +85,7 @@ def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continu
 def test_settled_members_have_the_bits_of_the_full_length_on_a_gpu(precision: str, cuda: str) -> None:
     """Gradients of 0 take a larger gain than on a CPU. When a member leaves, the others may round differently."""
     epochs, members = 400, [quick(seed=seed, output_gain=1e5) for seed in (0, 2)]
-    with Where(cuda, precision).arithmetic():
+    with ExecutionSettings(cuda, precision).arithmetic():
         for member in members:
             trainer, _ = trained([member], epochs, cuda)
             assert 2 * LOOK < trainer.outcome()["settled_epoch"].tolist()[0] < epochs

@@ -33,7 +33,7 @@ from placecode.bench.peers import PEERS, why_not
 from placecode.bench.plan import Plan
 from placecode.errors import BadInput, must_be
 from placecode.execution.environment import describe_environment
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.reports import figures as drawing
 
 __all__ = [
@@ -100,8 +100,8 @@ def same_work(job: Job) -> Job:
 
 def environment(plan: Plan) -> dict[str, Any]:
     """Return a description of the machine, its devices and the versions of packages, for bench.json."""
-    where = Where(plan.device).resolved()
-    about = describe_environment(where, where.crew(1, 0)) | {"precision": ", ".join(plan.precisions)}
+    execution = ExecutionSettings(plan.device)
+    about = describe_environment(execution, execution.concurrency(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
         about.pop(name, None)
     if "jax-vmap" in plan.peers and not why_not("jax-vmap", plan.device):

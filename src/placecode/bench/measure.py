@@ -30,7 +30,7 @@ from torch import Tensor
 from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import PEERS, weights_of
 from placecode.execution.memory import peak_resident
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.encoder import plan_stacks
 from placecode.training.trainer import Trainer, stack_for
 
@@ -66,9 +66,9 @@ class Job:
     """Number of CPU threads."""
 
     @property
-    def where(self) -> Where:
+    def execution(self) -> ExecutionSettings:
         """Device and precision. On a GPU all members form one stack; on a CPU stacks are as in `placecode run`."""
-        return Where(self.device, self.precision, self.members if self.device == "cuda" else None).resolved()
+        return ExecutionSettings(self.device, self.precision, self.members if self.device == "cuda" else None)
 
 
 class Candidate:
@@ -89,15 +89,15 @@ class Placecode(Candidate):
     """Training as in `placecode run`: several stacks at once that share the cores of a CPU, or one stack on a GPU."""
 
     def __init__(self, job: Job) -> None:
-        self.where, self.models = job.where, job.members
+        self.execution, self.models = job.execution, job.members
         members, task = job.case.members(job.members), Synthetic(job.case)
-        parts = plan_stacks(members, self.where.stack_size_for(len(members), job.case.values))
-        crew = self.where.crew(len(parts), job.case.values)
-        self.pool, self.threads = ThreadPoolExecutor(crew.concurrent_stacks), crew.threads
+        parts = plan_stacks(members, self.execution.parallel_stack_size(len(members), job.case.values))
+        concurrency = self.execution.concurrency(len(parts), job.case.values)
+        self.pool, self.threads = ThreadPoolExecutor(concurrency.concurrent_stacks), concurrency.threads_per_stack
 
         def build(part: list[int]) -> Trainer:
             torch.set_num_threads(self.threads)  # a setting of the current thread
-            with self.where.arithmetic():
+            with self.execution.arithmetic():
                 return Trainer(stack_for([members[i] for i in part], task, job.device), task, 1 << 20)
 
         self.trainers = list(self.pool.map(build, parts))
@@ -105,10 +105,10 @@ class Placecode(Candidate):
     def run(self, steps: int) -> None:
         def work(trainer: Trainer) -> None:
             torch.set_num_threads(self.threads)
-            with self.where.arithmetic():
+            with self.execution.arithmetic():
                 for _ in range(steps):
                     trainer.update()
-            if self.where.device == "cuda":
+            if self.execution.device == "cuda":
                 torch.cuda.synchronize()
 
         list(self.pool.map(work, self.trainers))
@@ -120,15 +120,15 @@ class PeerRun(Candidate):
     def __init__(self, job: Job) -> None:
         bf16 = job.precision == "bf16"
         # a peer uses autocast for its forward pass only, as torch recommends
-        self.where = Where(job.device, "high" if bf16 else job.precision).resolved()
+        self.execution = ExecutionSettings(job.device, "high" if bf16 else job.precision)
         task = Synthetic(job.case)
         initial = weights_of(stack_for(job.case.members(1), task), 0)
-        with self.where.arithmetic():
+        with self.execution.arithmetic():
             self.peer = PEERS[job.name](job.case, task, [initial] * job.members, job.device, bf16)
         self.models = self.peer.models
 
     def run(self, steps: int) -> None:
-        with self.where.arithmetic():
+        with self.execution.arithmetic():
             for _ in range(steps):
                 self.peer.step()
         self.peer.finish()
@@ -145,7 +145,7 @@ class Products(Candidate):
 
     def __init__(self, job: Job) -> None:
         self.models, self.device = job.members, job.device
-        self.where = Where(job.device, "high" if job.precision == "bf16" else job.precision).resolved()
+        self.execution = ExecutionSettings(job.device, "high" if job.precision == "bf16" else job.precision)
         self.kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
         if job.precision == "high" and job.device == "cuda":  # as our kernels: float16 inputs, float32 outputs
             self.kind = torch.float16
@@ -165,7 +165,7 @@ class Products(Candidate):
                 self.factors.append((gradient, weight.mT))
 
     def run(self, steps: int) -> None:
-        with self.where.arithmetic():
+        with self.execution.arithmetic():
             for _ in range(steps):
                 for left, right in self.factors:
                     if self.kind == torch.float16:

@@ -10,7 +10,7 @@ from placecode.bench.cases import CASES
 from placecode.bench.peers import PEERS
 from placecode.bench.plan import SECONDS, Plan
 from placecode.errors import must_be, value_of
-from placecode.execution.where import PRECISIONS, Where
+from placecode.execution.settings import PRECISIONS, ExecutionSettings
 from placecode.validation import choice
 
 SIZES = ("width", "tokens", "layers", "batch")
@@ -60,7 +60,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         name: value_of(name, getattr(arguments, name), int) for name in SIZES if getattr(arguments, name) is not None
     }
     plan = Plan(
-        device=Where(arguments.device).resolved().device,
+        device=ExecutionSettings(arguments.device).device,
         cases=tuple(CASES.values()) if "all" in names else tuple(CASES[name] for name in names),
         precisions=_values(arguments, "precision"),
         members=_values(arguments, "members", int),

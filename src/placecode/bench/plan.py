@@ -13,7 +13,7 @@ from placecode.bench.cases import CASES, USUAL_CASES, USUAL_MEMBERS, USUAL_PEER_
 from placecode.bench.measure import CEILING_MEMBERS, Job
 from placecode.bench.peers import PEERS, STACKED
 from placecode.errors import BadInput, must_be, one_of
-from placecode.execution.where import PRECISIONS
+from placecode.execution.settings import PRECISIONS
 from placecode.validation import choice
 
 DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}

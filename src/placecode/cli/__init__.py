@@ -21,13 +21,14 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, experiments
-from placecode.cli import display, doctor, execution, fit, flags, recommend
+from placecode.cli import display, doctor, fit, flags, recommend
 from placecode.cli.display import print_line
-from placecode.cli.execution import stop_on_signals
-from placecode.cli.reporting import compared, publish
+from placecode.cli.reporting import compared_run, publish
+from placecode.cli.run_options import add_run_options, execution_settings, stop_on_signals
 from placecode.errors import BadInput, one_of, value_of
 from placecode.execution import local
 from placecode.execution.estimate import estimate
+from placecode.execution.progress import Interrupted, WorkerFailed
 from placecode.experiments import SCALES, experiment_of
 from placecode.files import is_full_disk
 from placecode.reports import html
@@ -65,9 +66,9 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
         return int(arguments.command(arguments, console) or 0)
     except BadInput as error:
         return fail(error, 2)
-    except local.WorkerFailed as error:
+    except WorkerFailed as error:
         return fail(error, 1)
-    except local.Interrupted:
+    except Interrupted:
         command = shlex.join([*(word for word in words if word not in ("--force", "--resume")), "--resume"])
         errors.print(f"Stopped and saved. Continue with:\n  placecode {command}", markup=False)
         return 130
@@ -162,7 +163,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
         "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
     )
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
-    execution.add_arguments(parser, "runs/EXPERIMENT-SCALE")
+    add_run_options(parser, "runs/EXPERIMENT-SCALE")
     parser.add_argument("--workers", metavar="N", help="number of training processes (default: one per visible GPU)")
     parser.add_argument("--plain", action="store_true", help="use the slow reference implementation, without kernels")
     parser.add_argument("--members", default=":", metavar="I:J", help="train only members I to J - 1; ':' trains all")
@@ -209,18 +210,19 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
         raise one_of("scale", SCALES, arguments.scale)
     kind = experiments.lookup(arguments.experiment)
     experiment = kind.at(arguments.scale, **flags.settings(arguments, kind))
-    where = execution.where_of(arguments)
+    execution = execution_settings(arguments)
     out = arguments.out or Path("runs") / f"{experiment.name}-{arguments.scale}"
     if arguments.dry_run:
-        print_line(console, display.estimate_text(experiment, estimate(experiment, where, arguments.members), where))
+        expected = estimate(experiment, execution, arguments.members)
+        print_line(console, display.estimate_text(experiment, expected, execution))
         return
     with stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(
             experiment,
             out,
             scale=arguments.scale,
-            where=where,
-            chosen=arguments.members,
+            execution=execution,
+            member_ranges=arguments.members,
             resume=arguments.resume,
             force=arguments.force,
             notify=progress,
@@ -261,7 +263,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.together is not None:
         comparison.refuse(arguments.runs, arguments.together)
         pages = [page_of(experiment_of(run), run) for run in map(finished_run, arguments.runs)]
-        print_line(console, f"Report: {comparison.write([compared(page) for page in pages], arguments.together)}")
+        print_line(console, f"Report: {comparison.write([compared_run(page) for page in pages], arguments.together)}")
         return
     for run in [finished_run(path) for path in arguments.runs]:
         print_line(console, f"Report: {publish(page_of(experiment_of(run), run))}")

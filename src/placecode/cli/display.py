@@ -19,13 +19,14 @@ from placecode.bench import compared_with, disturbed, times_placecode
 from placecode.cli.doctor import Check
 from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate
-from placecode.execution.local import Event, Where
 from placecode.execution.memory import describe_peak, format_bytes
+from placecode.execution.progress import Event
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import Experiment, OwnData, claims
 from placecode.experiments.claims import Finding
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import tables
-from placecode.runs.read import Run, numbers_in
+from placecode.runs.read import Run, parse_ranges
 from placecode.runs.source import record_of
 from placecode.tasks.table import DATA_SETS
 
@@ -241,12 +242,12 @@ def _outcome(run: Run) -> tuple[str, str]:
     return ("done" if not diverged else f"done, {diverged} diverged"), numbers
 
 
-def estimate_text(experiment: Experiment, expected: Estimate, where: Where) -> str:
+def estimate_text(experiment: Experiment, expected: Estimate, execution: ExecutionSettings) -> str:
     """Return a few lines of text on the estimated time and memory of a run."""
     processes = f", {expected.processes} worker processes" if expected.processes > 1 else ""
     lines = [
         f"{experiment.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
-        f"{expected.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
+        f"{expected.steps} steps each, on {execution.device}{processes}, precision {execution.precision}.",
         f"Estimated time for training: {duration(expected.seconds)}; memory: {expected.bytes / 2**30:.1f} GiB.",
     ]
     if experiment.rest_epochs:
@@ -255,7 +256,7 @@ def estimate_text(experiment: Experiment, expected: Estimate, where: Where) -> s
             f"{experiment.rest_epochs} epochs."
         )
     if expected.bytes_per_member is not None:
-        per_member, largest = format_bytes(expected.bytes_per_member), _counted(expected.largest, "member")
+        per_member, largest = format_bytes(expected.bytes_per_member), _counted(expected.largest_stack_size, "member")
         lines.append(f"Each member needs {per_member} of GPU memory; the largest stack has {largest}.")
     return "\n".join(lines)
 
@@ -263,7 +264,7 @@ def estimate_text(experiment: Experiment, expected: Estimate, where: Where) -> s
 def memory_text(run: Run) -> str | None:
     """Return a sentence on the peak memory of the stack that used most, or None if it was not measured (on a CPU)."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
-    sizes = [len(numbers_in(part, run.config["total"])) for part in run.environment.get("split", [])]
+    sizes = [len(parse_ranges(part, run.config["total"])) for part in run.environment.get("split", [])]
     measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
     if not measured:
         return None

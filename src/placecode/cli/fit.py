@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from placecode.cli import display, execution, flags
+from placecode.cli import display, flags
 from placecode.cli.display import print_line
-from placecode.cli.execution import stop_on_signals
 from placecode.cli.reporting import publish
+from placecode.cli.run_options import add_run_options, execution_settings, stop_on_signals
 from placecode.data.channel_files import read_labels, read_positions
 from placecode.data.tables.files import MIN_CHANNELS, read_sheet
 from placecode.errors import BadInput, must_be, value_of
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table of samples (rows) x channels (columns): .csv, .tsv, .parquet, .npy, .npz, .mat or .h5",
     )
-    execution.add_arguments(parser, "runs/fit-NAME")
+    add_run_options(parser, "runs/fit-NAME")
     parser.add_argument("--groups", help="group of each sample, such as its subject or day: a column name or a file")
     parser.add_argument("--labels", metavar="FILE", help="known groups of the channels: a CSV file with name,label")
     parser.add_argument(
@@ -64,15 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Fit a table, write its report and print the results. With --dry-run, only print the estimated time and memory."""
-    where = execution.where_of(arguments)
-    effort = OwnData.effort_on(where.device, arguments.effort)
+    execution = execution_settings(arguments)
+    effort = OwnData.effort_on(execution.device, arguments.effort)
     out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"
     with _temporary_folder(out) as spool:
         experiment, label_names = _experiment(arguments, effort, spool)
         if arguments.dry_run:
-            expected = estimate(experiment, where, ":")
-            print_line(console, display.estimate_text(experiment, expected, where))
-            test_time = display.duration(expected.answer * count_predictions(experiment))
+            expected = estimate(experiment, execution)
+            print_line(console, display.estimate_text(experiment, expected, execution))
+            test_time = display.duration(expected.seconds_per_prediction * count_predictions(experiment))
             print_line(
                 console, f"The comparison with chance takes about {test_time} more, plus the time of other methods."
             )
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 experiment,
                 out,
                 effort=effort,
-                where=where,
+                execution=execution,
                 resume=arguments.resume,
                 force=arguments.force,
                 notify=progress,

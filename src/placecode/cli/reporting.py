@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placecode.cli import flags
-from placecode.execution import local
+from placecode.execution.settings import DEFAULT_STACK_SIZE
 from placecode.experiments import Experiment, OwnData
 from placecode.reports import html, wording
 from placecode.reports.html import comparison
@@ -32,7 +32,7 @@ def publish(page: Page) -> Path:
     )
 
 
-def compared(page: Page) -> comparison.Part:
+def compared_run(page: Page) -> comparison.Part:
     """Return the part about one run (title, summary, claims ...) of a report that compares several runs."""
     return comparison.Part(**_shared(page))
 
@@ -76,7 +76,7 @@ def command_of(run: Run, experiment: Experiment) -> str:
     words += device
     if config.get("plain"):
         words.append("--plain")
-    if config["stack"] != local.DEFAULT_STACK_SIZE.get(config["device"]):
+    if config["stack"] != DEFAULT_STACK_SIZE.get(config["device"]):
         words += ["--stack", str(config["stack"])]
     return shlex.join(words)
 

@@ -23,7 +23,7 @@ from placecode.models.member import Member
 from placecode.tasks.base import Task
 
 
-class Experiment(Protocol):
+class ExperimentProtocol(Protocol):
     """Interface of an object that can be executed, as described at the top of this module."""
 
     name: ClassVar[str]

@@ -11,19 +11,19 @@ from typing import Any
 import torch
 
 from placecode.compute.cpu.kernels import kernels_for
-from placecode.execution.where import Crew, Where
+from placecode.execution.settings import Concurrency, ExecutionSettings
 from placecode.runs.source import git, source_hash
 from placecode.version import VERSION
 
 
-def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
+def describe_environment(execution: ExecutionSettings, concurrency: Concurrency) -> dict[str, Any]:
     """Return the content of environment.json: code, package versions, device, precision and number of threads.
 
     They are needed to reproduce a run to the last digit.
     """
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
-    gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
+    gpu = torch.cuda.get_device_name() if execution.device == "cuda" else None
     return {
         "placecode": VERSION,
         "source": source_hash(),
@@ -31,16 +31,16 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version for name, version in versions.items() if version},
         "system": f"{platform.system()} {platform.machine()}",
-        "device": where.device,
+        "device": execution.device,
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
-        "precision": where.precision,
-        "CPU kernels": kernels_for(torch.zeros(1)).name if where.device == "cpu" else None,
-        "threads per stack": crew.threads,
-        "stacks at once": crew.concurrent_stacks,
-        "processes": crew.processes,
+        "precision": execution.precision,
+        "CPU kernels": kernels_for(torch.zeros(1)).name if execution.device == "cpu" else None,
+        "threads per stack": concurrency.threads_per_stack,
+        "stacks at once": concurrency.concurrent_stacks,
+        "processes": concurrency.processes,
         "cores": os.cpu_count(),
-        "stack": where.max_stack_size,
+        "stack": execution.max_stack_size,
     }
 
 

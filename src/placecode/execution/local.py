@@ -20,37 +20,27 @@ import torch
 
 from placecode.errors import BadInput
 from placecode.execution import memory, origins, processes, stacks
-from placecode.execution.contract import Experiment
+from placecode.execution.contract import ExperimentProtocol
 from placecode.execution.environment import describe_environment
-from placecode.execution.progress import Event, Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
-from placecode.execution.where import DEFAULT_MEMORY_SHARE, DEFAULT_STACK_SIZE, Crew, Where, values_of
+from placecode.execution.progress import Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
+from placecode.execution.settings import Concurrency, ExecutionSettings, values_of
 from placecode.files import write_json
 from placecode.models.encoder import stack_key
 from placecode.models.member import Member
-from placecode.runs.read import FORMAT, Run, numbers_in, ranges
+from placecode.runs.read import FORMAT, Run, format_ranges, parse_ranges
 from placecode.runs.write import Folder
 from placecode.tasks.base import Task
 from placecode.training.trainer import Progress, stack_for
 
-__all__ = [
-    "DEFAULT_MEMORY_SHARE",
-    "DEFAULT_STACK_SIZE",
-    "Event",
-    "Interrupted",
-    "Where",
-    "WorkerFailed",
-    "check",
-    "execute",
-]
 
+def prepare(experiment: ExperimentProtocol, member_ranges: str) -> tuple[list[Member], list[int], Task]:
+    """Return all members of an experiment, the numbers of the members to train, and the task.
 
-def prepare(experiment: Experiment, chosen: str) -> tuple[list[Member], list[int], Task]:
-    """Return all members of an experiment, the numbers of the chosen members, and the task.
-
-    `chosen` has the syntax of `--members`. Raise BadInput if one of the chosen members cannot be trained.
+    `member_ranges` selects the members to train, in the syntax of `--members`. Raise BadInput if one of them cannot be
+    trained.
     """
     members = experiment.members()
-    numbers = numbers_in(chosen, len(members))
+    numbers = parse_ranges(member_ranges, len(members))
     task = experiment.data()
     origins.check(members, numbers, task)
     check(experiment, task, [members[i] for i in numbers])
@@ -58,12 +48,12 @@ def prepare(experiment: Experiment, chosen: str) -> tuple[list[Member], list[int
 
 
 def execute(
-    experiment: Experiment,
+    experiment: ExperimentProtocol,
     out: Path,
     *,
     scale: str = "quick",
-    where: Where | None = None,
-    chosen: str = ":",
+    execution: ExecutionSettings | None = None,
+    member_ranges: str = ":",
     resume: bool = False,
     force: bool = False,
     notify: Notify = lambda event: None,
@@ -73,16 +63,16 @@ def execute(
 
     Parameters
     ----------
-    experiment : Experiment
+    experiment : ExperimentProtocol
         The experiment to run.
     out : Path
         Run folder to write.
     scale : str, default="quick"
         Name of the experiment's scale, recorded in config.json.
-    where : Where, optional
+    execution : ExecutionSettings, optional
         Device, precision, stack size and number of worker processes.
-    chosen : str, default=":"
-        Members to train, in the syntax of `--members`: "0:3,5:6" selects members 0, 1, 2 and 5.
+    member_ranges : str, default=":"
+        Members to train, in the syntax of `--members`: "0:3,5:6" selects members 0, 1, 2 and 5; ":" selects all.
     resume : bool, default=False
         Continue an unfinished run in `out` from its last checkpoints.
     force : bool, default=False
@@ -106,23 +96,23 @@ def execute(
     OSError
         If the disk is full. Finished members and the last complete checkpoint are kept, so the run can be resumed.
     """
-    where = (where or Where()).resolved()
-    members, numbers, task = prepare(experiment, chosen)
-    config = _config(experiment, scale, where, task, members, numbers)
-    with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
+    execution = execution or ExecutionSettings()
+    members, numbers, task = prepare(experiment, member_ranges)
+    config = _config(experiment, scale, execution, task, members, numbers)
+    with Folder.open(out, config, resume=resume, force=force) as folder, execution.arithmetic():
         if folder.finished:
             return Run(out)
         # verify checkpoints first: a damaged one must raise before any file is changed
         steps_done = stacks.steps_done(folder.checkpoints, len(numbers))  # a stack has at least one member
         previous = Run(out).environment if steps_done else None
-        split = _split(experiment, task, members, numbers, where, folder, previous)
-        sizes, steps = [len(part) for part in split.parts], experiment.training_steps(task)
+        plan = _stack_plan(experiment, task, members, numbers, execution, folder, previous)
+        sizes, steps = [len(stack) for stack in plan.stacks], experiment.training_steps(task)
         unfinished = [index for index in range(len(sizes)) if steps_done.get(index) != steps]
-        crew = where.crew(len(unfinished), values_of([members[i] for i in numbers], task))
+        concurrency = execution.concurrency(len(unfinished), values_of([members[i] for i in numbers], task))
         if previous is not None:  # rounding depends on the number of threads, so a resumed run keeps it
-            crew = replace(crew, threads=int(previous["threads per stack"]))
-            memory.check_free_memory(previous, unfinished, where)
-        environment = {**describe_environment(where, crew), **split.record(where)}
+            concurrency = replace(concurrency, threads_per_stack=int(previous["threads per stack"]))
+            memory.check_free_memory(previous, unfinished, execution)
+        environment = {**describe_environment(execution, concurrency), **plan.record(execution)}
         recorded = previous or environment
         if previous is not None and environment["source"] != previous.get("source"):  # the code changed in between
             recorded["resumed_by"] = [*recorded.get("resumed_by", []), environment["source"]]
@@ -136,6 +126,7 @@ def execute(
             report(index, Progress(steps, float("nan")))
 
         def record_peak(index: int, peak: int | None) -> None:
+            """Write the peak GPU memory of a trained stack to environment.json; on a CPU, where it is None, nothing."""
             if peak is None:
                 return
             peaks = recorded.setdefault("memory", {}).setdefault("peak bytes", [None] * len(sizes))
@@ -144,32 +135,34 @@ def execute(
             write_json(out / "environment.json", recorded)
 
         def train(index: int, stop: Stop) -> None:
-            peak = stacks.train(
-                experiment, task, stack_members[index], where, folder.checkpoints, index, partial(report, index), stop
-            )
+            """Train the stack with this index in this process."""
+            members, on_progress = stack_members[index], partial(report, index)
+            peak = stacks.train(experiment, task, members, execution, folder.checkpoints, index, on_progress, stop)
             record_peak(index, peak)
 
         weights = partial(stacks.weights_of, folder.checkpoints)
         stack_members: dict[int, list[Member]] = {}
         try:
-            for generation in origins.generations(members, split.parts):
-                stack_members |= origins.resolve_starts(members, split.parts, generation, task, weights)
+            for generation in origins.generations(members, plan.stacks):
+                stack_members |= origins.resolve_starts(members, plan.stacks, generation, task, weights)
                 queue = {index: stack_members[index] for index in generation if index in unfinished}
                 if not queue:
                     continue
-                if crew.processes > 1:
-                    processes.train_all(experiment, queue, where, folder, crew, report, record_peak, log, stop)
+                if concurrency.processes > 1:
+                    processes.train_all(
+                        experiment, queue, execution, folder, concurrency, report, record_peak, log, stop
+                    )
                 else:
-                    _train_all([partial(train, index) for index in queue], where, crew, stop)
+                    _train_all([partial(train, index) for index in queue], execution, concurrency, stop)
         except (Interrupted, WorkerFailed) as error:
             log("stopped and saved" if isinstance(error, Interrupted) else str(error))
             raise
-        run = stacks.assemble(experiment, task, members, numbers, split.parts, stack_members, where, folder)
+        run = stacks.assemble(experiment, task, members, plan.stacks, stack_members, execution, folder)
         log("finished")
         return run
 
 
-def check(experiment: Experiment, task: Task, members: Sequence[Member]) -> None:
+def check(experiment: ExperimentProtocol, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
 
     Members are of one kind if they have the same shape, encoding and initial PE.
@@ -182,7 +175,12 @@ def check(experiment: Experiment, task: Task, members: Sequence[Member]) -> None
 
 
 def _config(
-    experiment: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
+    experiment: ExperimentProtocol,
+    scale: str,
+    execution: ExecutionSettings,
+    task: Task,
+    members: Sequence[Member],
+    numbers: Sequence[int],
 ) -> dict[str, Any]:
     """Return the content of config.json: everything that determines the results.
 
@@ -195,11 +193,11 @@ def _config(
         "experiment": experiment.name,
         "scale": scale,
         "fields": experiment.fields(),
-        "precision": where.precision,
-        "device": where.device,
-        "plain": where.plain,
-        "stack": where.max_stack_size,
-        "members": ranges(numbers),
+        "precision": execution.precision,
+        "device": execution.device,
+        "plain": execution.plain,
+        "stack": execution.max_stack_size,
+        "members": format_ranges(numbers),
         "total": len(members),
         "shape": next(iter(shapes.values())),
         **({"shapes": shapes} if len(shapes) > 1 else {}),
@@ -216,30 +214,32 @@ def _shape(task: Task) -> dict[str, Any]:
     return {**shape, "positions": None if task.positions is None else task.positions.tolist()}
 
 
-def _split(
-    experiment: Experiment,
+def _stack_plan(
+    experiment: ExperimentProtocol,
     task: Task,
     members: Sequence[Member],
     numbers: Sequence[int],
-    where: Where,
+    execution: ExecutionSettings,
     folder: Folder,
     previous: Mapping[str, Any] | None,
-) -> memory.Split:
-    """Return which members train together: the recorded split if a run is resumed, otherwise a new one.
+) -> memory.StackPlan:
+    """Return which members train together: the recorded plan if a run is resumed, otherwise a new one.
 
     `previous` is the content of environment.json of a resumed run, otherwise None. If the GPU has no room for a single
     member, the new run folder is deleted and BadInput is raised.
     """
     if previous is not None and "split" in previous:  # earlier versions did not record it
-        return memory.Split([numbers_in(part, len(members)) for part in previous["split"]])
+        return memory.StackPlan([parse_ranges(text, len(members)) for text in previous["split"]])
     try:
-        return memory.split(experiment, task, members, numbers, where)
+        return memory.stack_plan(experiment, task, members, numbers, execution)
     except BadInput:
         folder.abandon()
         raise
 
 
-def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew, stop: Stop) -> None:
+def _train_all(
+    jobs: Sequence[Callable[[Stop], None]], execution: ExecutionSettings, concurrency: Concurrency, stop: Stop
+) -> None:
     """Train all stacks in threads of this process. When one fails, the others save a checkpoint and stop.
 
     Each job trains one stack. It is called with a function that returns True when the job must stop.
@@ -247,17 +247,18 @@ def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew,
     failed, threads_before = threading.Event(), torch.get_num_threads()
 
     def work(job: Callable[[Stop], None]) -> None:
-        torch.set_num_threads(crew.threads)  # the number of threads and the precision are settings of each thread
+        # the number of threads and the precision are settings of the current thread
+        torch.set_num_threads(concurrency.threads_per_stack)
         if failed.is_set():
             raise Interrupted
         try:
-            with where.arithmetic():
+            with execution.arithmetic():
                 job(lambda: stop() or failed.is_set())
         except BaseException:
             failed.set()
             raise
 
-    with ThreadPoolExecutor(crew.stacks_per_process) as pool:
+    with ThreadPoolExecutor(concurrency.stacks_per_process) as pool:
         futures = [pool.submit(work, job) for job in jobs]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 
 from placecode.errors import BadInput
-from placecode.execution.contract import Experiment
-from placecode.execution.where import Where, values_of
+from placecode.execution.contract import ExperimentProtocol
+from placecode.execution.settings import ExecutionSettings, values_of
 from placecode.models.encoder import plan_stacks, stack_key
 from placecode.models.member import Member
-from placecode.runs.read import ranges
+from placecode.runs.read import format_ranges
 from placecode.tasks.base import Task
-from placecode.training.trainer import Trainer, stack_for
+from placecode.training.trainer import Trainer
 
 PROBE_SIZES = (2, 4)
 """Numbers of members of the two probes. A stack of one member may use other kernels, so it is not a probe."""
@@ -37,7 +37,7 @@ RESERVED_BYTES = 1 << 30
 """Number of bytes of free GPU memory left unused, because each process needs some for its CUDA context and kernels."""
 
 
-class Gpus:
+class GpuMemoryMeter:
     """Measure the memory in bytes of the first `count` GPUs, one per worker process.
 
     `total` and `available` are the minimum over these GPUs, since any stack may be trained on any of them. Peaks are
@@ -73,9 +73,9 @@ class Gpus:
         return torch.cuda.max_memory_reserved()
 
 
-def meter_for(where: Where) -> Gpus | None:
+def meter_for(execution: ExecutionSettings) -> GpuMemoryMeter | None:
     """Return an object that measures GPU memory, or None on a CPU, where only the memory of a process is known."""
-    return Gpus(where.workers or 1) if where.device == "cuda" else None
+    return GpuMemoryMeter(execution.max_processes) if execution.device == "cuda" else None
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,18 @@ class PeakMemory:
 
 
 def probe(
-    experiment: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Gpus, updates: int = PROBE_STEPS
+    experiment: ExperimentProtocol,
+    task: Task,
+    members: Sequence[Member],
+    execution: ExecutionSettings,
+    meter: GpuMemoryMeter,
+    updates: int = PROBE_STEPS,
 ) -> PeakMemory:
     """Train a stack for `updates` steps, evaluate and analyse it, and return its peak memory in each phase."""
     meter.reset()
     task = task.for_data_set(members[0].data).bind(members)
     steps, moments = experiment.training_steps(task), experiment.evaluate_at(task)
-    trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
+    trainer = Trainer(execution.build_stack(members, task), task, steps, moments)
     persistent = meter.peak()
     checkpoint = trainer.state()  # included because a checkpoint may be waiting to be written at any time
     for _ in range(min(updates, steps)):
@@ -172,78 +177,91 @@ def largest_stack(measure: Callable[..., PeakMemory], limit: int, budget: float)
 
 
 @dataclass(frozen=True)
-class Split:
-    """A split of members into stacks, which train together."""
+class StackPlan:
+    """Which members train together, as one stack."""
 
-    parts: list[list[int]]
+    stacks: list[list[int]]
     """Member numbers of each stack."""
     costs: list[Cost] | None = None
     """Memory of each stack. None if it was not measured."""
 
-    def record(self, where: Where) -> dict[str, Any]:
+    def record(self, execution: ExecutionSettings) -> dict[str, Any]:
         """Return the entries for environment.json: "split" and, if memory was measured, "memory"."""
-        record: dict[str, Any] = {"split": [ranges(part) for part in self.parts]}
+        record: dict[str, Any] = {"split": [format_ranges(stack) for stack in self.stacks]}
         if self.costs is None:
             return record
-        needed = [cost.total(len(part)) for part, cost in zip(self.parts, self.costs, strict=True)]
+        needed = [cost.total(len(stack)) for stack, cost in zip(self.stacks, self.costs, strict=True)]
         per_member = [round(cost.per_member) for cost in self.costs]
-        return {**record, "memory": {"share": where.memory, "bytes needed": needed, "bytes per member": per_member}}
+        return {**record, "memory": {"share": execution.memory, "bytes needed": needed, "bytes per member": per_member}}
 
 
-def split(experiment: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
-    """Split the members with these `numbers` into stacks of equal shape, as large as memory allows.
+def stack_plan(
+    experiment: ExperimentProtocol,
+    task: Task,
+    members: Sequence[Member],
+    numbers: Sequence[int],
+    execution: ExecutionSettings,
+) -> StackPlan:
+    """StackPlan the members with these `numbers` into stacks of equal shape, as large as memory allows.
 
     Raise BadInput if a GPU has no room for a single member.
     """
-    meter = meter_for(where)
+    meter = meter_for(execution)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
         groups.setdefault(stack_key(members[number]), []).append(number)
-    parts: list[list[int]] = []
+    stacks: list[list[int]] = []
     costs: list[Cost] = []
     for group in groups.values():
-        size = limit = where.stack_size_for(len(numbers), values_of([members[group[0]]], task))
+        size = limit = execution.parallel_stack_size(len(numbers), values_of([members[group[0]]], task))
         if meter is not None:
-            size, cost = _measured_size(experiment, task, [members[number] for number in group], where, meter, limit)
-        stacks = plan_stacks([members[number] for number in group], size)
-        parts += [[group[i] for i in stack] for stack in stacks]
+            size, cost = _measured_size(
+                experiment, task, [members[number] for number in group], execution, meter, limit
+            )
+        group_stacks = plan_stacks([members[number] for number in group], size)
+        stacks += [[group[i] for i in stack] for stack in group_stacks]
         if meter is not None:
-            costs += [cost] * len(stacks)
-    return Split(parts, costs if meter is not None else None)
+            costs += [cost] * len(group_stacks)
+    return StackPlan(stacks, costs if meter is not None else None)
 
 
 def _measured_size(
-    experiment: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, limit: int
+    experiment: ExperimentProtocol,
+    task: Task,
+    group: Sequence[Member],
+    execution: ExecutionSettings,
+    meter: GpuMemoryMeter,
+    limit: int,
 ) -> tuple[int, Cost]:
     """Measure and return how many members of one shape fit into a stack, at most `limit`, and the `Cost` of stacks.
 
     Raise BadInput if not even one member fits.
     """
     available, total = meter.available(), meter.total
-    budget = min(where.memory * total, available - RESERVED_BYTES)
+    budget = min(execution.memory * total, available - RESERVED_BYTES)
 
     def measure(count: int, updates: int = PROBE_STEPS) -> PeakMemory:
         members = [group[i % len(group)].without_donor() for i in range(count)]  # a group may be smaller than a probe
-        return probe(experiment, task, members, where, meter, updates)
+        return probe(experiment, task, members, execution, meter, updates)
 
     size, cost = largest_stack(measure, min(limit, len(group)), budget)
     meter.reset()
     if size < 1:
         raise BadInput(
             "the GPU must have memory for at least one member of this experiment; it may use "
-            f"{format_bytes(max(0, budget))} ({where.memory:g} of {format_bytes(total)}, of which "
+            f"{format_bytes(max(0, budget))} ({execution.memory:g} of {format_bytes(total)}, of which "
             f"{format_bytes(available)} are free), which is too little."
         )
     return size, cost
 
 
-def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int], where: Where) -> None:
+def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int], execution: ExecutionSettings) -> None:
     """Raise BadInput if an unfinished stack of a resumed run no longer fits into the free GPU memory.
 
     `environment` is the content of the run's environment.json, and `unfinished` has the indices of the stacks.
     """
     needed = environment.get("memory", {}).get("bytes needed")
-    meter = meter_for(where)
+    meter = meter_for(execution)
     if needed is None or meter is None:
         return
     largest, available = max((needed[index] for index in unfinished), default=0), meter.available()

@@ -19,7 +19,7 @@ from placecode.encodings.tables import is_grid, resized, root_mean_square, scale
 from placecode.errors import BadInput
 from placecode.models.encoder import Stack
 from placecode.models.member import RESCALED_STARTS, RESIZED_STARTS, InitialPE, Member
-from placecode.runs.read import ranges
+from placecode.runs.read import format_ranges
 from placecode.tasks.base import Task
 from placecode.training.trainer import stack_for
 
@@ -49,7 +49,9 @@ def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None
         _check_fit(number, members[number], members[origin], task)
         missing |= {origin} - set(numbers)
     if missing:
-        raise BadInput(f"the members must include the origins of all members; {ranges(sorted(missing))} are missing.")
+        raise BadInput(
+            f"the members must include the origins of all members; {format_ranges(sorted(missing))} are missing."
+        )
 
 
 def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:

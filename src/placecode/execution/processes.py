@@ -25,9 +25,9 @@ import torch
 from placecode import encodings
 from placecode.errors import BadInput
 from placecode.execution import stacks
-from placecode.execution.contract import Experiment
+from placecode.execution.contract import ExperimentProtocol
 from placecode.execution.progress import Interrupted, Stop, WorkerFailed
-from placecode.execution.where import Crew, Where
+from placecode.execution.settings import Concurrency, ExecutionSettings
 from placecode.models.member import Member
 from placecode.runs.write import Folder
 from placecode.training.trainer import Progress
@@ -98,22 +98,22 @@ class Worker:
 
 
 def train_all(
-    experiment: Experiment,
+    experiment: ExperimentProtocol,
     queue: Mapping[int, Sequence[Member]],
-    where: Where,
+    execution: ExecutionSettings,
     folder: Folder,
-    crew: Crew,
-    report: Callable[[int, Progress], None],
-    done: Callable[[int, int | None], None],
+    concurrency: Concurrency,
+    on_progress: Callable[[int, Progress], None],
+    on_stack_done: Callable[[int, int | None], None],
     log: Callable[[str], None],
     stop: Stop,
 ) -> None:
     """Train stacks in worker processes, the largest first. When one fails, the others save a checkpoint and stop.
 
-    `queue` maps the index of each stack to its members. `report(index, progress)` is called when a stack makes
-    progress, and `done(index, peak)` when it is finished, with its peak GPU memory in bytes (None on a CPU). `log`
-    appends a line to log.txt. `stop` is called regularly: when it returns True, all workers save a checkpoint, and
-    Interrupted is raised. If a worker fails, its BadInput or OSError is raised here, or WorkerFailed for any other
+    `queue` maps the index of each stack to its members. `on_progress(index, progress)` is called when a stack makes
+    progress, and `on_stack_done(index, peak)` when it is finished, with its peak GPU memory in bytes (None on a CPU).
+    `log` appends a line to log.txt. `stop` is called regularly: when it returns True, all workers save a checkpoint,
+    and Interrupted is raised. If a worker fails, its BadInput or OSError is raised here, or WorkerFailed for any other
     error.
     """
     waiting = sorted(queue, key=lambda index: -len(queue[index]))
@@ -127,11 +127,11 @@ def train_all(
         """
         if isinstance(message, Progress):
             assert worker.stack is not None
-            report(worker.stack, message)
+            on_progress(worker.stack, message)
         elif isinstance(message, Ready):
             if worker.stack is not None:
                 unfinished.discard(worker.stack)
-                done(worker.stack, message.peak)
+                on_stack_done(worker.stack, message.peak)
             worker.stack = waiting.pop(0) if waiting and not stopping else None
             worker.send(None if worker.stack is None else (worker.stack, queue[worker.stack]))
         elif isinstance(message, Failure):
@@ -142,7 +142,7 @@ def train_all(
         elif worker.process.exitcode or (worker.stack is not None and not stopping):
             raise worker.failure(worker.describe_exit())
 
-    with _started(experiment, where, folder, crew) as workers:
+    with _started(experiment, execution, folder, concurrency) as workers:
         while workers and unfinished:  # once all stacks are trained, do not wait for idle workers
             pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
             for worker in [worker for worker in workers if worker.pipe in pipes]:
@@ -164,7 +164,9 @@ def train_all(
 
 
 @contextlib.contextmanager
-def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -> Iterator[list[Worker]]:
+def _started(
+    experiment: ExperimentProtocol, execution: ExecutionSettings, folder: Folder, concurrency: Concurrency
+) -> Iterator[list[Worker]]:
     """Return a context manager that starts the workers, sends them the experiment and returns them.
 
     At the end of the `with` block, workers that are still running are killed.
@@ -173,17 +175,17 @@ def _started(experiment: Experiment, where: Where, folder: Folder, crew: Crew) -
     context = get_context("spawn")
     try:
         with _signals_blocked():
-            for number in range(crew.processes):
+            for number in range(concurrency.processes):
                 pipe, worker_pipe = context.Pipe()
                 process = context.Process(target=work, args=(worker_pipe, number, folder.lock is not None))
                 process.start()
                 worker_pipe.close()  # otherwise the pipe would not break when the worker exits
-                workers.append(Worker(f"worker {number + 1} of {crew.processes}", process, pipe))
+                workers.append(Worker(f"worker {number + 1} of {concurrency.processes}", process, pipe))
         for worker in workers:
             with contextlib.suppress(ConnectionError):
                 if folder.lock is not None:  # the folder stays locked until the last worker has exited
                     reduction.send_handle(worker.pipe, folder.lock, worker.process.pid)
-            worker.send((experiment.name, where, folder.checkpoints, crew.threads))
+            worker.send((experiment.name, execution, folder.checkpoints, concurrency.threads_per_stack))
             try:
                 worker.send(experiment)
             except Exception as error:
@@ -246,17 +248,17 @@ def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], Non
     """Receive the experiment, then train the stacks that the parent sends, and report to it with `send`."""
     if locked:
         reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
-    name, where, folder, threads = pipe.recv()
+    name, execution, folder, threads = pipe.recv()
     try:
         experiment = pipe.recv()
     except (ImportError, AttributeError) as error:
         raise _not_importable(name, error) from error
     torch.set_num_threads(threads)
-    if where.device == "cuda":
+    if execution.device == "cuda":
         torch.cuda.set_device(number)
     task = experiment.data()
     send(Ready())
-    with where.arithmetic():
+    with execution.arithmetic():
         while (job := pipe.recv()) is not None:
             index, members = job
             try:
@@ -264,5 +266,5 @@ def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], Non
                     encodings.lookup(member.encoding)
             except BadInput as error:
                 raise _not_importable(name, error) from error
-            peak = stacks.train(experiment, task, members, where, folder, index, send, pipe.poll)
+            peak = stacks.train(experiment, task, members, execution, folder, index, send, pipe.poll)
             send(Ready(peak))

@@ -24,17 +24,17 @@ import torch
 from torch import Tensor
 
 from placecode.execution import checkpoints, memory
-from placecode.execution.contract import Experiment
+from placecode.execution.contract import ExperimentProtocol
 from placecode.execution.progress import Interrupted, Stop
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import Run, shapes_of
-from placecode.runs.tables import End, member_table, no_baselines
+from placecode.runs.tables import TrainingOutcome, member_table, no_baselines
 from placecode.runs.write import Folder, with_rows
 from placecode.tasks.base import Task
 from placecode.training.running import CAUSES
-from placecode.training.trainer import Progress, Trainer, stack_for
+from placecode.training.trainer import Progress, Trainer
 
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 """Minimum time between checkpoints. A checkpoint of hundreds of members takes gigabytes."""
@@ -71,27 +71,27 @@ def weights_of(folder: Path, index: int) -> Tensor:
 
 
 def train(
-    experiment: Experiment,
+    experiment: ExperimentProtocol,
     task: Task,
     members: Sequence[Member],
-    where: Where,
+    execution: ExecutionSettings,
     folder: Path,
     index: int,
-    report: Callable[[Progress], None],
+    on_progress: Callable[[Progress], None],
     stop: Stop,
 ) -> int | None:
     """Train one stack to the end, from its last checkpoint if there is one. The final state is saved as a checkpoint.
 
-    `folder` is the folder of checkpoints, and `index` the index of the stack. `report` is called whenever the stack
-    makes progress. When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the peak GPU
-    memory in bytes, or None on a CPU, where only the memory of the whole process is known.
+    `folder` is the folder of checkpoints, and `index` the index of the stack. `on_progress` is called whenever the
+    stack makes progress. When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the
+    peak GPU memory in bytes, or None on a CPU, where only the memory of the whole process is known.
     """
-    meter, name, task = memory.meter_for(where), checkpoint_name(index), task.for_data_set(members[0].data)
+    meter, name, task = memory.meter_for(execution), checkpoint_name(index), task.for_data_set(members[0].data)
     if meter is not None:
         meter.reset()
-    with memory.explain_out_of_memory(len(members)), Saver(folder, name) as saver:
+    with memory.explain_out_of_memory(len(members)), CheckpointWriter(folder, name) as writer:
         saved = checkpoints.load(folder, name)
-        stack = stack_for(members, task, where.device, fast=where.fast)
+        stack = execution.build_stack(members, task)
         trainer = Trainer(
             stack, task, experiment.training_steps(task), experiment.evaluate_at(task), experiment.rest_epochs
         )
@@ -105,19 +105,19 @@ def train(
             nonlocal metrics, rows, saved_step
             if trainer.step == saved_step:
                 return
-            saver.wait()  # before copying the state: two copies may not fit into memory
+            writer.wait()  # before copying the state: two copies may not fit into memory
             metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
-            saver.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
+            writer.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
             saved_step = trainer.step
 
         last, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
         for progress in trainer.run():
             rows.extend(progress.rows)
-            report(progress)
+            on_progress(progress)
             if stop():
                 save()
                 raise Interrupted
-            if time.monotonic() - last > pause and saver.ready():
+            if time.monotonic() - last > pause and writer.ready():
                 start = time.monotonic()
                 save()
                 last = time.monotonic()
@@ -126,7 +126,7 @@ def train(
     return None if meter is None else meter.peak_reserved()
 
 
-class Saver:
+class CheckpointWriter:
     """Write checkpoints of a stack in a background thread, one after the other, while training continues.
 
     It is a context manager. At the end of the `with` block, it waits until the last checkpoint is on disk.
@@ -138,7 +138,7 @@ class Saver:
         self.writing: Future[None] | None = None
         self.next_time = 0.0
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> CheckpointWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,72 +195,77 @@ def _copy_stream(device: int) -> torch.cuda.Stream:
 
 
 def assemble(
-    experiment: Experiment,
+    experiment: ExperimentProtocol,
     task: Task,
     members: Sequence[Member],
-    numbers: Sequence[int],
-    parts: Sequence[Sequence[int]],
+    numbers_by_stack: Sequence[Sequence[int]],
     stack_members: Mapping[int, Sequence[Member]],
-    where: Where,
+    execution: ExecutionSettings,
     folder: Folder,
 ) -> Run:
     """Analyse all trained stacks before and after training, and write the results as one run.
 
-    `members` are all members of the experiment, and `numbers` those that were trained. `parts` has the member numbers
-    of each stack. `stack_members` maps the index of each stack to its members as they were trained, with the initial
-    PEs that come from other members. The module's docstring says which result goes to which file.
+    `members` are all members of the experiment, and `numbers_by_stack` has the member numbers of each stack.
+    `stack_members` maps the index of each stack to its members as they were trained, with the initial PEs that come
+    from other members. The module's docstring says which result goes to which file.
     """
+    trained_numbers = sorted(number for numbers in numbers_by_stack for number in numbers)
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
-    ends: dict[int, End] = {}
+    outcomes: dict[int, TrainingOutcome] = {}
 
-    def built(index: int) -> tuple[Stack, Task]:
+    def build_stack(index: int) -> tuple[Stack, Task]:
         """Return a stack with its initial parameters, and the task of its members."""
         stack_task = task.for_data_set(stack_members[index][0].data).bind(stack_members[index])
-        return stack_for(stack_members[index], stack_task, where.device, fast=where.fast), stack_task
+        return execution.build_stack(stack_members[index], stack_task), stack_task
 
-    for index, part in enumerate(parts):
+    for index, numbers in enumerate(numbers_by_stack):
         step, state, metrics = _final(folder.checkpoints, index)
         final = metrics[metrics["step"] == step]
         not_finite = set(final.loc[~np.isfinite(final["value"]), "member"])  # possible even with finite weights
-        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(part)))))
-        with memory.explain_out_of_memory(len(part)):
-            stack, stack_task = built(index)
+        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(numbers)))))
+        with memory.explain_out_of_memory(len(numbers)):
+            stack, stack_task = build_stack(index)
             for moment, moment_step in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
-                analyses.append(_numbered(experiment.analyse(stack, stack_task), moment_step, part))
+                analyses.append(_analysis_table(experiment.analyse(stack, stack_task), moment_step, numbers))
                 for name, array in {"pe": stack.encoding.vectors(), **experiment.arrays(stack, stack_task)}.items():
                     if array is not None:
                         dtype = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
                         copied = array.detach().to("cpu", dtype, copy=True)
-                        arrays |= {f"{name}_{moment}/{number}": copied[row] for row, number in enumerate(part)}
-        for row, number in enumerate(part):
+                        arrays |= {f"{name}_{moment}/{number}": copied[row] for row, number in enumerate(numbers)}
+        for row, number in enumerate(numbers):
             weights[str(number)] = state["flat"][row : row + 1]
-            ends[number] = _end_of(state, row)
-            if not ends[number].diverged and row in not_finite:
-                ends[number] = End(diverged_at=step, diverged_by="evaluation")
-    for number in numbers:
+            outcomes[number] = _outcome_of(state, row)
+            if not outcomes[number].diverged and row in not_finite:
+                outcomes[number] = TrainingOutcome(diverged_at=step, diverged_by="evaluation")
+    for number in trained_numbers:
         origin = members[number].origin
-        if origin is not None and ends[origin].diverged and members[number].start != "before":
-            ends[number] = End(diverged_at=0, diverged_by="origin")
-    table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
+        if origin is not None and outcomes[origin].diverged and members[number].start != "before":
+            outcomes[number] = TrainingOutcome(diverged_at=0, diverged_by="origin")
+    table = member_table(trained_numbers, [members[i] for i in trained_numbers], [outcomes[i] for i in trained_numbers])
     steps = experiment.training_steps(task)
     if experiment.exchanges:  # it needs arrays of all stacks, which may not fit into memory together
-        for index, part in enumerate(parts):
-            with memory.explain_out_of_memory(len(part)):
-                stack, stack_task = built(index)
-                stack.flat.copy_(torch.cat([weights[str(number)] for number in part]))
-                analyses.append(_numbered(experiment.exchange(stack, stack_task, part, table, arrays), steps, part))
+        for index, numbers in enumerate(numbers_by_stack):
+            with memory.explain_out_of_memory(len(numbers)):
+                stack, stack_task = build_stack(index)
+                stack.flat.copy_(torch.cat([weights[str(number)] for number in numbers]))
+                rows = experiment.exchange(stack, stack_task, numbers, table, arrays)
+                analyses.append(_analysis_table(rows, steps, numbers))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = experiment.compare(table, arrays, shapes_of(folder.config, table), steps)
     # do not write arrays that were needed only for comparisons
-    temporary = {f"{name}_{when}/{i}" for name in experiment.passing for when in ("start", "end") for i in numbers}
+    moments = ("start", "end")
+    temporary = {f"{name}_{when}/{i}" for name in experiment.passing for when in moments for i in trained_numbers}
     arrays = {name: array for name, array in arrays.items() if name not in temporary}
     baseline_rows: list[dict[str, Any]] = []
-    for data in dict.fromkeys(members[i].data for i in numbers):
-        data_task, data_members = task.for_data_set(data), [members[i] for i in numbers if members[i].data == data]
+    for data in dict.fromkeys(members[i].data for i in trained_numbers):
+        data_task, data_members = (
+            task.for_data_set(data),
+            [members[i] for i in trained_numbers if members[i].data == data],
+        )
         baseline_rows += [{"data": data, **row} for row in experiment.baselines(data_task, data_members)]
         for name, array in experiment.data_arrays(data_task, data_members).items():
             arrays[f"{data}:{name}" if data else name] = array
@@ -268,16 +273,17 @@ def assemble(
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
 
 
-def _end_of(state: Mapping[str, Tensor], row: int) -> End:
+def _outcome_of(state: Mapping[str, Tensor], row: int) -> TrainingOutcome:
     """Return how the training of one member ended. Its values are in this row of the final `state`."""
     names = ("diverged_at", "settled_epoch", "rested_epoch")
-    return End(**{name: int(state[name][row]) for name in names}, diverged_by=CAUSES[int(state["cause"][row])])
+    outcome = {name: int(state[name][row]) for name in names}
+    return TrainingOutcome(**outcome, diverged_by=CAUSES[int(state["cause"][row])])
 
 
-def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:
-    """Return rows of `Experiment.analyse` as a table with the columns of analysis.parquet.
+def _analysis_table(rows: Sequence[Mapping[str, Any]], step: int, numbers: Sequence[int]) -> pd.DataFrame:
+    """Return rows of `Experiment.analyse` or `exchange` as a table with the columns of analysis.parquet.
 
-    In `rows`, "member" is the position in the stack. It is replaced by the member number from `part`.
+    In `rows`, "member" is the position in the stack. It is replaced by the number of the member, from `numbers`.
     """
-    numbered = [{**row, "member": part[row["member"]], "step": step} for row in rows]
+    numbered = [{**row, "member": numbers[row["member"]], "step": step} for row in rows]
     return pd.DataFrame(numbered, columns=["member", "step", "block", "analysis", "target", "value"])

@@ -12,7 +12,7 @@ from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.specs import encoding_label, parse_encoding, with_encoding_names
 from placecode.runs.read import Run
-from placecode.runs.tables import add_names
+from placecode.runs.tables import set_roles_and_labels
 
 LAST_QUARTER = 0.75
 """Fraction of the training at which its last quarter begins."""
@@ -26,7 +26,7 @@ def members_of(run: Run) -> pd.DataFrame:
     if "label" not in run.members:
         from placecode.experiments import experiment_of
 
-        add_names(run.members, experiment_of(run).members())
+        set_roles_and_labels(run.members, experiment_of(run).members())
     return run.members
 
 

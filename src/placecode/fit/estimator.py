@@ -30,7 +30,7 @@ from placecode.data.cells import as_float32
 from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
 from placecode.data.tables.new_samples import encode_categories, fill_masked
 from placecode.errors import BadInput, must_be
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels.own import OwnData
 from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_models
 from placecode.models.encoder import Stack
@@ -167,8 +167,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             Group of each sample, such as its subject or day. Whole groups are held out.
         """
         self._check()
-        where = Where(self.device).resolved()
-        effort = OwnData.effort_on(where.device, self.effort)
+        execution = ExecutionSettings(self.device)
+        effort = OwnData.effort_on(execution.device, self.effort)
         with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
             out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             sheet = self._sheet(X, groups, spool=Path(temporary))  # data that do not fit into memory are written there
@@ -177,7 +177,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if groups is not None and (isinstance(groups, Path) or is_single(groups)):
                 settings["groups"] = str(groups)
             experiment = experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS)
-            result = fit(experiment, out, effort=effort, where=where, force=is_fit(out))
+            result = fit(experiment, out, effort=effort, execution=execution, force=is_fit(out))
             self._members, weights = trained_models(experiment, Run(out))[result.sigma]
         self.embedding_, self.similarity_ = result.embedding, result.ours.similarity
         self.map_, self.map_3d_ = result.ours.maps[2], result.ours.maps.get(3)

@@ -33,7 +33,8 @@ from placecode.analysis.agreement import (
 from placecode.data.tables.files import Sheet
 from placecode.errors import BadInput, must_be
 from placecode.execution import local
-from placecode.execution.progress import Notify, Stop
+from placecode.execution.progress import Interrupted, Notify, Stop
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.own_results import LEVEL, Found, Method
@@ -45,7 +46,6 @@ from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import Run
 from placecode.tasks.table import DATA_SETS, TableTask, table_tasks
-from placecode.training.trainer import stack_for
 
 Announce = Callable[[str], object]
 """Function that is called at the start of each step after training, with its description, such as "choosing sigma"."""
@@ -89,7 +89,7 @@ def fit(
     out: Path,
     *,
     effort: str = "quick",
-    where: local.Where | None = None,
+    execution: ExecutionSettings | None = None,
     resume: bool = False,
     force: bool = False,
     notify: Notify = lambda event: None,
@@ -107,7 +107,7 @@ def fit(
         Run folder.
     effort : str, default="quick"
         Name of the effort, recorded in config.json.
-    where : Where, optional
+    execution : ExecutionSettings, optional
         Device and precision.
     resume : bool, default=False
         Continue an unfinished fit in `out`. Training that is finished is not repeated.
@@ -125,14 +125,14 @@ def fit(
     Found
         Map, modules, tests and scores.
     """
-    where = (where or local.Where()).resolved()
+    execution = execution or ExecutionSettings()
     if not (resume or force) and is_fit(out) and Run(out).finished and not (out / "fit.json").is_file():
         raise BadInput(
             f"the output folder {out} must be new; it holds a fit that was stopped after training (--resume continues "
             "it, --force starts again)."
         )
     run = local.execute(
-        experiment, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop
+        experiment, out, scale=effort, execution=execution, resume=resume, force=force, notify=notify, stop=stop
     )
     summary = json.loads((out / "summary.json").read_text())
     if "verdict" in summary and (out / "fit.json").is_file() and (out / "map.csv").is_file():
@@ -141,11 +141,11 @@ def fit(
     def announce_or_stop(step: str) -> None:
         """Announce the next step, or raise Interrupted if the user has stopped the fit."""
         if stop():
-            raise local.Interrupted
+            raise Interrupted
         announce(step)
 
-    with where.arithmetic():
-        result = conclude(experiment, run, where, announce_or_stop, label_names)
+    with execution.arithmetic():
+        result = conclude(experiment, run, execution, announce_or_stop, label_names)
     own_results.write(result, out)
     write_json(out / "summary.json", {**summary, **result.summary()})
     return result
@@ -182,7 +182,7 @@ def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
 
 
 def conclude(
-    experiment: OwnData, run: Run, where: local.Where, announce: Announce, label_names: tuple[str, ...]
+    experiment: OwnData, run: Run, execution: ExecutionSettings, announce: Announce, label_names: tuple[str, ...]
 ) -> Found:
     """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
 
@@ -194,7 +194,7 @@ def conclude(
     announce("choosing sigma")
     stacks = {}
     for sigma, (members, weights) in models.items():
-        stacks[sigma] = stack_for(members, task, where.device, fast=where.fast)
+        stacks[sigma] = execution.build_stack(members, task)
         stacks[sigma].flat.copy_(weights)
     errors = {sigma: sample_errors(stack, task, "validation") for sigma, stack in stacks.items()}
     pes = run.arrays("pe_end")

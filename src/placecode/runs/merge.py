@@ -15,9 +15,9 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.files import write_bytes, write_json
 from placecode.models.member import Member
-from placecode.runs.read import FORMAT, TENSORS, Run, finished_run, ranges, shapes_of
+from placecode.runs.read import FORMAT, TENSORS, Run, finished_run, format_ranges, shapes_of
 from placecode.runs.summary import compact
-from placecode.runs.tables import add_names, with_later_columns
+from placecode.runs.tables import set_roles_and_labels, with_later_columns
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")
@@ -68,7 +68,7 @@ def merge(
     # read everything before anything is written, so that a damaged run leaves no files behind
     members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
     if specs is not None:
-        add_names(members, specs)
+        set_roles_and_labels(members, specs)
     metrics = pd.concat([piece.metrics for piece in pieces], ignore_index=True)
     analysis = pd.concat([piece.analysis for piece in pieces], ignore_index=True)
     baselines = pd.concat([piece.baselines for piece in pieces], ignore_index=True)
@@ -85,7 +85,7 @@ def merge(
         **({SLIMMED: slimmed[0]} if slimmed else {}),
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
-    config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": ranges(numbers)}
+    config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": format_ranges(numbers)}
     complete_weights = weights if len(weights) == len(members) else None  # write them for all members or for none
     with _new_run(out, config, environment, force) as folder:
         return folder.finish(members, metrics, analysis, arrays, complete_weights, baselines)

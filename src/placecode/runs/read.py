@@ -123,7 +123,7 @@ class Run:
     @cached_property
     def members(self) -> pd.DataFrame:
         """Table with one row per member: its number in the experiment, its fields and how its training ended
-        (`End`)."""
+        (`TrainingOutcome`)."""
         table = self._table("members.parquet")
         return current_members(table) if self._has_old_names else table
 
@@ -312,10 +312,10 @@ def unfinished(path: Path, name: str) -> str:
     return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Return member numbers as text, in the syntax of the option `--members`. The end of a range is not included.
 
-    >>> ranges([0, 1, 2, 5])
+    >>> format_ranges([0, 1, 2, 5])
     '0:3,5:6'
     """
     parts: list[list[int]] = []
@@ -327,12 +327,12 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(f"{start}:{stop}" for start, stop in parts)
 
 
-def numbers_in(text: str, total: int) -> list[int]:
-    """Return the member numbers in a text such as "0:3,5:6", sorted. It is the inverse of `ranges`.
+def parse_ranges(text: str, total: int) -> list[int]:
+    """Return the member numbers in a text such as "0:3,5:6", sorted. It is the inverse of `format_ranges`.
 
     `total` is the number of members of the experiment. Raise BadInput if the text is not valid.
 
-    >>> numbers_in("0:3,5:6", 8), numbers_in("6:", 8)
+    >>> parse_ranges("0:3,5:6", 8), parse_ranges("6:", 8)
     ([0, 1, 2, 5], [6, 7])
     """
     numbers: set[int] = set()

@@ -17,7 +17,7 @@ def spec_of(row: pd.Series) -> Member:
 
 
 @dataclass(frozen=True)
-class End:
+class TrainingOutcome:
     """How the training of a member ended, in the columns of members.parquet of the same names.
 
     A value of -1 means that the event did not occur.
@@ -39,16 +39,18 @@ class End:
         return self.diverged_at >= 0
 
 
-def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequence[End] | None = None) -> pd.DataFrame:
+def member_table(
+    numbers: Sequence[int], members: Sequence[Member], outcomes: Sequence[TrainingOutcome] | None = None
+) -> pd.DataFrame:
     """Return a table with the columns of members.parquet and one row per member.
 
     The columns are the number ("member"), the fields of the member, "state" ("done" or "diverged") and the fields of
-    `End`. Without `ends`, no member counts as diverged.
+    `TrainingOutcome`. Without `outcomes`, no member counts as diverged.
     """
-    ends = [End()] * len(members) if ends is None else ends
+    outcomes = [TrainingOutcome()] * len(members) if outcomes is None else outcomes
     rows = [
-        {"member": number, **member.record(), "state": "diverged" if end.diverged else "done", **asdict(end)}
-        for number, member, end in zip(numbers, members, ends, strict=True)
+        {"member": number, **member.record(), "state": "diverged" if outcome.diverged else "done", **asdict(outcome)}
+        for number, member, outcome in zip(numbers, members, outcomes, strict=True)
     ]
     table = pd.DataFrame(rows)
     for name in ("sigma", "pe_learning_rate", "pe_weight_decay", "clip"):
@@ -58,7 +60,7 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequen
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
     """Return a table of members of an older run with the columns that it lacks, filled with their default values."""
-    default = {**Member().record(), **asdict(End())}
+    default = {**Member().record(), **asdict(TrainingOutcome())}
     missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
     return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
@@ -70,7 +72,7 @@ def no_baselines() -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
 
 
-def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
+def set_roles_and_labels(table: pd.DataFrame, members: Sequence[Member]) -> None:
     """Set the columns role and label of a table of members in place. Runs of format 1 do not record them.
 
     `members` are all members of the experiment.

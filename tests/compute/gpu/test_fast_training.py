@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from helpers.training.members import same_bits, same_state
 
-from placecode.execution.where import Where
+from placecode.execution.settings import ExecutionSettings
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.tasks.base import Task
@@ -169,7 +169,7 @@ def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: st
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, uncaptured = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
     uncaptured.running._captured.WARM_UP_STEPS = 10**9
-    with Where(cuda, precision).arithmetic():
+    with ExecutionSettings(cuda, precision).arithmetic():
         for step in range(15):
             if step == 8:
                 for trainer in (captured, uncaptured):

@@ -7,7 +7,8 @@ import pytest
 
 from placecode import experiments
 from placecode.execution import local
-from placecode.execution.local import Event, Interrupted
+from placecode.execution.progress import Event, Interrupted
+from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import Experiment
 from placecode.runs.read import TENSORS
 
@@ -22,11 +23,13 @@ def tiny(**settings: Any) -> Experiment:
     return experiments.lookup("lst-sigma").at("quick", **{**SETTINGS, **settings})
 
 
-def stop_run(experiment: Experiment, out: Path, where: local.Where, events: int) -> list[Event]:
+def stop_run(experiment: Experiment, out: Path, execution: ExecutionSettings, events: int) -> list[Event]:
     """Execute an experiment, stop it after so many events, and return the events."""
     log: list[Event] = []
     with pytest.raises(Interrupted):
-        local.execute(experiment, out, where=where, resume=True, notify=log.append, stop=lambda: len(log) >= events)
+        local.execute(
+            experiment, out, execution=execution, resume=True, notify=log.append, stop=lambda: len(log) >= events
+        )
     return log
 
 

@@ -1,17 +1,19 @@
-"""Choose the device (CPU or GPU), the numerical precision, and the number of processes and threads of a run."""
+"""Device (CPU or GPU), numerical precision, and number of processes and threads of a run."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 from placecode.compute.gpu import kernels
 from placecode.errors import BadInput, must_be
+from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.tasks.base import Task
+from placecode.training.trainer import stack_for
 from placecode.validation import choice
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -29,55 +31,53 @@ DEFAULT_MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Where:
-    """Device, precision and parallelism of a run. They are recorded in the run folder because they affect rounding."""
+class ExecutionSettings:
+    """Device, precision and parallelism of a run. They are recorded in the run folder because they affect rounding.
+
+    Raises BadInput if a setting is invalid on this machine.
+    """
 
     device: str = "auto"
-    """One of "auto", "cpu" and "cuda". "auto" is "cuda" if torch finds a CUDA device."""
+    """Either "cpu" or "cuda". The default "auto" becomes "cuda" if torch finds a CUDA device, and "cpu" otherwise."""
     precision: str = "high"
     """Precision of matrix products: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16 inputs
     where placecode's kernels support them; "bf16" is autocast to bfloat16. On a CPU, all but "bf16" are float32."""
     stack: int | None = None
-    """Maximum number of members per stack. By default it depends on the device."""
+    """Maximum number of members per stack. If None, it depends on the device; see `max_stack_size`."""
     memory: float = DEFAULT_MEMORY_SHARE
     """Share of a GPU's memory that may be used."""
     workers: int | None = None
-    """Number of training processes; 1 trains in this process. By default one per visible GPU."""
+    """Maximum number of training processes; 1 trains in this process. If None, one per visible GPU."""
     plain: bool = False
     """Whether to use the slow reference implementation, without custom kernels and CUDA graphs."""
+    max_processes: int = field(init=False)
+    """Maximum number of training processes, which follows from `workers` and the number of visible GPUs."""
 
-    def resolved(self) -> Where:
-        """Return a copy in which the device is not "auto" and the number of workers is set.
-
-        Raise BadInput if a setting is invalid on this machine.
-        """
+    def __post_init__(self) -> None:
         choice("device", self.device, DEVICES)
         choice("precision", self.precision, PRECISIONS)
-        if self.device == "cuda" and not torch.cuda.is_available():
+        has_cuda = torch.cuda.is_available()
+        if self.device == "cuda" and not has_cuda:
             raise BadInput("device must be one that this machine has; got 'cuda', but torch sees no CUDA device here.")
+        if self.device == "auto":
+            object.__setattr__(self, "device", "cuda" if has_cuda else "cpu")
         if self.stack is not None and self.stack < 1:
             raise must_be("stack", "a whole number of at least 1", self.stack)
         if not 0 < self.memory <= 1:
             raise must_be("memory", "a share of the GPU's memory above 0 and at most 1", self.memory)
-        device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        gpus = torch.cuda.device_count() if device == "cuda" else 0
         if self.workers is not None and self.workers < 1:
             raise must_be("workers", "a whole number of at least 1", self.workers)
+        gpus = torch.cuda.device_count() if self.device == "cuda" else 0
         if gpus and (self.workers or 1) > gpus:
             raise must_be("workers", f"at most the number of visible GPUs, {gpus}", self.workers)
-        return replace(self, device=device, workers=self.workers or gpus or 1)
-
-    @property
-    def fast(self) -> bool | None:
-        """Value of the argument `fast` of `Stack`: False for the reference implementation, None for the fastest one."""
-        return False if self.plain else None
+        object.__setattr__(self, "max_processes", self.workers or gpus or 1)
 
     @property
     def max_stack_size(self) -> int:
-        """Maximum number of members per stack, without regard to memory."""
+        """Maximum number of members per stack, without regard to memory and to the number of cores or GPUs."""
         return self.stack or DEFAULT_STACK_SIZE[self.device]
 
-    def stack_size_for(self, members: int, values: int) -> int:
+    def parallel_stack_size(self, members: int, values: int) -> int:
         """Return the maximum number of members per stack with which all cores or GPUs are busy.
 
         `members` is the number of members of the run, and `values` the number of values per member (see `values_of`).
@@ -85,13 +85,13 @@ class Where:
         if self.stack is not None:
             return self.stack
         if self.device == "cpu":
-            cores = max(torch.get_num_threads() if values >= MIN_VALUES_FOR_THREADS else 1, self.workers or 1)
+            cores = max(torch.get_num_threads() if values >= MIN_VALUES_FOR_THREADS else 1, self.max_processes)
             return max(1, min(self.max_stack_size, -(-members // cores)))
-        if self.workers in (None, 1):
+        if self.max_processes == 1:
             return self.max_stack_size
-        return min(self.max_stack_size, max(MIN_STACK_SIZE, -(-members // self.workers)))
+        return min(self.max_stack_size, max(MIN_STACK_SIZE, -(-members // self.max_processes)))
 
-    def crew(self, stacks: int, values: int) -> Crew:
+    def concurrency(self, stacks: int, values: int) -> Concurrency:
         """Return how many processes and threads train the stacks.
 
         `stacks` is the number of stacks, and `values` the largest number of values of a member (see `values_of`). On a
@@ -99,11 +99,15 @@ class Where:
         wait for each other at every operation. The gain is small on an idle machine and large on a busy one. A GPU
         trains one stack after the other.
         """
-        threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
+        threads, processes = torch.get_num_threads(), max(1, min(stacks, self.max_processes))
         stacks_per_process = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
         if self.device == "cpu" and values < MIN_VALUES_FOR_THREADS:
-            return Crew(processes, stacks_per_process, 1)
-        return Crew(processes, stacks_per_process, max(1, threads // (processes * stacks_per_process)))
+            return Concurrency(processes, stacks_per_process, 1)
+        return Concurrency(processes, stacks_per_process, max(1, threads // (processes * stacks_per_process)))
+
+    def build_stack(self, members: Sequence[Member], task: Task) -> Stack:
+        """Return a new, untrained stack for a task, on this device and with the chosen implementation."""
+        return stack_for(members, task, self.device, fast=False if self.plain else None)
 
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
@@ -127,14 +131,13 @@ def values_of(members: Iterable[Member], task: Task) -> int:
 
 
 @dataclass(frozen=True)
-class Crew:
+class Concurrency:
     """Number of processes, of stacks per process and of threads per stack that train a run."""
 
     processes: int
     stacks_per_process: int
     """Number of stacks that train concurrently in each process."""
-    threads: int
-    """Number of threads per stack."""
+    threads_per_stack: int
 
     @property
     def concurrent_stacks(self) -> int:

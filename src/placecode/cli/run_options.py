@@ -1,4 +1,4 @@
-"""Arguments that the commands `run` and `fit` share (output folder, device, resuming), and stopping with Ctrl-C."""
+"""Options that the commands `run` and `fit` share (output folder, device, resuming), and stopping with Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from placecode.errors import BadInput, value_of
-from placecode.execution import local
+from placecode.execution.settings import DEFAULT_MEMORY_SHARE, DEFAULT_STACK_SIZE, ExecutionSettings
 
 
-def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
-    """Add the arguments for the output folder, the device, and an earlier run in that folder."""
-    sizes = ", ".join(f"{size} on {device}" for device, size in local.DEFAULT_STACK_SIZE.items())
+def add_run_options(parser: argparse.ArgumentParser, default_out: str) -> None:
+    """Add the options for the output folder, the device, and an earlier run in that folder."""
+    sizes = ", ".join(f"{size} on {device}" for device, size in DEFAULT_STACK_SIZE.items())
     parser.add_argument("--out", type=Path, help=f"run folder (default: {default_out})")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
@@ -30,18 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
         help=f"maximum number of members to train together; memory may allow fewer (default: {sizes})",
     )
     parser.add_argument(
-        "--memory", default=str(local.DEFAULT_MEMORY_SHARE), metavar="SHARE", help="maximum share of GPU memory to use"
+        "--memory", default=str(DEFAULT_MEMORY_SHARE), metavar="SHARE", help="maximum share of GPU memory to use"
     )
     parser.add_argument("--resume", action="store_true", help="continue an unfinished run in the output folder")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
     parser.add_argument("--dry-run", action="store_true", help="estimate time and memory without training")
 
 
-def where_of(arguments: argparse.Namespace) -> local.Where:
-    """Return the device, precision and other conditions of training that the arguments set.
+def execution_settings(arguments: argparse.Namespace) -> ExecutionSettings:
+    """Return the execution settings (device, precision, ...) that the options set.
 
-    Raises BadInput if they are invalid. The command `fit` has no --workers and no --plain, and uses their
-    defaults.
+    Raises BadInput if they are invalid. The command `fit` has no --workers and no --plain, and uses their defaults.
     """
     if arguments.resume and arguments.force:
         raise BadInput(
@@ -53,7 +52,7 @@ def where_of(arguments: argparse.Namespace) -> local.Where:
     )
     share = value_of("memory", arguments.memory, float)
     plain = getattr(arguments, "plain", False)
-    return local.Where(arguments.device, arguments.precision, stack, share, workers, plain).resolved()
+    return ExecutionSettings(arguments.device, arguments.precision, stack, share, workers, plain)
 
 
 @contextmanager
