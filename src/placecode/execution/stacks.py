@@ -262,10 +262,8 @@ def assemble(
     arrays = {name: array for name, array in arrays.items() if name not in temporary}
     baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in trained_numbers):
-        data_task, data_members = (
-            task.for_data_set(data),
-            [members[i] for i in trained_numbers if members[i].data == data],
-        )
+        data_task = task.for_data_set(data)
+        data_members = [members[i] for i in trained_numbers if members[i].data == data]
         baseline_rows += [{"data": data, **row} for row in experiment.baselines(data_task, data_members)]
         for name, array in experiment.data_arrays(data_task, data_members).items():
             arrays[f"{data}:{name}" if data else name] = array
