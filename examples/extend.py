@@ -110,7 +110,7 @@ class OrderSigma(ModelExperiment):
 
 def main(out: Path) -> Run:
     # `sweep` crosses the experiment with any further field, as `--sweep` does on the command line
-    experiment = OrderSigma.at("quick", sweep=("heads=1,2", "learning_rate=0.003,0.001"))
+    experiment = OrderSigma.from_scale("quick", sweep=("heads=1,2", "learning_rate=0.003,0.001"))
     run = execute(experiment, out, force=True)
     accuracy = run.metrics.query(
         "split == 'test' and metric == 'accuracy' and condition == 'all' and step == step.max()"

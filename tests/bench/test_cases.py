@@ -43,7 +43,7 @@ def test_flops_of_the_papers_model() -> None:
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_latin_squares_have_the_sizes_of_the_experiment(scale) -> None:
-    case, experiment = CASES[f"lst-{scale}"], LstSigma.at(scale)
+    case, experiment = CASES[f"lst-{scale}"], LstSigma.from_scale(scale)
     (member, spec) = case.members(1)[0], experiment.members()[0]
     for name in ("width", "layers", "heads", "expansion", "batch", "optimizer", "encoding", "norm"):
         assert getattr(member, name) == getattr(spec, name)

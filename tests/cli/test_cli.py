@@ -137,7 +137,7 @@ def test_command_in_the_report_repeats_the_run(tmp_path: Path, no_report: None, 
 
 def test_command_in_the_report_omits_defaults_of_the_scale(ran: tuple[Path, str]) -> None:
     run = Run(ran[0])
-    usual = experiments.lookup("lst-sigma").at("quick")
+    usual = experiments.lookup("lst-sigma").from_scale("quick")
     run.config |= {"fields": usual.fields(), "stack": DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
     assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 

@@ -239,7 +239,7 @@ def mean_and_half(values: list[float]) -> str:
 
 
 def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
-    experiment = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
     head, *rows = printed(table_of(experiment))
     assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
     for row, sigma in zip(rows[:2], (0.01, 2.0), strict=True):
@@ -250,7 +250,7 @@ def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
 
 
 def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
-    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
+    rows = printed(table_of(NetworkSigma.from_scale("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", mean_and_half([0.75, 0.77]), mean_and_half([0.9, 0.96]), "2", "0"],
         ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
@@ -258,7 +258,7 @@ def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
 
 
 def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
-    experiment = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
     gone = {(0.5, 1), (2.0, 0), (2.0, 1)}
     rows = printed(table_of(experiment, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
     assert [row[-2:] for row in rows] == [["2", "0"], ["1", "1"], ["0", "2"]]
@@ -269,7 +269,7 @@ def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) ->
 
 def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
     """With a row of the condition "all", the columns are the splits, with two digits."""
-    experiment = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.01,), seeds=(0, 1))
     run = made_up(experiment, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
     run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]
     head, row = printed(display.results_table(run, "mse"))

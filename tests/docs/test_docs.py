@@ -161,7 +161,7 @@ def test_the_stated_number_of_models_is_right(page: Path) -> None:
     counts = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
     assert counts or page.stem == "own-data"
     for experiment, count in counts:
-        assert len(EXPERIMENTS[experiment].at("quick").members()) == int(count)
+        assert len(EXPERIMENTS[experiment].from_scale("quick").members()) == int(count)
 
 
 @pytest.mark.usefixtures("few_draws")
@@ -356,7 +356,7 @@ def test_python_and_commands_of_masked_prediction_run(tmp_path: Path, capsys: py
 
 def test_table_has_every_experiment_with_its_number_of_members() -> None:
     counts = {
-        name: tuple(str(len(kind.at(scale).members())) for scale in ("quick", "paper"))
+        name: tuple(str(len(kind.from_scale(scale).members())) for scale in ("quick", "paper"))
         for name, kind in EXPERIMENTS.items()
         if issubclass(kind, MaskedExperiment)
     }

@@ -159,7 +159,7 @@ KILLER = """
     from placecode.execution import local, stacks
     from placecode.execution.settings import ExecutionSettings
 
-    out, experiment = Path(sys.argv[1]), experiments.lookup("lst-sigma").at("quick", **eval(sys.argv[2]))
+    out, experiment = Path(sys.argv[1]), experiments.lookup("lst-sigma").from_scale("quick", **eval(sys.argv[2]))
     stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS, stacks.SHARE_FOR_WRITING = 0.05, 1e9, 1e9
     readers = {".json": lambda path: json.loads(path.read_text()), ".parquet": pandas.read_parquet}
     readers[".safetensors"] = load_file

@@ -152,7 +152,7 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
         return result
 
     monkeypatch.setattr(Trainer, "state", recorded_state)
-    for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "rehearse"), (LstSigma, "arrays")):
+    for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "trial_analysis"), (LstSigma, "arrays")):
         original = getattr(kind, name)
 
         def recorded_call(*arguments: Any, original: Any = original, name: str = name) -> Any:
@@ -169,7 +169,7 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
     task = experiment.task()
     peaks = memory.probe(experiment, task, experiment.members()[:2], CPU, meter)
     arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS))
-    after = [("evaluate", 0), ("rehearse", 0), ("arrays", 0)]
+    after = [("evaluate", 0), ("trial_analysis", 0), ("arrays", 0)]
     assert calls == [("update", arrays)] * memory.PROBE_STEPS + after
     assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)
     calls.clear()

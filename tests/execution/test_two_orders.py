@@ -25,12 +25,12 @@ SEEDS = 2
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return TwoOrders.at("quick").task()
+    return TwoOrders.from_scale("quick").task()
 
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "complete", execution=CPU)
+    return local.execute(TwoOrders.from_scale("quick"), tmp_path_factory.mktemp("run") / "complete", execution=CPU)
 
 
 def places(order: int) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_tokens_have_the_names_of_their_order(complete: Run) -> None:
 
 def test_a_run_that_is_stopped_while_members_with_resized_pes_train(complete: Run, tmp_path: Path) -> None:
     events: list[Event] = []
-    experiment = TwoOrders.at("quick")
+    experiment = TwoOrders.from_scale("quick")
 
     def stop() -> bool:
         return any(event.stack >= 4 and event.progress.step for event in events)  # the last two of six stacks
@@ -129,7 +129,7 @@ def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytes
         return [*first, *(self.spec(start=start, origin=origin, data=FOUR) for start, origin in heirs)]
 
     monkeypatch.setattr(TwoOrders, "members", members)
-    run = local.execute(TwoOrders.at("quick", epochs=1), tmp_path / "run", execution=CPU)
+    run = local.execute(TwoOrders.from_scale("quick", epochs=1), tmp_path / "run", execution=CPU)
     diverged = run.members[run.members["state"] == "diverged"]
     assert diverged["member"].tolist() == [0, 4] and diverged["diverged_at"].tolist()[1] == 0
     for heir, origin in ((3, 0), (5, 1), (6, 2)):

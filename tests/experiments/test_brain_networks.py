@@ -29,7 +29,7 @@ def zero(member: Member) -> float:
 
 def preprocessed(end: Callable[[Member], float], **fields: Any) -> Any:
     """Return a run of brain-preprocessing with five splits of the people, or three without two of the people."""
-    experiment = BrainPreprocessing.at("paper", **fields)
+    experiment = BrainPreprocessing.from_scale("paper", **fields)
     measures = dict.fromkeys(brain_networks.VARIANT_MEASURES, (zero, end))
     names = list(experiment.data_sets())
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
@@ -45,7 +45,7 @@ def higher_when_small(member: Member) -> float:
 
 
 def test_the_experiment_crosses_variants_sigmas_and_seeds() -> None:
-    experiment = BrainPreprocessing.at("paper")
+    experiment = BrainPreprocessing.from_scale("paper")
     assert len(experiment.members()) == 6 * 4 * 5 and experiment.variants == VARIANTS
     assert len({member.data for member in experiment.members()}) == 6
     data = experiment.data_sets()
@@ -54,7 +54,7 @@ def test_the_experiment_crosses_variants_sigmas_and_seeds() -> None:
     assert data["NAP_001 and NAP_013 left out"] == {"exclude": ("NAP_001", "NAP_013")}
     for fields in ({"variants": ("smooth",)}, {"band": (0.1,)}):
         with pytest.raises(BadInput) as error:
-            BrainPreprocessing.at("paper", **fields)
+            BrainPreprocessing.from_scale("paper", **fields)
         assert [error.value.name] == list(fields)
 
 
@@ -80,7 +80,7 @@ def test_a_claim_holds_only_if_every_variant_does() -> None:
 
 def test_noise_and_a_missing_sigma_are_undecided() -> None:
     rng = np.random.default_rng(0)
-    noise = {member: rng.normal() for member in BrainPreprocessing.at("paper").members()}
+    noise = {member: rng.normal() for member in BrainPreprocessing.from_scale("paper").members()}
     run = preprocessed(lambda member: noise[member])
     assert {claim.check(run).direction for claim in brain_networks.CLAIMS} == {UNDECIDED}
     less = preprocessed(higher_when_small, sigmas=(0.1, 2.0))

@@ -17,7 +17,7 @@ from placecode.reports.pages.causal import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of
 
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
-EXPERIMENT = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
+EXPERIMENT = LstCausal.from_scale("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},

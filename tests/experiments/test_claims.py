@@ -159,8 +159,8 @@ def test_other_errors_are_not_hidden() -> None:
 def runs(tmp_path: Path) -> list[Path]:
     """Return a small run of each experiment."""
     fields = {"seeds": (0, 1, 2), "epochs": 2, "puzzles": "published"}
-    sigma = LstSigma.at("paper", sigmas=(0.2, 2.0), **fields)
-    encodings = LstEncodings.at("paper", encodings=("learned:sigma=0.2", "none"), **fields)
+    sigma = LstSigma.from_scale("paper", sigmas=(0.2, 2.0), **fields)
+    encodings = LstEncodings.from_scale("paper", encodings=("learned:sigma=0.2", "none"), **fields)
     rng = np.random.default_rng(0)
     return [
         save(made_up(sigma, lambda m: (0.9 if m.sigma == 0.2 else 0.3) + rng.normal() / 100), tmp_path / "sigma"),

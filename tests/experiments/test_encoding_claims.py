@@ -17,7 +17,7 @@ from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
 
 SEEDS = 12
-TEXTS = LstEncodings.at("paper").encodings
+TEXTS = LstEncodings.from_scale("paper").encodings
 TRAIN_NOISE = np.random.default_rng(5).normal(size=SEEDS) * 1e-3
 GOOD = {OURS: 0.93, OURS_DROPPED: 0.955, FIXED: 0.95, FIXED_DROPPED: 0.97}
 BAD = {OURS: 0.6, OURS_DROPPED: 0.5, FIXED: 0.9, FIXED_DROPPED: 0.8}
@@ -36,7 +36,7 @@ def setting_of(member: Member) -> Setting:
 
 def encodings_run(values: Values, train: float = 0.999, diverged: tuple[Any, ...] = (), **fields: Any) -> Any:
     return made_up(
-        LstEncodings.at("paper", **{"seeds": tuple(range(SEEDS)), **fields}),
+        LstEncodings.from_scale("paper", **{"seeds": tuple(range(SEEDS)), **fields}),
         lambda m: values[setting_of(m)][m.seed],
         train=lambda m: (train if setting_of(m) == OURS else 0.5) + TRAIN_NOISE[m.seed],
         diverged=lambda m: (*setting_of(m), m.seed) in diverged,

@@ -21,7 +21,7 @@ EXCEPTIONS = {"both placements"}
 @pytest.mark.parametrize("scale", experiments.SCALES)
 def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
     cls = experiments.lookup(name)
-    experiment = cls.at(scale)
+    experiment = cls.from_scale(scale)
     assert cls.recorded() == [field.name for field in dataclasses.fields(cls)]
     assert all(help_of(cls, name) for name in cls.recorded())
     record = json.loads(json.dumps(experiment.fields()))
@@ -34,7 +34,7 @@ def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[st
     for field, listed in cls.swept_by.items():
         assert set(listed.split(" and ")) <= set(cls.recorded()) or listed in EXCEPTIONS
         with pytest.raises(BadInput) as error:
-            cls.at("quick", **{field: 1})
+            cls.from_scale("quick", **{field: 1})
         assert error.value.name == field and listed in error.value.rule
         assert cli.main(["run", name, f"--{field.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
         assert f"{field} must be left out of {name}" in capsys.readouterr().err
@@ -47,7 +47,7 @@ def test_values_of_a_sweep_differ(name: str) -> None:
         if "least" in field.metadata:
             value = field.default[0]  # type: ignore[index]
             with pytest.raises(BadInput) as error:
-                cls.at("quick", **{field.name: (value, value)})
+                cls.from_scale("quick", **{field.name: (value, value)})
             assert (error.value.name, error.value.rule) == (field.name, "all different")
 
 

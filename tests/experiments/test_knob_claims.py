@@ -115,7 +115,7 @@ EVERYWHERE |= {"lst-data": "data"}
 def experiment_of(name: str) -> Any:
     sigmas = (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0)
     defaults = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": sigmas}
-    return experiments.EXPERIMENTS[name].at("paper", **{**defaults, **FIELDS[name]})
+    return experiments.EXPERIMENTS[name].from_scale("paper", **{**defaults, **FIELDS[name]})
 
 
 def noisy(value: float, member: Member, salt: str = "") -> float:
@@ -275,7 +275,7 @@ def test_a_part_of_an_experiment_decides_nothing() -> None:
 
 def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
     """The quick scale of lst-optimizer has one of the tiny sigmas."""
-    experiment = experiments.EXPERIMENTS["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
+    experiment = experiments.EXPERIMENTS["lst-optimizer"].from_scale("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
     run = made_up(experiment, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = with_optimizer(learning_rate=2.3e-3)
     values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
@@ -285,7 +285,7 @@ def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_paper_scale_has_all_that_claims_need(name: str) -> None:
     analyses = {("weights_moved", "start"): (None, lambda m: noisy(1.0, m))}
-    experiment = experiments.EXPERIMENTS[name].at("paper")
+    experiment = experiments.EXPERIMENTS[name].from_scale("paper")
     run = made_up(experiment, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
     for finding in findings(run, name).values():
         assert finding.note == "" and np.isfinite(finding.found).all()

@@ -135,7 +135,7 @@ def test_every_claim_has_a_verdict(made: Made) -> None:
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_the_quick_scale_can_be_built(name: str) -> None:
-    experiment = experiments.EXPERIMENTS[name].at(
+    experiment = experiments.EXPERIMENTS[name].from_scale(
         "quick", per_class=2000 if name == "lst-data" else 20, heldout=6, distance=0.5
     )
     members = experiment.members()
@@ -146,7 +146,7 @@ def test_the_quick_scale_can_be_built(name: str) -> None:
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_the_paper_scale_has_the_model_of_the_paper_and_five_seeds(name: str) -> None:
-    experiment = experiments.EXPERIMENTS[name].at("paper")
+    experiment = experiments.EXPERIMENTS[name].from_scale("paper")
     members = experiment.members()
     assert len(members) == len(set(members))
     assert experiment == experiments.EXPERIMENTS[name]()

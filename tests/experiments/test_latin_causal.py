@@ -273,7 +273,7 @@ def test_a_partner_that_is_missing_or_diverged_is_not_swapped(experiment: LstCau
     arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
 
     def swapped(members: pd.DataFrame) -> list[str]:
-        rows = experiment.exchange(run.load(number), task, [number], members, arrays)
+        rows = experiment.measure_pe_swaps(run.load(number), task, [number], members, arrays)
         return [row["target"] for row in rows if row["target"].startswith(("that", "another"))]
 
     of_other_sigma = ["that of the other sigma", "that of the other sigma, own size"]

@@ -58,7 +58,7 @@ class World:
             for i, level in enumerate(LEVELS):
                 analyses["noise_accuracy", f"{split} {level:g}"] = (lambda m: -99.0, of(table + 0.1 * (i - 1)))
         return made_up(
-            LstSigma.at("paper", **{**defaults, **fields}),
+            LstSigma.from_scale("paper", **{**defaults, **fields}),
             of(self.accuracy),
             train=of(self.train),
             early=of(self.early) if self.epochs > 200 else None,
@@ -288,7 +288,7 @@ def curve_run(shift: float = 0.0, **fields: Any) -> tuple[Table, Any]:
     sigmas, seeds = list(AUTHORS_MEANS), 15
     noise = np.random.default_rng(13).normal(size=(len(sigmas), seeds))
     table = column(list(AUTHORS_MEANS.values())) + shift + 0.03 * noise
-    experiment = LstSigma.at("paper", **{"sigmas": sigmas, "seeds": tuple(range(seeds)), "epochs": 2, **fields})
+    experiment = LstSigma.from_scale("paper", **{"sigmas": sigmas, "seeds": tuple(range(seeds)), "epochs": 2, **fields})
     return table, made_up(
         experiment, lambda m: table[sigmas.index(m.sigma), m.seed] if m.encoding == "learned" else 0.7
     )
@@ -321,7 +321,7 @@ def training_speed(early: dict[float, float], train: dict[float, float]) -> Any:
 
     At epoch 0 the accuracy is 0.123.
     """
-    experiment = LstSigma.at("paper", sigmas=tuple(train), seeds=tuple(range(SEEDS)), epochs=400)
+    experiment = LstSigma.from_scale("paper", sigmas=tuple(train), seeds=tuple(range(SEEDS)), epochs=400)
 
     def of(levels: dict[float, float]) -> Callable[[Member], float]:
         return lambda m: levels[m.sigma] - RESIDUALS[m.seed] if m.encoding == "learned" else 0.7

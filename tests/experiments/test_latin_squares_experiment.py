@@ -25,11 +25,11 @@ TINY |= {"width": 8, "heads": 2, "layers": 2, "batch": 16}
 
 @pytest.fixture(scope="module")
 def task() -> LatinSquares:
-    return LstSigma.at("quick", **TINY).task()
+    return LstSigma.from_scale("quick", **TINY).task()
 
 
 def test_paper_is_the_published_protocol() -> None:
-    experiment = LstSigma.at("paper")
+    experiment = LstSigma.from_scale("paper")
     assert experiment.sigmas == tuple(round(i / 10, 1) for i in range(1, 21))
     assert experiment.seeds == tuple(range(15))
     assert experiment.epochs == 4000
@@ -50,9 +50,9 @@ def test_paper_is_the_published_protocol() -> None:
 
 
 def test_fields_win_over_the_scale() -> None:
-    assert LstSigma.at("quick", epochs=7) == dataclasses.replace(LstSigma.at("quick"), epochs=7)
+    assert LstSigma.from_scale("quick", epochs=7) == dataclasses.replace(LstSigma.from_scale("quick"), epochs=7)
     with pytest.raises(BadInput) as error:
-        LstSigma.at("huge")
+        LstSigma.from_scale("huge")
     assert (error.value.name, error.value.given) == ("scale", "huge")
 
 
@@ -62,7 +62,7 @@ def test_every_field_that_experiment_and_member_share_reaches_the_members() -> N
     fields |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
     fields |= {"pe_weight_decay": 0.02}
     fields |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
-    experiment = LstSigma.at("quick", **fields, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
+    experiment = LstSigma.from_scale("quick", **fields, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
     members = experiment.members()
     assert [(member.sigma, member.seed) for member in members] == [(0.3, 4), (0.3, 9), (0.7, 4), (0.7, 9)]
     for member in members:
@@ -95,7 +95,7 @@ def test_every_field_that_experiment_and_member_share_reaches_the_members() -> N
 )
 def test_bad_settings_are_refused(experiment: Any, fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
-        experiment.at("quick", **fields)
+        experiment.from_scale("quick", **fields)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
@@ -105,7 +105,7 @@ def test_bad_settings_are_refused(experiment: Any, fields: dict[str, Any], name:
 def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
     task: LatinSquares, experiment: Any, epochs: int, evaluations: int
 ) -> None:
-    small = experiment.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
+    small = experiment.from_scale("quick", **TINY, epochs=epochs, evaluations=evaluations)
     steps = small.evaluate_at(task)
     assert steps == sorted(set(steps)) and all(step > 0 and step % 4 == 0 for step in steps)
     assert steps[-1] == small.training_steps(task) == epochs * 4
@@ -117,7 +117,7 @@ def test_evaluations_are_after_whole_epochs_and_after_epoch_200(
 
 def test_references_are_2d_fixed_models_with_the_other_settings_of_the_sweep() -> None:
     fields: dict[str, Any] = {"start": "uniform", "learn": False, "options": (), "clip": 1.0, "optimizer": "adamw"}
-    experiment = LstSigma.at(
+    experiment = LstSigma.from_scale(
         "quick", **TINY, **fields, sigmas=(0.2, 2.0), seeds=(3, 5), dropout=0.4, references=(0.0, 0.1)
     )
     *sweep, a, b, c, d = experiment.members()
@@ -134,12 +134,12 @@ def test_an_empty_option_means_no_references() -> None:
     words = ["run", "lst-sigma", "--scale", "paper", "--references", ""]
     fields = cli.flags.settings(cli._parser(words).parse_args(words), LstSigma)
     assert fields == {"references": ()}
-    assert len(LstSigma.at("paper", **fields).members()) == 300
+    assert len(LstSigma.from_scale("paper", **fields).members()) == 300
 
 
 def test_all_encodings_at_paper_scale() -> None:
     """Encoding by encoding, first without and then with dropout, the seeds of each together."""
-    experiment = LstEncodings.at("paper")
+    experiment = LstEncodings.from_scale("paper")
     members = experiment.members()
     assert len(experiment.encodings) == 19
     assert len(members) == len(set(members)) == 570
@@ -153,13 +153,13 @@ def test_all_encodings_at_paper_scale() -> None:
         assert member.last_epoch == (200 if has_fewer_epochs else None)
         assert (member.width, member.layers, member.heads, member.batch) == (160, 4, 1, 128)
         assert (member.start, member.learn, member.placement) == ("normal", True, "every")
-    sweep = LstSigma.at("paper").members()
+    sweep = LstSigma.from_scale("paper").members()
     shared = [member for member in members if member in set(sweep)]
     assert len(shared) == 4 * 15  # sigmas 0.2 and 1, and the two kinds of 2d-fixed, are those of lst-sigma
 
 
 def test_dropout_at_training_alone_reaches_the_members() -> None:
-    experiment = LstEncodings.at("quick", dropout_at_evaluation=False, dropouts=(0.3,), seeds=(4,))
+    experiment = LstEncodings.from_scale("quick", dropout_at_evaluation=False, dropouts=(0.3,), seeds=(4,))
     assert {(member.dropout, member.dropout_at_evaluation, member.seed) for member in experiment.members()} == {
         (0.3, False, 4)
     }
@@ -167,7 +167,9 @@ def test_dropout_at_training_alone_reaches_the_members() -> None:
 
 def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     texts = ("learned:sigma=0.2", "sinusoid:axes=2", "rotary", "relative:causal=1", "causal-none:temperature=0.01")
-    experiment = LstEncodings.at("quick", **TINY, encodings=texts, seeds=(0, 1), epochs=1, evaluations=1, noise=(0.5,))
+    experiment = LstEncodings.from_scale(
+        "quick", **TINY, encodings=texts, seeds=(0, 1), epochs=1, evaluations=1, noise=(0.5,)
+    )
     run = local.execute(experiment, tmp_path / "run")
     assert len(run.members) == 20
     assert [shown.name for shown in page_of(experiment, run).figures()] == ["dropout", "encodings", "curves"]
@@ -196,7 +198,7 @@ def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, 
 
 
 def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members() -> None:
-    experiment = LstSigma.at("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
+    experiment = LstSigma.from_scale("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
     run = made_up(
         experiment,
         lambda m: 0.5 + 0.1 * m.sigma,
@@ -221,14 +223,14 @@ PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "class
     ],
 )
 def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, fields: dict[str, Any], names: list[str]) -> None:
-    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **fields)
+    experiment = LstSigma.from_scale("quick", **TINY, epochs=1, evaluations=1, seeds=(0,), **fields)
     run = local.execute(experiment, tmp_path / "run")
     drawn = [shown.name for shown in page_of(experiment, run).figures()]
     assert drawn == [name for name in names if name != "noise" or experiment.noise]
 
 
 def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
-    experiment = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
+    experiment = LstSigma.from_scale("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
     run = local.execute(experiment, tmp_path / "run", chosen="2:4")
     assert [shown.name for shown in page_of(experiment, run).figures()] == ["accuracy", "curves"]
     assert len(page_of(experiment, run).words()) == 1
@@ -237,18 +239,18 @@ def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
 
 def test_options_of_the_encoding_reach_the_members() -> None:
     fields = {"encoding": "sinusoid", "sigmas": (0.2,), "options": ("axes=2", "base=100.5")}
-    experiment = LstSigma.at("quick", **fields, references=())
+    experiment = LstSigma.from_scale("quick", **fields, references=())
     assert {(member.options["axes"], member.options["base"]) for member in experiment.members()} == {(2, 100.5)}
-    experiment = LstSigma.at("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
+    experiment = LstSigma.from_scale("quick", encoding="alibi", sigmas=(0.2,), options=("distance=manhattan",))
     assert experiment.members()[0].options["distance"] == "manhattan"
     with pytest.raises(BadInput) as error:
-        LstSigma.at("quick", options=("axes",)).members()
+        LstSigma.from_scale("quick", options=("axes",)).members()
     assert (error.value.name, error.value.given) == ("options", "axes")
 
 
 def test_the_documentation_describes_the_quick_scale() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs/latin-squares.md").read_text().split())
-    quick = LstSigma.at("quick")
+    quick = LstSigma.from_scale("quick")
     assert f"{quick.layers} blocks of width {quick.width} with {quick.heads} heads" in page
     assert f"{quick.per_class:,} puzzles per class" in page
     assert f"{quick.epochs} epochs at a rate of {quick.learning_rate:g}" in page

@@ -26,17 +26,19 @@ SMALL = {name: value for name, value in SMALLEST.items() if name not in ("evalua
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(LstFrozen.at("quick", **{**SMALL, "layers": 2}), tmp_path_factory.mktemp("frozen") / "run")
+    return local.execute(
+        LstFrozen.from_scale("quick", **{**SMALL, "layers": 2}), tmp_path_factory.mktemp("frozen") / "run"
+    )
 
 
 @pytest.fixture(scope="module")
 def slingshot(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    experiment = LstSlingshot.at("quick", **SMALL, every=1)
+    experiment = LstSlingshot.from_scale("quick", **SMALL, every=1)
     return local.execute(experiment, tmp_path_factory.mktemp("slingshot") / "run")
 
 
 def test_every_kind_has_every_sigma_and_seed() -> None:
-    experiment = LstFrozen.at("paper")
+    experiment = LstFrozen.from_scale("paper")
     members = experiment.members()
     assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
     assert (experiment.epochs, experiment.rest, experiment.log_softmax) == (1000, 100, 2)
@@ -77,7 +79,7 @@ LEARNED, FROZEN, SIZED, INPUT = KINDS
 def planted(**levels: Any) -> Any:
     """Return a run of lst-frozen whose accuracies are these functions of sigma, by kind, plus noise."""
     noise = np.random.default_rng(0).normal(size=(4, 8, 5)) * 0.004
-    experiment = LstFrozen.at("paper")
+    experiment = LstFrozen.from_scale("paper")
 
     def accuracy(member: Member) -> float:
         place = list(KINDS).index(member.label), experiment.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
@@ -106,7 +108,7 @@ def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
 
 
 def test_both_losses_and_frozen_pes(slingshot: Run) -> None:
-    experiment = LstSlingshot.at("paper")
+    experiment = LstSlingshot.from_scale("paper")
     members = experiment.members()
     assert len(members) == len(set(members)) == 3 * 3 * 5
     one, two = "log_softmax=1", "log_softmax=2"
@@ -130,14 +132,14 @@ def test_mean_logit_loss_and_accuracy_are_recorded_and_drawn(slingshot: Run) -> 
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:
-        LstSlingshot.at("quick", **fields)
+        LstSlingshot.from_scale("quick", **fields)
     assert [error.value.name] == list(fields)
 
 
 def rising(once: float, twice: float, still: float) -> Any:
     """Return a run whose accuracies rise by this much after epoch 200, by loss and for frozen PEs."""
     noise = np.random.default_rng(1).normal(size=100) * 0.002
-    experiment = LstSlingshot.at("paper")
+    experiment = LstSlingshot.from_scale("paper")
     rise = {("log_softmax=1", True): once, ("log_softmax=2", True): twice, ("log_softmax=1", False): still}
     numbers = {member: number for number, member in enumerate(experiment.members())}
     return made_up(experiment, lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]], early=lambda m: 0.8)
@@ -146,7 +148,7 @@ def rising(once: float, twice: float, still: float) -> Any:
 def test_verdicts_on_slingshots_follow_what_was_planted() -> None:
     assert set(verdicts(rising(0.05, 0.0, 0.05)).values()) == {HOLDS}
     assert set(verdicts(rising(0.0, 0.05, -0.05)).values()) == {FAILS}
-    short = LstSlingshot.at("paper", epochs=150)
+    short = LstSlingshot.from_scale("paper", epochs=150)
     assert set(verdicts(made_up(short, lambda m: 0.8)).values()) == {UNDECIDED}
 
 

@@ -25,7 +25,7 @@ FEW = ("linear", "fc", "spectral")
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
-    experiment = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
+    experiment = NetworkSigma.from_scale("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
     assert {member.output_gain for member in experiment.members()} == {0.5}
     assert experiment.task().describe()["gain"] == 1.1
 
@@ -34,7 +34,7 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
     few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
     one, both = (
         local.execute(
-            NetworkSigma.at("quick", **{**few, "seeds": seeds}),
+            NetworkSigma.from_scale("quick", **{**few, "seeds": seeds}),
             tmp_path / str(seeds),
             execution=ExecutionSettings("cpu"),
         )
@@ -61,7 +61,7 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
 )
 def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
-        NetworkSigma.at("quick", **fields)
+        NetworkSigma.from_scale("quick", **fields)
     assert error.value.name == name and error.value.rule.startswith(rule)
 
 
@@ -81,26 +81,26 @@ def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
         assert not np.array_equal(plain, ramped)
     for ramps in ((5, 5), (0, -5), (0, 3001)):  # equal, negative, longer than the training
         with pytest.raises(BadInput) as error:
-            SynergySize.at("quick", ramps=ramps)
+            SynergySize.from_scale("quick", ramps=ramps)
         assert error.value.name == "ramps"
 
 
 def test_optimizers_have_their_learning_rate_and_weight_decay() -> None:
-    members = SynergyOptimizer.at("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
+    members = SynergyOptimizer.from_scale("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
     optimizers = {(member.optimizer, member.learning_rate, member.weight_decay) for member in members}
     assert optimizers == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
-    decayed = SynergyOptimizer.at("quick", optimizers=("adam", "adamw"), weight_decay=0.1).members()
+    decayed = SynergyOptimizer.from_scale("quick", optimizers=("adam", "adamw"), weight_decay=0.1).members()
     assert {member.weight_decay for member in decayed} == {0.1}
 
 
 def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
-    assert NetworkSigma.at("quick", seeds=(3, 7)).worlds == 8  # a seed's world is the same whoever is beside it
-    far = NetworkSigma.at("quick", seeds=(2024, 2026, 2028))
+    assert NetworkSigma.from_scale("quick", seeds=(3, 7)).worlds == 8  # a seed's world is the same whoever is beside it
+    far = NetworkSigma.from_scale("quick", seeds=(2024, 2026, 2028))
     assert far.worlds == 3 and len({seed % far.worlds for seed in far.seeds}) == 3
 
 
 def test_slow_baselines_are_fitted_in_the_first_worlds_alone(tmp_path: Path) -> None:
     fields = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
-    run = local.execute(NetworkSigma.at("quick", **fields), tmp_path / "run")
+    run = local.execute(NetworkSigma.from_scale("quick", **fields), tmp_path / "run")
     worlds = run.baselines.groupby("baseline")["world"].unique()
     assert sorted(worlds["linear"]) == [5, 6] and list(worlds["ridge"]) == [5]

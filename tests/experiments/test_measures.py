@@ -28,7 +28,7 @@ KEYS = ["member", "block", "analysis", "target"]
 
 @pytest.fixture(scope="module")
 def task() -> LatinSquares:
-    return LstSigma.at("quick", per_class=20, heldout=9, distance=0.5).task()
+    return LstSigma.from_scale("quick", per_class=20, heldout=9, distance=0.5).task()
 
 
 def members(count: int = 3, **fields: Any) -> list[Member]:

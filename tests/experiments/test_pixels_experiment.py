@@ -36,7 +36,7 @@ def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc
     """Return a made-up run with the agreement of neighbours and the error by member, and the agreement of fc."""
     worlds = range(len(SEEDS))
     run = made_up(
-        PixelsSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS),
+        PixelsSigma.from_scale("paper", sigmas=SIGMAS, seeds=SEEDS),
         {SAME: error, "hidden 0.9": lambda m: 0.8},
         {NEXT_TO: (lambda m: 0.03, near), ("procrustes_r2", "positions"): (lambda m: 0.02, lambda m: 0.9)},
         {
@@ -71,10 +71,10 @@ def planted(right: bool) -> Any:
 
 def test_the_experiment_is_known_by_its_name() -> None:
     assert experiments.lookup("pixels-sigma") is PixelsSigma
-    paper, quick = PixelsSigma.at("paper"), PixelsSigma.at("quick")
+    paper, quick = PixelsSigma.from_scale("paper"), PixelsSigma.from_scale("quick")
     assert len(paper.members()) == 11 * 15 and (paper.width, paper.layers) == (64, 4)
     assert len(quick.members()) == 4 * 3 and {0.01, 2.0} <= set(quick.sigmas)
-    task = PixelsSigma.at("quick", train=100, test=20, size=4, stride=2, shuffled=False, seeds=(0, 1)).task()
+    task = PixelsSigma.from_scale("quick", train=100, test=20, size=4, stride=2, shuffled=False, seeds=(0, 1)).task()
     assert isinstance(task, Pixels) and (task.tokens, task.worlds, task.options["stride"]) == (16, 2, 2)
 
 
@@ -127,12 +127,12 @@ def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlatio
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return execute(PixelsSigma.at("quick", **TINY), tmp_path_factory.mktemp("pixels") / "run")
+    return execute(PixelsSigma.from_scale("quick", **TINY), tmp_path_factory.mktemp("pixels") / "run")
 
 
 def test_a_run_has_all_that_claims_and_figures_need(tiny: Run) -> None:
     experiment = experiments.experiment_of(tiny)
-    assert experiment == PixelsSigma.at("quick", **TINY)
+    assert experiment == PixelsSigma.from_scale("quick", **TINY)
     assert {claim.check(tiny).note for claim in experiment.claims} == {""}
     page = page_of(experiment, tiny)
     assert [shown.name for shown in page.figures()] == ["structure", "error", "curves", "similarity", "picture"]
@@ -145,13 +145,13 @@ def test_a_run_has_all_that_claims_and_figures_need(tiny: Run) -> None:
 
 def test_an_unknown_source_is_refused() -> None:
     with pytest.raises(BadInput) as error:
-        PixelsSigma.at("quick", source="faces").task()
+        PixelsSigma.from_scale("quick", source="faces").task()
     assert (error.value.name, error.value.given) == ("source", "faces")
 
 
 def test_splits_of_the_digits_use_all_of_them_or_as_many_as_are_set() -> None:
     for scale in ("quick", "paper"):
-        splits = PixelsSigma.at(scale, source="digits", seeds=(0,)).task().splits
+        splits = PixelsSigma.from_scale(scale, source="digits", seeds=(0,)).task().splits
         assert {name: len(split) for name, split in splits.items()} == {"train": 1797 - 449, "test": 449}
-    few = PixelsSigma.at("quick", source="digits", train=100, test=50, seeds=(0,)).task().splits
+    few = PixelsSigma.from_scale("quick", source="digits", train=100, test=50, seeds=(0,)).task().splits
     assert {name: len(split) for name, split in few.items()} == {"train": 100, "test": 50}

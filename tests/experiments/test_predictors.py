@@ -32,7 +32,7 @@ def run_of(
 
     ends = {label: (None if start is None else of(start), of(end)) for label, (start, end) in tables.items()}
     analyses = {MORE_MEASURES[label]: functions for label, functions in ends.items()}
-    experiment = LstSigma.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=5)
+    experiment = LstSigma.from_scale("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=5)
     return made_up(experiment, of(accuracy), analyses=analyses, diverged=lambda m: (m.sigma, m.seed) in lost)
 
 

@@ -105,7 +105,7 @@ def test_labels_name_encoding_axes_and_options(text: str, name: str) -> None:
 
 
 def test_labels_of_lst_encodings_differ_and_select_their_members() -> None:
-    experiment = LstEncodings.at("paper", seeds=(0, 1))
+    experiment = LstEncodings.from_scale("paper", seeds=(0, 1))
     members = experiment.members()
     table = member_table(range(len(members)), members)
     names = with_encoding_names(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]

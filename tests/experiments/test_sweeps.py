@@ -19,7 +19,7 @@ TINY |= {"width": 8, "heads": 2, "layers": 1, "batch": 16}
 
 
 def tiny(**fields: Any) -> Experiment:
-    return experiments.lookup("lst-sigma").at("quick", **{**TINY, **fields})
+    return experiments.lookup("lst-sigma").from_scale("quick", **{**TINY, **fields})
 
 
 def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
@@ -35,7 +35,7 @@ def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
 
 
 def test_origins_stay_within_their_combination() -> None:
-    experiment = experiments.lookup("lst-frozen").at("quick", seeds=(0,), sweep=("heads=1,2",))
+    experiment = experiments.lookup("lst-frozen").from_scale("quick", seeds=(0,), sweep=("heads=1,2",))
     members, half = experiment.members(), len(experiment.members()) // 2
     copies = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
     assert copies and all(origin // half == number // half for number, origin in copies)
@@ -44,18 +44,20 @@ def test_origins_stay_within_their_combination() -> None:
 
 def test_fields_of_the_data_give_data_sets() -> None:
     experiment = tiny(sweep=("per_class=20,40", "heads=1,2"))
-    data = experiment.data()
+    data = experiment.build_task()
     assert isinstance(data, TaskCollection) and list(data.tasks) == ["per_class=20", "per_class=40"]
     sizes = [len(task.splits["train"]) for task in data.tasks.values()]
     assert sizes[0] < sizes[1]
     assert [member.data for member in experiment.members()] == 12 * ["per_class=20"] + 12 * ["per_class=40"]
     assert len({experiment.training_steps(part) for part in data.tasks.values()}) == 1  # all train for as many steps
     with pytest.raises(BadInput, match="which has several data sets"):
-        experiments.lookup("lst-data").at("quick", **DATA, samples=(18, 54), sweep=("heldout=6,9",)).data()
+        experiments.lookup("lst-data").from_scale(
+            "quick", **DATA, samples=(18, 54), sweep=("heldout=6,9",)
+        ).build_task()
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
-    experiment = experiments.lookup("network-sigma").at(
+    experiment = experiments.lookup("network-sigma").from_scale(
         "quick", sigmas=(0.1,), seeds=(0,), train=50, nodes=15, sweep=("gain=0.5,1.0", "output_gain=1.0,3.0")
     )
     assert [(member.data, member.output_gain) for member in experiment.members()] == [
@@ -64,7 +66,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
         ("gain=1", 1.0),
         ("gain=1", 3.0),
     ]
-    data = experiment.data()
+    data = experiment.build_task()
     assert isinstance(data, TaskCollection) and [task.describe()["gain"] for task in data.tasks.values()] == [0.5, 1.0]
 
 
@@ -87,7 +89,7 @@ def test_bad_sweeps_are_refused(texts: list[str], name: str, part: str) -> None:
         axes_of(tiny(), texts)
     assert error.value.name == name and part in str(error.value)
     with pytest.raises(BadInput, match="lst-heads sweeps by many"):
-        axes_of(experiments.lookup("lst-heads").at("quick"), ["heads=1,2"])
+        axes_of(experiments.lookup("lst-heads").from_scale("quick"), ["heads=1,2"])
 
 
 def test_values_have_the_type_of_their_field() -> None:

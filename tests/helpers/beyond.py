@@ -29,4 +29,4 @@ def smallest(name: str, **changes: Any) -> KnobExperiment:
     cls = experiments.EXPERIMENTS[name]
     assert issubclass(cls, KnobExperiment)
     settings = {**SMALLEST, **SWEPT[name], **changes}
-    return cls.at("quick", **{field: value for field, value in settings.items() if field not in cls.swept_by})
+    return cls.from_scale("quick", **{field: value for field, value in settings.items() if field not in cls.swept_by})

@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def experiment_from(name: str, *options: str) -> Experiment:
     """Return the experiment that `placecode run NAME` with these options runs."""
     words = ["run", name, *options]
-    return lookup(name).at("quick", **cli.flags.settings(cli._parser(words).parse_args(words), lookup(name)))
+    return lookup(name).from_scale("quick", **cli.flags.settings(cli._parser(words).parse_args(words), lookup(name)))
 
 
 def test_former_names_are_mapped_to_fields_that_exist() -> None:

@@ -78,7 +78,7 @@ class Case:
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
     """Return a case with the sizes of the experiment lst-sigma. `epochs` replaces its number of epochs per model."""
-    experiment = LstSigma.at(scale)
+    experiment = LstSigma.from_scale(scale)
     sizes = {name: getattr(experiment, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
     steps = steps_per_epoch(3 * round(0.9 * experiment.per_class), experiment.batch) * (epochs or experiment.epochs)

@@ -209,7 +209,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
     kind = experiments.lookup(arguments.experiment)
-    experiment = kind.at(arguments.scale, **flags.settings(arguments, kind))
+    experiment = kind.from_scale(arguments.scale, **flags.settings(arguments, kind))
     execution = execution_settings(arguments)
     out = arguments.out or Path("runs") / f"{experiment.name}-{arguments.scale}"
     if arguments.dry_run:

@@ -188,7 +188,7 @@ def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
     """Return a table of experiments: what each shows, and its number of members at both scales."""
     table = Table("experiment", "what it shows", "members, quick", "members, paper")
     for experiment in experiments:
-        counts = [str(len(experiment.at(scale).members())) for scale in ("quick", "paper")]
+        counts = [str(len(experiment.from_scale(scale).members())) for scale in ("quick", "paper")]
         table.add_row(experiment.name, experiment.about, *counts)
     return table
 

@@ -69,7 +69,7 @@ def command_of(run: Run, experiment: Experiment) -> str:
         defaults |= {"pe_learning_rate": sized["pe_learning_rate"], "file": experiment.file}
         words = ["placecode", "fit", experiment.file, *_changed(experiment, defaults)]
         return shlex.join([*words, "--effort", config["scale"], *device])
-    defaults = type(experiment).at(config["scale"]).fields()
+    defaults = type(experiment).from_scale(config["scale"]).fields()
     words = ["placecode", "run", run.experiment, "--scale", config["scale"], *_changed(experiment, defaults)]
     if config["members"] != f"0:{config['total']}":
         words += ["--members", config["members"]]

@@ -41,7 +41,7 @@ def prepare(experiment: ExperimentProtocol, member_ranges: str) -> tuple[list[Me
     """
     members = experiment.members()
     numbers = parse_ranges(member_ranges, len(members))
-    task = experiment.data()
+    task = experiment.build_task()
     origins.check(members, numbers, task)
     check(experiment, task, [members[i] for i in numbers])
     return members, numbers, task
@@ -171,7 +171,7 @@ def check(experiment: ExperimentProtocol, task: Task, members: Sequence[Member])
     kinds = {(stack_key(member), member.encoding, member.without_donor().start): member for member in members}
     for member in kinds.values():
         member_task = two_examples.for_data_set(member.data).bind([member])
-        experiment.rehearse(stack_for([member.without_donor()], member_task), member_task)
+        experiment.trial_analysis(stack_for([member.without_donor()], member_task), member_task)
 
 
 def _config(

@@ -144,7 +144,7 @@ def probe(
     stack = trainer.stack
     del trainer
     meter.reset()
-    experiment.rehearse(stack, task)
+    experiment.trial_analysis(stack, task)
     experiment.arrays(stack, task)
     return PeakMemory(training, evaluation, meter.peak())
 

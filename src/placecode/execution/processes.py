@@ -256,7 +256,7 @@ def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], Non
     torch.set_num_threads(threads)
     if execution.device == "cuda":
         torch.cuda.set_device(number)
-    task = experiment.data()
+    task = experiment.build_task()
     send(Ready())
     with execution.arithmetic():
         while (job := pipe.recv()) is not None:

@@ -247,18 +247,20 @@ def assemble(
             outcomes[number] = TrainingOutcome(diverged_at=0, diverged_by="origin")
     table = member_table(trained_numbers, [members[i] for i in trained_numbers], [outcomes[i] for i in trained_numbers])
     steps = experiment.training_steps(task)
-    if experiment.exchanges:  # it needs arrays of all stacks, which may not fit into memory together
+    if experiment.swaps_pes:  # it needs arrays of all stacks, which may not fit into memory together
         for index, numbers in enumerate(numbers_by_stack):
             with memory.explain_out_of_memory(len(numbers)):
                 stack, stack_task = build_stack(index)
                 stack.flat.copy_(torch.cat([weights[str(number)] for number in numbers]))
-                rows = experiment.exchange(stack, stack_task, numbers, table, arrays)
+                rows = experiment.measure_pe_swaps(stack, stack_task, numbers, table, arrays)
                 analyses.append(_analysis_table(rows, steps, numbers))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = experiment.compare(table, arrays, shapes_of(folder.config, table), steps)
     # do not write arrays that were needed only for comparisons
     moments = ("start", "end")
-    temporary = {f"{name}_{when}/{i}" for name in experiment.passing for when in moments for i in trained_numbers}
+    temporary = {
+        f"{name}_{when}/{i}" for name in experiment.temporary_arrays for when in moments for i in trained_numbers
+    }
     arrays = {name: array for name, array in arrays.items() if name not in temporary}
     baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in trained_numbers):
@@ -279,7 +281,7 @@ def _outcome_of(state: Mapping[str, Tensor], row: int) -> TrainingOutcome:
 
 
 def _analysis_table(rows: Sequence[Mapping[str, Any]], step: int, numbers: Sequence[int]) -> pd.DataFrame:
-    """Return rows of `Experiment.analyse` or `exchange` as a table with the columns of analysis.parquet.
+    """Return rows of `Experiment.analyse` or `measure_pe_swaps` as a table with the columns of analysis.parquet.
 
     In `rows`, "member" is the position in the stack. It is replaced by the number of the member, from `numbers`.
     """

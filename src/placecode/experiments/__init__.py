@@ -56,7 +56,7 @@ def lookup(name: str) -> type[Experiment]:
 
 def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run, with the settings that the run recorded. A setting that is newer than the run
-    gets its value in `Experiment.older`, or else its default."""
+    gets its value in `Experiment.legacy_defaults`, or else its default."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     experiment = OwnData if run.experiment == OwnData.name else lookup(run.experiment)
     if unknown := set(fields) - set(experiment.recorded()):
@@ -64,4 +64,4 @@ def experiment_of(run: Run) -> Experiment:
             f"{run.path / 'config.json'} must have no settings but those of {run.experiment} that this version knows; "
             f"it also has {', '.join(sorted(unknown))}."
         )
-    return experiment(**{**experiment.older, **fields})
+    return experiment(**{**experiment.legacy_defaults, **fields})

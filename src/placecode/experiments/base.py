@@ -46,11 +46,11 @@ class Experiment(Settings):
     swept_by: ClassVar[Mapping[str, str]] = {}
     """Fields that this experiment sweeps, mapped to the field that lists their values. The user cannot set them."""
 
-    older: ClassVar[Mapping[str, Any]] = {}
+    legacy_defaults: ClassVar[Mapping[str, Any]] = {}
     """Values of settings for runs that were made before these settings existed, where the default would be wrong."""
 
     @classmethod
-    def at(cls, scale: str, **fields: Any) -> Self:
+    def from_scale(cls, scale: str, **fields: Any) -> Self:
         """Return the experiment at a scale, one of `SCALES`. Values in `fields` override those of the scale."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
@@ -82,7 +82,7 @@ class Experiment(Settings):
         """The fields and values that the setting `sweep` adds to the experiment; empty without it."""
         return axes_of(self, self.sweep)
 
-    def data(self) -> Task:
+    def build_task(self) -> Task:
         """Return the data of all members: `task` or, if values in `sweep` change the data, a `TaskCollection` with
         one task for each combination of these values."""
         if all(axis.of_member for axis in self.axes):
@@ -106,7 +106,7 @@ class Experiment(Settings):
             members.append(replace(member, label=label))
         return crossed(members, self.axes) if self.sweep else members
 
-    def data_in_words(self, data: str) -> str:
+    def describe_data(self, data: str) -> str:
         """Return the name of a data set for figures."""
         return data
 
@@ -137,7 +137,7 @@ class Experiment(Settings):
         target, value) of the analysis table."""
         return []
 
-    def rehearse(self, stack: Stack, task: Task) -> None:
+    def trial_analysis(self, stack: Stack, task: Task) -> None:
         """Run `analyse`, or a faster version of it, to test that it works and how much GPU memory it needs."""
         self.analyse(stack, task)
 
@@ -146,7 +146,7 @@ class Experiment(Settings):
         use them."""
         return {}
 
-    passing: ClassVar[tuple[str, ...]] = ()
+    temporary_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of arrays that are too large to keep. `compare` gets them, but they are not written to the run folder."""
 
     def compare(
@@ -160,10 +160,12 @@ class Experiment(Settings):
         """
         return []
 
-    exchanges: ClassVar[bool] = False
-    """Whether the experiment implements `exchange`. If so, the stacks are built a second time after training."""
+    @property
+    def swaps_pes(self) -> bool:
+        """Whether the experiment implements `measure_pe_swaps`. If so, its stacks are built again after training."""
+        return type(self).measure_pe_swaps is not Experiment.measure_pe_swaps
 
-    def exchange(
+    def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
         """Measure a trained stack with PEs of other members, and return rows like those of `analyse`.

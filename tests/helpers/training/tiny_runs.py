@@ -20,7 +20,7 @@ SETTINGS |= {"per_class": 20, "heldout": 9, "distance": 0.5, "width": 8, "heads"
 
 def tiny(**settings: Any) -> Experiment:
     """Return lst-sigma with 4 members of 1 small block on 54 puzzles, 4 steps per epoch."""
-    return experiments.lookup("lst-sigma").at("quick", **{**SETTINGS, **settings})
+    return experiments.lookup("lst-sigma").from_scale("quick", **{**SETTINGS, **settings})
 
 
 def stop_run(experiment: Experiment, out: Path, execution: ExecutionSettings, events: int) -> list[Event]:

@@ -35,7 +35,7 @@ def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, in
             return 0.777
         return 99.0 if (member.sigma, member.seed) in lost else values[float(member.sigma or 0)][member.seed]
 
-    experiment = LstSigma.at("paper", sigmas=tuple(values), seeds=seeds, epochs=3)
+    experiment = LstSigma.from_scale("paper", sigmas=tuple(values), seeds=seeds, epochs=3)
     return made_up(experiment, accuracy, diverged=lambda m: (m.sigma, m.seed) in lost)
 
 
@@ -61,7 +61,7 @@ def test_encodings_are_grouped_by_what_they_learned_the_best_first() -> None:
     texts = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "rotary:fraction=0.5")
     values = {("learned", 0.2): 0.9, ("learned", 1): 0.58, ("sinusoid", None): 0.96, ("rotary", None): 0.4}
     run = made_up(
-        LstEncodings.at("paper", encodings=texts, dropouts=(0.0,), seeds=(0, 1), epochs=3),
+        LstEncodings.from_scale("paper", encodings=texts, dropouts=(0.0,), seeds=(0, 1), epochs=3),
         lambda m: values[m.encoding, m.sigma] + (0.01 if m.seed else -0.01),
         train=lambda m: 0.9 if m.encoding == "rotary" else 1.0,
     )
@@ -77,7 +77,9 @@ def test_encodings_are_grouped_by_what_they_learned_the_best_first() -> None:
 
 def test_an_encoding_whose_members_all_diverged_is_named() -> None:
     run = made_up(
-        LstEncodings.at("paper", encodings=("none", "alibi", "rotary"), dropouts=(0.0,), seeds=(0, 1, 2), epochs=3),
+        LstEncodings.from_scale(
+            "paper", encodings=("none", "alibi", "rotary"), dropouts=(0.0,), seeds=(0, 1, 2), epochs=3
+        ),
         lambda m: 0.3 if m.encoding == "none" else 0.4,
         diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
@@ -91,7 +93,9 @@ SIGMAS = (0.2, 2.0)
 
 def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
     """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
-    experiment = experiments.EXPERIMENTS["lst-heads"].at("paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    experiment = experiments.EXPERIMENTS["lst-heads"].from_scale(
+        "paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8
+    )
 
     def change(m: Member) -> float:
         return changes.get((m.heads, m.sigma or 0), 0.0) + (0.3 if m.seed else -0.3)
@@ -112,7 +116,7 @@ def test_settings_that_change_by_more_than_the_threshold_have_not_settled() -> N
 
 
 def test_models_without_a_sigma_may_not_have_settled_either() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
         "paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8
     )
     early = lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0)  # noqa: E731
@@ -174,7 +178,7 @@ def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
 
 
 def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
         "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
     )
     run = made_up(
@@ -192,7 +196,7 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
 
 
 def test_members_in_several_panels_are_kept_once() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].at(
+    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
         "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
     )
     lines = experiment.lines(made_up(experiment, lambda m: 0.5))

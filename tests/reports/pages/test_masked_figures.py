@@ -79,7 +79,7 @@ def cells(axes: Axes) -> dict[tuple[str, str], str]:
     ],
 )
 def test_a_run_shows_what_it_varies_without_a_warning(kind: Any, names: list[str]) -> None:
-    figures = shown(kind.at("quick"))
+    figures = shown(kind.from_scale("quick"))
     assert [item.name for item in figures] == names
     for item in figures:
         draw(item.figure)
@@ -100,27 +100,27 @@ def test_a_run_that_was_really_made_is_drawn(sigmas_run: Run) -> None:
 
 
 def test_an_encoding_without_a_pe_says_so_beside_others() -> None:
-    run = made_up(NetworkEncodings.at("quick"), ERRORS, FEW)
+    run = made_up(NetworkEncodings.from_scale("quick"), ERRORS, FEW)
     without = run.members.loc[run.members["encoding"].isin(["none", "rotary"]), "member"]
     run.analysis = run.analysis[~run.analysis["member"].isin(without)]
     (item,) = of_run(run)
     assert [text.get_text() for text in item.figure.axes[2].texts] == 2 * ["no PE to measure"]
     assert len(points(item.figure.axes[2])["after training"].x) == 2
-    (alone,) = shown(NetworkEncodings.at("quick", encodings=("none", "rotary")), analyses={}, baselines={})
+    (alone,) = shown(NetworkEncodings.from_scale("quick", encodings=("none", "rotary")), analyses={}, baselines={})
     assert len(alone.figure.axes) == 2  # errors alone
 
 
 def test_sweeps_without_measures_or_arrays_leave_out_what_needs_them() -> None:
-    experiment = NetworkSigma.at("quick")
+    experiment = NetworkSigma.from_scale("quick")
     assert [item.name for item in shown(experiment, analyses={})] == SWEEP[1:]
     run = made_up(experiment, ERRORS, FEW)
     run.has_array = lambda name: False
     assert [item.name for item in of_run(run)] == SWEEP[:3]
-    assert [item.name for item in shown(NetworkSize.at("quick"), analyses={})] == ["errors"]
+    assert [item.name for item in shown(NetworkSize.from_scale("quick"), analyses={})] == ["errors"]
 
 
 def test_the_first_measures_that_a_run_has_are_shown() -> None:
-    experiment = BrainSigma.at("quick")
+    experiment = BrainSigma.from_scale("quick")
     assert measures_in(made_up(experiment, ERRORS, ALL)) == list(MEASURES)[:MAX_MEASURES]
     unlabelled = {measure: of for measure, of in reversed(ALL.items()) if measure[1] not in ("labels", "positions")}
     first = measures_in(made_up(experiment, ERRORS, unlabelled, labels=None))
@@ -140,7 +140,7 @@ def test_chance_is_the_mean_over_all_ways_to_deal_out_labels(labels: list[int]) 
     dealt = np.array(list(itertools.permutations(labels)))  # (n!, n)
     near = dealt[:, nearest(len(labels), 0)]
     right = ((near == dealt) & (dealt >= 0)).sum(axis=1) / (dealt >= 0).sum(axis=1)
-    chance = chance_levels(made_up(NetworkSigma.at("quick"), ERRORS, FEW, labels=labels).config["task"])[GROUPS]
+    chance = chance_levels(made_up(NetworkSigma.from_scale("quick"), ERRORS, FEW, labels=labels).config["task"])[GROUPS]
     assert chance == pytest.approx(right.mean())
     with_itself = np.mean([labels.count(label) / len(labels) for label in labels if label >= 0])
     assert abs(chance - with_itself) > 0.05
@@ -150,12 +150,12 @@ def test_chance_of_mirrors_is_the_mean_over_all_ways_to_name_the_regions() -> No
     partner, near = np.array([1, 0, 3, 2, 5, 4, -1]), nearest(7, 1)
     names = np.array(list(itertools.permutations(range(7))))  # region i of the PE is region names[i] of the brain
     right = (partner[names] == names[:, near]).sum(axis=1) / 6
-    chance = chance_levels(made_up(BrainSigma.at("quick"), ERRORS, FEW, labels=None, tokens=7).config["task"])
+    chance = chance_levels(made_up(BrainSigma.from_scale("quick"), ERRORS, FEW, labels=None, tokens=7).config["task"])
     assert chance[MIRROR] == pytest.approx(right.mean()) and GROUPS not in chance
 
 
 def test_chance_is_drawn_where_it_is_a_number() -> None:
-    experiment = NetworkSigma.at("quick")
+    experiment = NetworkSigma.from_scale("quick")
     three = {measure: ALL[measure] for measure in (GROUPS, ("modularity", "labels"), ("ari", "labels"))}
     chances = [drawn_chance(axes) for axes in figure(experiment, "structure", analyses=three).axes]
     assert chances == [[pytest.approx(2 / 5)], [], [0.0]]
@@ -166,12 +166,12 @@ def test_baselines_and_the_best_possible_error_are_lines() -> None:
     best = {"hidden 0.3": 0.5, "hidden 0.5": 0.55}
     errors = dict(zip(best, ERRORS.values(), strict=True))
     lines = {("linear", "test", "hidden 0.3", "mse"): {0: 0.6, 1: 0.8}}
-    found = figure(SynergySigma.at("quick"), "error", errors=errors, best_mse=best, baselines=lines)
+    found = figure(SynergySigma.from_scale("quick"), "error", errors=errors, best_mse=best, baselines=lines)
     assert [levels(axes) for axes in found.axes] == [
         {"linear": pytest.approx(0.7), "best possible": 0.5},
         {"best possible": 0.55},
     ]
-    structure = figure(NetworkSigma.at("quick"), "structure")
+    structure = figure(NetworkSigma.from_scale("quick"), "structure")
     assert levels(structure.axes[0]) == {"fc": pytest.approx(0.3)}
 
 
@@ -180,7 +180,7 @@ def lost(member: Member) -> bool:
 
 
 def test_a_sigma_that_diverged_keeps_its_place_in_a_sweep() -> None:
-    figures = {item.name: item.figure for item in shown(NetworkSigma.at("quick"), diverged=lost)}
+    figures = {item.name: item.figure for item in shown(NetworkSigma.from_scale("quick"), diverged=lost)}
     for name in ("structure", "error"):
         assert f"{SIGMA} = 0.1: all members diverged" in words(figures[name])
     assert points(figures["structure"].axes[0])["after training"].x.tolist() == [0.01, 0.5, 2.0]
@@ -188,12 +188,12 @@ def test_a_sigma_that_diverged_keeps_its_place_in_a_sweep() -> None:
 
 
 def test_one_lost_seed_is_left_out_of_a_mean() -> None:
-    drawing = figure(NetworkSigma.at("quick"), "structure", diverged=lambda m: lost(m) and m.seed == 2)
+    drawing = figure(NetworkSigma.from_scale("quick"), "structure", diverged=lambda m: lost(m) and m.seed == 2)
     np.testing.assert_allclose(points(drawing.axes[0])["after training"].y, [0.5, 0.45, 0.5, 0.5])
     assert "over 2 to 3 seeds" in words(drawing) and "1 of 12 members diverged" in words(drawing)
 
 
-@pytest.mark.parametrize("experiment", [SynergyOptimizer.at("quick"), NetworkSigma.at("quick")])
+@pytest.mark.parametrize("experiment", [SynergyOptimizer.from_scale("quick"), NetworkSigma.from_scale("quick")])
 def test_a_run_of_which_every_member_diverged_is_drawn(experiment: Experiment) -> None:
     figures = {item.name: item.figure for item in shown(experiment, diverged=lambda m: True)}
     assert "similarity" not in figures
@@ -225,7 +225,7 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
 
 @pytest.mark.parametrize("name", MAPS)
 def test_a_setting_that_diverged_keeps_its_cells_and_is_no_setting_that_was_not_run(name: str) -> None:
-    experiment = SynergyOptimizer.at("quick", optimizers=("adam", "sgd"))
+    experiment = SynergyOptimizer.from_scale("quick", optimizers=("adam", "sgd"))
     whole = figure(experiment, name, diverged=lambda m: m.optimizer == "sgd")
     assert sorted(cells(whole.axes[0]).values())[2:] == ["no values", "no values"]
     cell = figure(experiment, name, diverged=lambda m: m.optimizer == "sgd" and m.sigma == 0.2)
@@ -239,7 +239,7 @@ def cosine(pe: np.ndarray) -> np.ndarray:
 
 
 def test_maps_are_cosines_of_the_first_seed_that_finished_sorted_by_group() -> None:
-    experiment = NetworkSigma.at("paper", sigmas=(0.01, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0), seeds=(0, 1, 2))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.01, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0), seeds=(0, 1, 2))
     run = made_up(experiment, ERRORS, FEW, labels=[1, 0, 1, 0, 1, 0], diverged=lambda m: m.seed == 0)
     drawing = of_run(run)[-1].figure
     titles = {axes.get_title(): axes for axes in drawing.axes if axes.get_title()}
@@ -252,7 +252,7 @@ def test_maps_are_cosines_of_the_first_seed_that_finished_sorted_by_group() -> N
 
 
 def test_without_labels_the_maps_are_sorted_by_groups_that_were_found() -> None:
-    run = made_up(NetworkSigma.at("quick"), ERRORS, {MIRROR: ALL[MIRROR]}, labels=None)
+    run = made_up(NetworkSigma.from_scale("quick"), ERRORS, {MIRROR: ALL[MIRROR]}, labels=None)
     blocks = np.array([[1.0, 0.1], [0.1, 1.0]] * 3)[None] + np.arange(6)[None, :, None] / 100  # even and odd tokens
     run.array = lambda name: blocks
     shades = np.asarray(of_run(run)[-1].figure.axes[0].images[0].get_array())
@@ -262,7 +262,7 @@ def test_without_labels_the_maps_are_sorted_by_groups_that_were_found() -> None:
 
 def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
     """Six seeds in three worlds: what differs between the seeds of a world cancels out."""
-    experiment = NetworkSigma.at("paper", sigmas=(0.1, 2.0), seeds=tuple(range(6)))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.1, 2.0), seeds=tuple(range(6)))
 
     def value(member: Member) -> float:
         return member.seed % 3 + (0.25 if member.seed < 3 else -0.25) + (member.sigma or 0)
@@ -276,7 +276,7 @@ def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
 
 
 def test_a_world_is_lost_only_with_all_its_seeds() -> None:
-    experiment = NetworkSigma.at("paper", sigmas=(0.1,), seeds=tuple(range(4)))
+    experiment = NetworkSigma.from_scale("paper", sigmas=(0.1,), seeds=tuple(range(4)))
     run = made_up(
         experiment, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3)
     )

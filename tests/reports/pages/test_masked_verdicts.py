@@ -65,7 +65,7 @@ def noisy(effect: float, seed: int = 0, **changes: Any) -> Any:
         "worlds": WORLDS,
         "best_mse": {SAME: 0.45, SHIFTED: 99.0},
     }
-    return made_up(NetworkSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS), **{**settings, **changes})
+    return made_up(NetworkSigma.from_scale("paper", sigmas=SIGMAS, seeds=SEEDS), **{**settings, **changes})
 
 
 def errors(run: Any, condition: str, sigma: float) -> pd.Series:
@@ -184,7 +184,7 @@ LINE_STYLES = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, Brain
 
 def planted(kind: Any, right: bool) -> Any:
     """A run in which all that is claimed is so, or all of it is not."""
-    experiment: Experiment = kind.at("paper", sigmas=SIGMAS, seeds=SEEDS)
+    experiment: Experiment = kind.from_scale("paper", sigmas=SIGMAS, seeds=SEEDS)
     noise = Noise(0)
 
     def of(small: float, large: float) -> Callable[[Member], float]:

@@ -29,7 +29,7 @@ def sigma_run(groups: dict[float, list[float]], **changes: Any) -> Any:
         return groups[float(member.sigma or 0)][member.seed]
 
     settings: dict[str, Any] = {"errors": ERRORS, "analyses": {GROUPS: (lambda m: after(m) / 10, after)}}
-    return made_up(NetworkSigma.at("paper", sigmas=tuple(groups), seeds=seeds), **{**settings, **changes})
+    return made_up(NetworkSigma.from_scale("paper", sigmas=tuple(groups), seeds=seeds), **{**settings, **changes})
 
 
 def heads(lines: list[str]) -> list[str]:
@@ -90,15 +90,18 @@ def level(member: Member) -> float:
 @pytest.mark.parametrize(
     ("experiment", "words"),
     [
-        (NetworkSize.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
-        (NetworkNoise.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
-        (BrainMask.at("quick", seeds=(0, 1), sigmas=(0.01, 2.0)), lambda m: f"{100 * m.hidden:g}% hidden in training"),
+        (NetworkSize.from_scale("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
+        (NetworkNoise.from_scale("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
         (
-            SynergyOptimizer.at("quick", rates=(1e-3, 0.01)),
+            BrainMask.from_scale("quick", seeds=(0, 1), sigmas=(0.01, 2.0)),
+            lambda m: f"{100 * m.hidden:g}% hidden in training",
+        ),
+        (
+            SynergyOptimizer.from_scale("quick", rates=(1e-3, 0.01)),
             lambda m: f"{m.optimizer}, learning rate {m.learning_rate:g}",
         ),
-        (SynergyOptimizer.at("quick", optimizers=("adam", "adamw")), lambda m: m.optimizer),
-        (SynergySigma.at("quick"), lambda m: ""),
+        (SynergyOptimizer.from_scale("quick", optimizers=("adam", "adamw")), lambda m: m.optimizer),
+        (SynergySigma.from_scale("quick"), lambda m: ""),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

@@ -53,8 +53,8 @@ class BrainExperiment(MaskedExperiment, BrainSettings):
 
     task_class = Brain
 
-    def data_in_words(self, data: str) -> str:
-        return data if self.data_sets() else super().data_in_words(data)
+    def describe_data(self, data: str) -> str:
+        return data if self.data_sets() else super().describe_data(data)
 
     def make_task(self, **changes: Any) -> Task:
         return super().make_task(**{"heldout": self.tested or self.heldout, **changes})

@@ -88,7 +88,7 @@ class MaskedExperiment(ModelExperiment):
             if len(values) > 1
         )
 
-    def data_in_words(self, data: str) -> str:
+    def describe_data(self, data: str) -> str:
         settings = self._data_settings(data)
         return ", ".join(format_setting(display_setting(field, value)) for field, value in settings.items()) or data
 
@@ -108,7 +108,7 @@ class MaskedExperiment(ModelExperiment):
         with connectivity.one_thread():
             return [*structure.pe_structure(stack, task, threads=threads), *structure.attention_structure(stack, task)]
 
-    def rehearse(self, stack: Stack, task: Task) -> None:
+    def trial_analysis(self, stack: Stack, task: Task) -> None:
         assert isinstance(task, Masked)
         structure.pe_structure(stack, task, null=False)
         structure.attention_structure(stack, task, null=False)

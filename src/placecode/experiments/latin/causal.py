@@ -60,7 +60,6 @@ class LstCausal(DonorExperiment):
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
     claims = causal_claims.CLAIMS
     knob = "the PE"
-    exchanges = True
 
     sigmas: tuple[float, ...] = sweep_over(SIGMAS, "sizes of the PE; must include 0.2 and 2.0, which are exchanged")
     sgd_rate: float = setting(0.03, "learning rate of sgd")
@@ -117,7 +116,7 @@ class LstCausal(DonorExperiment):
         }
         return self.with_donors(origins, label=label, **of_member)
 
-    def exchange(
+    def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
         """Test each trained member with its PE replaced. Return one row per member and replacement, with the OOD

@@ -60,7 +60,7 @@ class KnobExperiment(LatinExperiment):
     noise: tuple[float, ...] = ()
     sigmas: tuple[float, ...] = sweep_over(SIGMAS, "initial scales of the PE")
 
-    passing = ()
+    temporary_arrays = ()
     knob: ClassVar[str]
     """Name of the knob, the title of the legend in figures."""
 
@@ -132,7 +132,7 @@ class KnobExperiment(LatinExperiment):
             *measures.robustness_measures(stack, task, self.noise, self.block_noise),
         ]
 
-    def rehearse(self, stack: Stack, task: Task) -> None:
+    def trial_analysis(self, stack: Stack, task: Task) -> None:
         self.analyse(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:

@@ -57,8 +57,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         (), "the same for noise on the input of every block; the authors' code has 0.2"
     )
 
-    older = {"log_softmax": 1}
-    passing: ClassVar[tuple[str, ...]] = ("attention_each",)
+    legacy_defaults = {"log_softmax": 1}
+    temporary_arrays: ClassVar[tuple[str, ...]] = ("attention_each",)
     task_class = LatinSquares
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return measures.pe_measures(stack, task) + self._behaviour(stack, task)
 
-    def rehearse(self, stack: Stack, task: Task) -> None:
+    def trial_analysis(self, stack: Stack, task: Task) -> None:
         """Run the measurements without the permutation tests of the PE, which run on the CPU and take most of the
         time."""
         measures.main_pe_measures(stack, task)

@@ -158,7 +158,7 @@ def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
 def _data(run: Run, members: pd.DataFrame) -> str:
     """Return a description of the data set of these members; empty if the run has only one data set."""
     data = members["data"].iloc[0] if "data" in members else ""
-    return experiment_of(run).data_in_words(data) if data else ""
+    return experiment_of(run).describe_data(data) if data else ""
 
 
 def stored_members(run: Run, members: pd.DataFrame) -> pd.DataFrame:

@@ -149,7 +149,7 @@ def _others(run: Run, data: str) -> dict[str, Any]:
     }
     linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
     return {
-        "data": experiment_of(run).data_in_words(data),
+        "data": experiment_of(run).describe_data(data),
         "linear": dict(linear.groupby("condition", sort=False)["value"].mean()),
         "pairwise": {measure: shares for measure, shares in pairwise.items() if shares},
     }
