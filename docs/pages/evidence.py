@@ -150,14 +150,14 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 
 
 def curve(
-    name: str, sign: int, nothing: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
+    name: str, sign: int, null_outcome: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the record of an outcome by sigma: `values`, by member, of the members in `rows`.
 
-    `sign` is 1 if high values are good and -1 if low ones are; `nothing` is the value if nothing is learned. Members
-    that diverged get this value.
+    `sign` is 1 if high values are good and -1 if low ones are. `null_outcome` is the value of a model that has learned
+    nothing. Members that diverged get this value.
     """
-    outcomes = rows["member"].map(values).where(rows["state"] == "done", nothing)
+    outcomes = rows["member"].map(values).where(rows["state"] == "done", null_outcome)
     table = rows.assign(value=outcomes).pivot(index="sigma", columns="seed", values="value")
     means = sign * table.mean(axis="columns")
     best = table.loc[means.idxmax()]
@@ -165,14 +165,14 @@ def curve(
     points = [
         {
             "sigma": float(str(sigma)),
-            "found": rounded(over(by_seed, shape)),
-            "behind": rounded(over(sign * (best - by_seed), shape)),
+            "outcome_interval": rounded(over(by_seed, shape)),
+            "gap_interval": rounded(over(sign * (best - by_seed), shape)),
             "n": int(by_seed.notna().sum()),
             "diverged": int(diverged.get(sigma, 0)),
         }
         for sigma, by_seed in table.iterrows()
     ]
-    return {"name": name, "sign": sign, "nothing": rounded([nothing])[0], "points": points}
+    return {"name": name, "sign": sign, "null_outcome": rounded([null_outcome])[0], "points": points}
 
 
 def over(values: pd.Series, shape: dict[str, Any]) -> Interval:

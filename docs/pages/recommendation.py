@@ -17,9 +17,18 @@ from templating import render_page
 
 from placecode import cli
 from placecode.inspection import evidence, recommend
-from placecode.inspection.evidence import IN_NOISE, MIN_GAIN, TOLERANCE, Curve, Setting
+from placecode.inspection.evidence import MAX_INSIGNIFICANT_LOSS, MAX_SIGNIFICANT_LOSS, MIN_GAIN, Curve, Setting
 from placecode.inspection.libraries import LIBRARIES
-from placecode.inspection.recommend import DEFAULTS, FAMILIES, GOALS, GRID, MIN_SHARE, Asked, HeldOut, Recommendation
+from placecode.inspection.recommend import (
+    DEFAULTS,
+    FAMILIES,
+    GOALS,
+    GRID,
+    MIN_SHARE,
+    HeldOutResult,
+    ModelDescription,
+    Recommendation,
+)
 from placecode.reports import figures
 
 ROOT = Path(__file__).parents[2]
@@ -37,13 +46,14 @@ PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map
 def page(settings: Sequence[Setting] | None = None) -> str:
     """Return the text of the whole page, from the packaged evidence or from these settings."""
     settings = evidence.settings() if settings is None else settings
-    constants = {"grid": GRID, "least": MIN_GAIN, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": MIN_SHARE}
+    constants = {"grid": GRID, "min_gain": MIN_GAIN, "min_share": MIN_SHARE}
+    constants |= {"max_significant_loss": MAX_SIGNIFICANT_LOSS, "max_insignificant_loss": MAX_INSIGNIFICANT_LOSS}
     return render_page(
         "recommend.md.j2",
         **constants,
         **recommended(settings),
         **evidence_facts(settings),
-        **held_out_facts(settings),
+        **cross_validation_facts(settings),
         defaults=DEFAULTS,
         example={"command": EXAMPLE, "printed": printed(EXAMPLE)},
         full_sweep=FULL_SWEEP,
@@ -92,7 +102,9 @@ def recommended(settings: Sequence[Setting]) -> dict[str, Any]:
 def answers(settings: Sequence[Setting], optimizer: str, goal: str = "accuracy") -> dict[int, list[Recommendation]]:
     """Return the recommendations by number of tokens, with one for each width."""
     return {
-        tokens: [recommend.recommend(Asked(tokens, width, optimizer, goal=goal), settings) for width in WIDTHS]
+        tokens: [
+            recommend.recommend(ModelDescription(tokens, width, optimizer, goal=goal), settings) for width in WIDTHS
+        ]
         for tokens in TOKENS
     }
 
@@ -106,7 +118,7 @@ def sigmas_of(by_tokens: dict[int, list[Recommendation]]) -> list[float]:
 
 
 def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Compute what the settings are, which sigmas are best in them, and how much the defaults of libraries lack."""
+    """Compute what the settings are, which sigmas are best, and how much of the gain is lost with default sigmas."""
     outcomes, maps = (learned(settings, goal) for goal in GOALS)
     best = [(maps[setting].best.sigma, curve.best.sigma) for setting, curve in outcomes.items() if setting in maps]
     sparse = [setting for setting in outcomes if setting not in full(settings)]
@@ -115,7 +127,7 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     with_map = [(setting.structure.name, setting.task) for setting in settings if setting.structure is not None]
     defaults = [recommend.defaults(setting.tokens, setting.width) for setting in outcomes]
     losses = pd.DataFrame(
-        {name: lacks.mean for name, sigma in sigmas.items() if (lacks := curve.lacks(sigma)) is not None}
+        {name: loss.mean for name, sigma in sigmas.items() if (loss := curve.gain_lost(sigma)) is not None}
         for sigmas, curve in zip(defaults, outcomes.values(), strict=True)
     )
     return {
@@ -127,7 +139,7 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
         "map_smaller": sum(of_map < of_outcome for of_map, of_outcome in best),
         "map_larger": sum(of_map > of_outcome for of_map, of_outcome in best),
         "default_losses": [(name, losses[name].mean(), losses[name].count()) for name in DEFAULTS],
-        "cut_short": recommend.cut_short,
+        "best_is_smallest": recommend.best_is_smallest,
         "map_measures": {
             name: list(dict.fromkeys(task for measure, task in with_map if measure == name)) for name, _ in with_map
         },
@@ -143,11 +155,11 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- held-out settings
 
 
-def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
+def cross_validation_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     """Compute how much the recommendation loses on a setting if that setting, or its whole task, is left out."""
     kinds = {"outcome": ("accuracy", settings), "full": ("accuracy", full(settings)), "map": ("map", settings)}
     rows = {
-        (name, left_out): list(recommend.held_out(of_kind, goal, left_out == "task"))
+        (name, left_out): list(recommend.cross_validate(of_kind, goal, left_out == "task"))
         for name, (goal, of_kind) in kinds.items()
         for left_out in ("setting", "task")
     }
@@ -155,7 +167,7 @@ def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     means = {"setting": by_setting, "task": by_task}
     means |= {f"{left_out}_full": rows["full", left_out] for left_out in ("setting", "task")}
     better = [name for name in DEFAULTS if (pair := in_common(by_task, name))[0] < pair[1]]
-    worst = max(by_task, key=lambda row: row.lost["recommended"] or 0.0)
+    worst = max(by_task, key=lambda row: row.gain_lost["recommended"] or 0.0)
     return {
         "losses": {key: losses(held_out) for key, held_out in rows.items()},
         "mean_loss": {name: lost(held_out)["recommended"].mean() for name, held_out in means.items()},
@@ -165,19 +177,19 @@ def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
         "worst": {
             "name": worst.setting.name,
             "sigma": worst.sigma,
-            "lacks": worst.setting.outcome.lacks(worst.sigma),
+            "gain_lost": worst.setting.outcome.gain_lost(worst.sigma),
         },
         "held_out_pairs": list(zip(by_setting, by_task, strict=True)),
     }
 
 
-def lost(rows: Sequence[HeldOut]) -> pd.DataFrame:
+def lost(rows: Sequence[HeldOutResult]) -> pd.DataFrame:
     """Return a table of these settings: their task, and what the recommended sigma and each default lose."""
-    table = pd.DataFrame([row.lost for row in rows], dtype=float)
+    table = pd.DataFrame([row.gain_lost for row in rows], dtype=float)
     return table.assign(task=[row.setting.task for row in rows])
 
 
-def losses(rows: Sequence[HeldOut]) -> dict[str, Any]:
+def losses(rows: Sequence[HeldOutResult]) -> dict[str, Any]:
     """Return the losses of the recommended sigma and of each default, over these settings."""
     table, ways = lost(rows), []
     for name in ("recommended", *DEFAULTS):
@@ -189,14 +201,14 @@ def losses(rows: Sequence[HeldOut]) -> dict[str, Any]:
                 "mean": values.mean(),
                 "mean_of_tasks": values.groupby(table["task"]).mean().mean(),
                 "worst": values.max(),
-                "over": (values > TOLERANCE).sum(),
+                "over": (values > MAX_SIGNIFICANT_LOSS).sum(),
                 "recommended": in_common(rows, name)[0],
             }
         )
     return {"settings": len(rows), "tasks": table["task"].nunique(), "ways": ways}
 
 
-def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
+def in_common(rows: Sequence[HeldOutResult], name: str) -> tuple[float, float]:
     """Return the mean losses of the recommended sigma and of a default, over the settings in which both are known."""
     both = lost(rows).dropna(subset=["recommended", name])
     return both["recommended"].mean(), both[name].mean()
@@ -208,7 +220,7 @@ def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
 def figure_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the two tables of the figure: our curves, and the initial scales of libraries."""
     curves = [
-        (PANELS[goal], setting.task, setting.name, point.sigma, 1 - point.behind.mean / curve.gain)
+        (PANELS[goal], setting.task, setting.name, point.sigma, 1 - point.gap_interval.mean / curve.gain)
         for goal in GOALS
         for setting, curve in learned(evidence.settings(), goal).items()
         for point in curve.points

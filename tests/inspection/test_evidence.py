@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 script = load(ROOT / "docs" / "pages" / "evidence.py")
 
 
-def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: float = 0.0) -> Curve:
+def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, null_outcome: float = 0.0) -> Curve:
     """Return a curve with these means, and intervals of this half width."""
     best = max(sign * value for value in means.values())
 
@@ -26,7 +26,7 @@ def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: 
         return Interval(value, value - half, value + half)
 
     points = [Point(sigma, around(mean), around(best - sign * mean), 5, 0) for sigma, mean in means.items()]
-    return Curve("accuracy", sign, nothing, tuple(points))
+    return Curve("accuracy", sign, null_outcome, tuple(points))
 
 
 def test_the_packaged_file_is_what_the_runs_give() -> None:
@@ -42,9 +42,9 @@ def test_numbers_are_those_of_the_tables() -> None:
     at_0_2, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
     setting = next(item for item in evidence.settings() if item.name == "lst-sigma")
     (point,) = (item for item in setting.outcome.points if item.sigma == 0.2)
-    assert point.found == pytest.approx(interval(at_0_2), abs=1e-5)
-    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - at_0_2), abs=1e-5)
-    assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
+    assert point.outcome_interval == pytest.approx(interval(at_0_2), abs=1e-5)
+    assert setting.outcome.best.sigma == 0.4 and point.gap_interval == pytest.approx(interval(best - at_0_2), abs=1e-5)
+    assert (setting.tokens, setting.width, setting.outcome.null_outcome, point.n) == (16, 160, 0.25, 15)
 
 
 def test_no_sweep_is_in_two_settings() -> None:
@@ -60,8 +60,13 @@ def test_members_that_diverged_have_learned_nothing() -> None:
     values = pd.Series([0.4, 0.6, 0.2, 0.1], index=range(4))  # what it had when it was stopped counts for nothing
     record = script.curve("test error", -1, 1.0, rows, values, {})
     small, large = record["points"]
-    assert (small["found"][0], large["found"][0], large["diverged"], large["n"]) == (0.5, 0.6, 1, 2)
-    assert large["behind"][0] == 0.1  # -0.2 and 0.4
+    assert (small["outcome_interval"][0], large["outcome_interval"][0], large["diverged"], large["n"]) == (
+        0.5,
+        0.6,
+        1,
+        2,
+    )
+    assert large["gap_interval"][0] == 0.1  # -0.2 and 0.4
 
 
 def test_seeds_of_one_world_are_averaged_first() -> None:
@@ -73,19 +78,19 @@ def test_seeds_of_one_world_are_averaged_first() -> None:
 def test_values_between_sigmas_are_interpolated_over_their_logarithm() -> None:
     line = curve({0.01: 0.2, 1.0: 0.6, 4.0: 1.0})
     assert line.at(0.1) == pytest.approx(0.4) and line.at(2.0) == pytest.approx(0.8)
-    assert line.lacks(0.1) == pytest.approx((0.6, 0.6, 0.6))
-    assert line.at(0.009) is None and line.lacks(4.1) is None and line.good(5.0) is None
+    assert line.gain_lost(0.1) == pytest.approx((0.6, 0.6, 0.6))
+    assert line.at(0.009) is None and line.gain_lost(4.1) is None and line.good(5.0) is None
     assert line.at(0.01) == 0.2 and line.at(4.0) == 1.0
 
 
 def test_lower_error_is_better() -> None:
-    errors = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, nothing=1.0)
+    errors = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, null_outcome=1.0)
     assert errors.best.sigma == 0.1 and errors.gain == pytest.approx(0.6)
-    lacks = errors.lacks(1.0)
-    assert lacks is not None and lacks.mean == pytest.approx(0.5)
+    gain_lost = errors.gain_lost(1.0)
+    assert gain_lost is not None and gain_lost.mean == pytest.approx(0.5)
 
 
-def test_a_good_sigma_lacks_little_or_no_more_than_noise() -> None:
+def test_with_a_good_sigma_little_of_the_gain_is_lost_or_no_more_than_noise() -> None:
     sure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8})
     assert [sure.good(sigma) for sigma in (0.1, 0.2, 0.5, 1.0)] == [True, True, False, False]
     unsure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8}, half=0.3)
@@ -93,18 +98,18 @@ def test_a_good_sigma_lacks_little_or_no_more_than_noise() -> None:
 
 
 def test_a_setting_has_learned_only_beyond_chance() -> None:
-    assert curve({0.1: 0.5, 1.0: 0.3}, half=0.1, nothing=0.25).learned
-    assert not curve({0.1: 0.5, 1.0: 0.3}, half=0.3, nothing=0.25).learned
-    assert not curve({0.1: 0.26, 1.0: 0.25}, nothing=0.25).learned
-    assert not curve({0.1: 1.1, 1.0: 1.2}, sign=-1, nothing=1.0).learned
+    assert curve({0.1: 0.5, 1.0: 0.3}, half=0.1, null_outcome=0.25).learned
+    assert not curve({0.1: 0.5, 1.0: 0.3}, half=0.3, null_outcome=0.25).learned
+    assert not curve({0.1: 0.26, 1.0: 0.25}, null_outcome=0.25).learned
+    assert not curve({0.1: 1.1, 1.0: 1.2}, sign=-1, null_outcome=1.0).learned
 
 
 def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
     record = json.loads(evidence.FILE.read_text().splitlines()[1].rstrip(","))
     for point in record["outcome"]["points"]:
-        point["found"][1:] = [None, None]
+        point["outcome_interval"][1:] = [None, None]
     outcome = evidence.parsed(record).outcome
-    assert math.isnan(outcome.best.found.low) and not outcome.learned
+    assert math.isnan(outcome.best.outcome_interval.low) and not outcome.learned
 
 
 def test_settings_are_named_by_the_fields_that_distinguish_them() -> None:

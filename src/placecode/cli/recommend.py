@@ -11,7 +11,7 @@ from rich.table import Table
 from placecode.cli.display import print_line
 from placecode.errors import value_of
 from placecode.inspection import recommend
-from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
+from placecode.inspection.recommend import FAMILIES, GOALS, ModelDescription, Recommendation
 from placecode.reports import wording
 
 MAX_SETTINGS_SHOWN = 6
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Print the recommendation and the studied settings it is based on, as text or JSON."""
     rate = arguments.learning_rate
-    question = Asked(
+    model = ModelDescription(
         tokens=value_of("tokens", arguments.tokens, int),
         width=value_of("width", arguments.width, int),
         optimizer=arguments.optimizer,
@@ -42,26 +42,26 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         layers=None if arguments.layers is None else value_of("layers", arguments.layers, int),
         goal=arguments.goal,
     )
-    answer = recommend.recommend(question)
+    recommendation = recommend.recommend(model)
     if arguments.json:
-        print_line(console, json.dumps(answer.record(), indent=2, allow_nan=False))
+        print_line(console, json.dumps(recommendation.record(), indent=2, allow_nan=False))
         return
-    for line in recommend.sentences(answer):
+    for line in recommend.sentences(recommendation):
         print_line(console, line)
-    console.print(nearest_table(answer))
+    console.print(nearest_table(recommendation))
 
 
-def nearest_table(answer: Recommendation) -> Table:
+def nearest_table(recommendation: Recommendation) -> Table:
     """Return a table of the nearest studied settings, with outcomes at the best, recommended and default sigmas."""
-    sigmas = {f"{answer.sigma:g}": answer.sigma}
-    sigmas |= {f"{vote.sigma:.2g}": vote.sigma for vote in answer.defaults.values()}
-    sizes = wording.listed([name.replace("_", " ") for name in answer.question.sizes()])
-    table = Table(title=f"The nearest settings, and their outcomes by sigma (apart: in doublings of {sizes})")
-    for name in ("setting", "tokens", "width", "optimizer", "rate", "apart", "outcome", "best", *sigmas):
+    sigmas = {f"{recommendation.sigma:g}": recommendation.sigma}
+    sigmas |= {f"{score.sigma:.2g}": score.sigma for score in recommendation.defaults.values()}
+    sizes = wording.listed([name.replace("_", " ") for name in recommendation.model.sizes()])
+    table = Table(title=f"The nearest settings, and their outcomes by sigma (distance: in doublings of {sizes})")
+    for name in ("setting", "tokens", "width", "optimizer", "rate", "distance", "outcome", "best", *sigmas):
         is_text = name in ("setting", "optimizer", "outcome")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for item in answer.weighted[:MAX_SETTINGS_SHOWN]:
-        setting, curve = item.setting, item.setting.curve(answer.question.goal)
+    for item in recommendation.weighted_settings[:MAX_SETTINGS_SHOWN]:
+        setting, curve = item.setting, item.setting.curve(recommendation.model.goal)
         assert curve is not None
         outcomes = [curve.at(sigma) for sigma in sigmas.values()]
         table.add_row(
@@ -72,7 +72,7 @@ def nearest_table(answer: Recommendation) -> Table:
             f"{setting.learning_rate:g}",
             f"{item.distance:.1f}",
             curve.name,
-            f"{curve.best.found.mean:.3f} at {curve.best.sigma:g}",
+            f"{curve.best.outcome_interval.mean:.3f} at {curve.best.sigma:g}",
             *("" if value is None else f"{value:.3f}" for value in outcomes),
         )
     return table

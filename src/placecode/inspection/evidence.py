@@ -2,11 +2,11 @@
 
 The file is part of the package; docs/pages/evidence.py generates it from the tables of the runs. A setting is one kind
 of model on one task, trained at several sigmas. Its gain is the difference in accuracy or error between the best sigma
-and a model that has learned nothing. Another sigma lacks a share of this gain: 0 if it does as well as the best sigma,
-1 if it does no better than a model that has learned nothing. These shares can be compared between settings.
+and a model that has learned nothing. With another sigma a share of this gain is lost: 0 if it does as well as the best
+sigma, 1 if it does no better than a model that has learned nothing. These shares can be compared between settings.
 
 >>> setting = settings()[0]
->>> setting.outcome.best.sigma, round(setting.outcome.lacks(2.0).mean, 2)
+>>> setting.outcome.best.sigma, round(setting.outcome.gain_lost(2.0).mean, 2)
 (0.4, 0.79)
 """
 
@@ -25,13 +25,13 @@ import numpy as np
 from placecode.analysis.stats import Interval
 
 FILE = Path(__file__).with_name("evidence.json")
-TOLERANCE = 0.05
-"""Maximum share of the gain that a good sigma lacks, if it is significantly worse than the best one."""
-IN_NOISE = 0.1
-"""Maximum share of the gain that a good sigma lacks, if it is not significantly worse than the best one."""
+MAX_SIGNIFICANT_LOSS = 0.05
+"""A sigma that is significantly worse than the best one is good if at most this share of the gain is lost."""
+MAX_INSIGNIFICANT_LOSS = 0.1
+"""A sigma that is not significantly worse than the best one is good if at most this share of the gain is lost."""
 MIN_GAIN = 0.02
 """Minimum gain of a setting in which models count as having learned. The interval must also exclude a gain of 0."""
-INTERVALS = ("found", "behind")
+INTERVALS = ("outcome_interval", "gap_interval")
 """Fields of a `Point` that are intervals."""
 
 
@@ -40,9 +40,9 @@ class Point:
     """Outcome (accuracy, error or agreement) of the `n` members trained with one sigma; `diverged` of them diverged."""
 
     sigma: float
-    found: Interval
+    outcome_interval: Interval
     """Mean outcome and its interval over seeds. A member that diverged counts as one that has learned nothing."""
-    behind: Interval
+    gap_interval: Interval
     """Mean difference to the best sigma, paired by seed, and its interval; positive if this sigma is worse."""
     n: int
     diverged: int
@@ -55,7 +55,7 @@ class Curve:
     name: str
     sign: int
     """1 if higher is better, -1 if lower is better."""
-    nothing: float
+    null_outcome: float
     """Outcome of a model that has learned nothing."""
     points: tuple[Point, ...]
     """One point per sigma, in increasing order of sigma."""
@@ -63,44 +63,50 @@ class Curve:
     @cached_property
     def best(self) -> Point:
         """The point (sigma and its outcome) with the best mean outcome."""
-        return max(self.points, key=lambda point: self.sign * point.found.mean)
+        return max(self.points, key=lambda point: self.sign * point.outcome_interval.mean)
 
     @cached_property
     def gain(self) -> float:
         """Difference between the best mean outcome and the outcome of a model that has learned nothing."""
-        return self.sign * (self.best.found.mean - self.nothing)
+        return self.sign * (self.best.outcome_interval.mean - self.null_outcome)
 
     @property
     def learned(self) -> bool:
         """Whether models at the best sigma have learned: the gain is at least MIN_GAIN and significantly above 0."""
-        low, high = self.best.found.low, self.best.found.high
-        significant = low > self.nothing if self.sign > 0 else high < self.nothing
+        low, high = self.best.outcome_interval.low, self.best.outcome_interval.high
+        significant = low > self.null_outcome if self.sign > 0 else high < self.null_outcome
         return self.gain >= MIN_GAIN and significant
 
     def at(self, sigma: float) -> float | None:
         """Return the mean outcome at a sigma, interpolated between studied sigmas, or None outside their range."""
-        return self._between(sigma, [point.found.mean for point in self.points])
+        return self._between(sigma, [point.outcome_interval.mean for point in self.points])
 
-    def lacks(self, sigma: float) -> Interval | None:
-        """Return the share of the gain that a sigma lacks, with its interval, or None outside the studied range.
+    def gain_lost(self, sigma: float) -> Interval | None:
+        """Return the share of the gain that is lost with a sigma, with its interval, or None outside the studied range.
 
         The share is 0 if the sigma is as good as the best one, and 1 if nothing is learned with it.
         """
-        if sigma not in self._lacks:
-            shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
+        if sigma not in self._gain_lost:
+            shares = ([point.gap_interval[i] / self.gain for point in self.points] for i in range(3))
             bounds = [bound for values in shares if (bound := self._between(sigma, values)) is not None]
-            self._lacks[sigma] = Interval(*bounds) if len(bounds) == 3 else None
-        return self._lacks[sigma]
+            self._gain_lost[sigma] = Interval(*bounds) if len(bounds) == 3 else None
+        return self._gain_lost[sigma]
 
     @cached_property
-    def _lacks(self) -> dict[float, Interval | None]:
-        """Results of `lacks` by sigma, stored because it is called many times for each sigma of the grid."""
+    def _gain_lost(self) -> dict[float, Interval | None]:
+        """Results of `gain_lost` by sigma, stored because it is called many times for each sigma of the grid."""
         return {}
 
     def good(self, sigma: float) -> bool | None:
-        """Return whether a sigma is good (see TOLERANCE and IN_NOISE), or None outside the studied range."""
-        lacks = self.lacks(sigma)
-        return None if lacks is None else lacks.mean <= (TOLERANCE if lacks.low > 0 else IN_NOISE)
+        """Return whether at most a small share of the gain is lost with a sigma, or None outside the studied range.
+
+        The limit is MAX_SIGNIFICANT_LOSS if the sigma is significantly worse than the best one, otherwise
+        MAX_INSIGNIFICANT_LOSS.
+        """
+        gain_lost = self.gain_lost(sigma)
+        if gain_lost is None:
+            return None
+        return gain_lost.mean <= (MAX_SIGNIFICANT_LOSS if gain_lost.low > 0 else MAX_INSIGNIFICANT_LOSS)
 
     def _between(self, sigma: float, values: list[float]) -> float | None:
         """Interpolate `values`, one per point, linearly over log sigma; return None outside the studied range."""

@@ -4,8 +4,8 @@ Studied settings (see `placecode.inspection.evidence`) are weighted by their sim
 recommended sigma is the one that is good in the largest share of the settings, by weight. The result also lists the
 settings, their distance from the model, and how well defaults of common libraries did in them.
 
->>> answer = recommend(Asked(tokens=64, width=128, optimizer="adam"))
->>> answer.sigma in GRID
+>>> recommendation = recommend(ModelDescription(tokens=64, width=128, optimizer="adam"))
+>>> recommendation.sigma in GRID
 True
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from placecode.inspection import evidence
-from placecode.inspection.evidence import IN_NOISE, TOLERANCE, Setting
+from placecode.inspection.evidence import MAX_INSIGNIFICANT_LOSS, MAX_SIGNIFICANT_LOSS, Setting
 from placecode.inspection.libraries import LIBRARIES, SCALES
 from placecode.reports import wording
 from placecode.validation import choice, real_number, whole_number
@@ -43,7 +43,7 @@ MAX_SIZE = 10**9
 
 
 @dataclass(frozen=True)
-class Asked:
+class ModelDescription:
     """Description of the model to be trained, for which a sigma is recommended.
 
     `tokens` is the number of tokens, `width` the number of features per token, `optimizer` a key of FAMILIES, `layers`
@@ -77,7 +77,8 @@ class Asked:
 class WeightedSetting:
     """A studied setting, with its distance from the model to be trained and its weight in the recommendation.
 
-    `distance` is the number of doublings or halvings between both, summed over `Asked.sizes`. All weights sum to 1.
+    `distance` is the number of doublings or halvings between both, summed over `ModelDescription.sizes`. All weights
+    sum to 1.
     """
 
     setting: Setting
@@ -86,16 +87,17 @@ class WeightedSetting:
 
 
 @dataclass(frozen=True)
-class Vote:
+class SigmaScore:
     """How well one sigma did in the studied settings, which are weighted by their similarity to the model."""
 
     sigma: float
-    known: float
+    coverage: float
     """Share of the settings, by weight, whose studied range includes the sigma."""
-    good: float
-    """Share of these settings, by weight, in which the sigma is good; NaN if there are none."""
-    lacks: float
-    """Share of the gain that the sigma lacks in these settings, as a weighted mean; NaN if there are none."""
+    share_good: float
+    """Share of the covered settings, by weight, in which the sigma is good; NaN if none is covered."""
+    mean_gain_lost: float
+    """Weighted mean, over the covered settings, of the share of the gain that is lost with this sigma instead of the
+    best one (see `Curve.gain_lost`); NaN if none is covered."""
 
     def record(self) -> dict[str, float | None]:
         """Return the fields as a dict, with None for NaN."""
@@ -106,32 +108,33 @@ class Vote:
 class Recommendation:
     """A recommended sigma and the evidence for it."""
 
-    question: Asked
-    vote: Vote
+    model: ModelDescription
+    score: SigmaScore
     """The recommended sigma, and how well it did in the studied settings."""
-    flat: tuple[float, float]
+    good_range: tuple[float, float]
     """Range (lowest, highest) around the recommended sigma in which all sigmas are good in most settings, by weight."""
-    weighted: tuple[WeightedSetting, ...]
+    weighted_settings: tuple[WeightedSetting, ...]
     """Settings that the recommendation is based on, the nearest first."""
-    defaults: dict[str, Vote]
+    defaults: dict[str, SigmaScore]
     """How well the default sigmas of libraries did, by formula."""
-    price: Vote
+    score_for_other_goal: SigmaScore
     """How well the recommended sigma did for the other goal."""
-    other: Vote
+    best_for_other_goal: SigmaScore
     """The sigma that would be recommended for the other goal, and how well it did for that goal."""
     same_family: bool
-    """Whether the settings have the same family of optimizers; if not, none of that family has learned."""
+    """Whether the settings have an optimizer of the same family; if not, no models with such an optimizer have
+    learned."""
 
     @property
     def sigma(self) -> float:
         """The recommended sigma."""
-        return self.vote.sigma
+        return self.score.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
         """Return the studied range (lowest, highest) of every size for which the model is far outside that range."""
         ranges = {}
-        for name, value in self.question.sizes().items():
-            values = [getattr(item.setting, name) for item in self.weighted]
+        for name, value in self.model.sizes().items():
+            values = [getattr(item.setting, name) for item in self.weighted_settings]
             low, high = min(values), max(values)
             if max(_doublings(low, value), _doublings(value, high)) > MAX_DOUBLINGS:
                 ranges[name] = (low, high)
@@ -141,34 +144,37 @@ class Recommendation:
         """Return the recommendation as a dict that can be written as JSON."""
         return {
             "sigma": self.sigma,
-            "flat": list(self.flat),
-            "asked": asdict(self.question),
-            **{name: getattr(self, name).record() for name in ("vote", "price", "other")},
-            "defaults": {name: vote.record() for name, vote in self.defaults.items()},
-            "own_kind": self.same_family,
+            "good_range": list(self.good_range),
+            "model": asdict(self.model),
+            "score": self.score.record(),
+            "score_for_other_goal": self.score_for_other_goal.record(),
+            "best_for_other_goal": self.best_for_other_goal.record(),
+            "defaults": {formula: score.record() for formula, score in self.defaults.items()},
+            "same_family": self.same_family,
             "extrapolations": {name: list(values) for name, values in self.extrapolations().items()},
             "settings": [
-                {"name": item.setting.name, "apart": item.distance, "weight": item.weight} for item in self.weighted
+                {"name": item.setting.name, "distance": item.distance, "weight": item.weight}
+                for item in self.weighted_settings
             ],
         }
 
 
-def recommend(question: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """Recommend a sigma for the described model from studied settings, by default those of evidence.json."""
+def recommend(model: ModelDescription, settings: Sequence[Setting] | None = None) -> Recommendation:
+    """Recommend a sigma for a model from studied settings, by default those of evidence.json."""
     settings = evidence.settings() if settings is None else settings
-    weighted, same_family = _relevant(question, question.goal, settings)
-    (other_goal,) = (goal for goal in GOALS if goal != question.goal)
-    weighted_for_other, _ = _relevant(question, other_goal, settings)
-    best, flat = _chosen(weighted, question.goal)
-    by_formula = defaults(question.tokens, question.width)
+    weighted, same_family = _relevant_settings(model, model.goal, settings)
+    (other_goal,) = (goal for goal in GOALS if goal != model.goal)
+    weighted_for_other, _ = _relevant_settings(model, other_goal, settings)
+    best, good_range = _best_sigma(weighted, model.goal)
+    default_sigmas = defaults(model.tokens, model.width)
     return Recommendation(
-        question=question,
-        vote=best,
-        flat=flat,
-        weighted=weighted,
-        defaults={formula: vote(sigma, weighted, question.goal) for formula, sigma in by_formula.items()},
-        price=vote(best.sigma, weighted_for_other, other_goal),
-        other=_chosen(weighted_for_other, other_goal)[0],
+        model=model,
+        score=best,
+        good_range=good_range,
+        weighted_settings=weighted,
+        defaults={formula: score_sigma(sigma, weighted, model.goal) for formula, sigma in default_sigmas.items()},
+        score_for_other_goal=score_sigma(best.sigma, weighted_for_other, other_goal),
+        best_for_other_goal=_best_sigma(weighted_for_other, other_goal)[0],
         same_family=same_family,
     )
 
@@ -178,14 +184,14 @@ def defaults(tokens: int, width: int) -> dict[str, float]:
     return {formula: SCALES[formula](tokens, width) for formula in DEFAULTS}
 
 
-def weighed(question: Asked, settings: Sequence[Setting]) -> tuple[WeightedSetting, ...]:
+def weight_settings(model: ModelDescription, settings: Sequence[Setting]) -> tuple[WeightedSetting, ...]:
     """Return settings with their distances from the model and their weights, the nearest setting first.
 
-    Distances are counted in doublings of a size. The weight of a task halves with every doubling between the model and
-    the task's nearest setting. The settings of a task share this weight, the nearest having most, so that a task does
-    not count more if it has many settings.
+    The distance of a setting is the number of doublings between its sizes and those of the model, summed over sizes.
+    The weight of a task halves with every doubling between the model and the task's nearest setting. The settings of a
+    task share this weight, the nearest having most, so that a task does not count more if it has many settings.
     """
-    sizes = question.sizes()
+    sizes = model.sizes()
     distances = [
         sum(abs(_doublings(getattr(setting, name), value)) for name, value in sizes.items()) for setting in settings
     ]
@@ -202,22 +208,22 @@ def weighed(question: Asked, settings: Sequence[Setting]) -> tuple[WeightedSetti
     return tuple(sorted(weighted, key=lambda item: item.distance))
 
 
-def vote(sigma: float, weighted: Sequence[WeightedSetting], goal: str) -> Vote:
-    """Return how well one sigma did for a goal, as weighted means over the settings that were studied at it."""
-    studied = good = lacking = 0.0
+def score_sigma(sigma: float, weighted: Sequence[WeightedSetting], goal: str) -> SigmaScore:
+    """Return how well one sigma did for a goal, as weighted means over the settings whose studied range includes it."""
+    covered = good = lost = 0.0
     for item in weighted:
         curve = item.setting.curve(goal)
-        if curve is not None and (lacks := curve.lacks(sigma)) is not None:
-            studied += item.weight
+        if curve is not None and (gain_lost := curve.gain_lost(sigma)) is not None:
+            covered += item.weight
             good += item.weight * bool(curve.good(sigma))
-            lacking += item.weight * lacks.mean
-    if not studied:
-        return Vote(sigma, 0.0, math.nan, math.nan)
-    return Vote(sigma, studied, good / studied, lacking / studied)
+            lost += item.weight * gain_lost.mean
+    if not covered:
+        return SigmaScore(sigma, 0.0, math.nan, math.nan)
+    return SigmaScore(sigma, covered, good / covered, lost / covered)
 
 
-def cut_short(setting: Setting, goal: str) -> bool:
-    """Return whether, for the goal "map", only the smallest sigma of a setting is good.
+def best_is_smallest(setting: Setting, goal: str) -> bool:
+    """Return whether, for the goal "map", only the smallest studied sigma of a setting is good.
 
     Then even smaller sigmas may be better, and the setting does not show which sigma is best. The result is False for
     the goal "accuracy", and if the models have not learned.
@@ -229,29 +235,33 @@ def cut_short(setting: Setting, goal: str) -> bool:
     return curve.best.sigma == first > GRID[0] and not any(map(curve.good, others))
 
 
-def _relevant(question: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[WeightedSetting, ...], bool]:
-    """Select the settings to base a recommendation on; return them with weights, and whether the optimizer matches.
+def _relevant_settings(
+    model: ModelDescription, goal: str, settings: Sequence[Setting]
+) -> tuple[tuple[WeightedSetting, ...], bool]:
+    """Select and weight the settings to base a recommendation on; return them, and whether the optimizer matches.
 
-    Only settings whose models have learned are used. Settings that are cut short (see `cut_short`) or have the other
-    family of optimizers are only used if there are no others.
+    Only settings whose models have learned are used. Settings that do not show which sigma is best (see
+    `best_is_smallest`) or have an optimizer of the other family are only used if there are no others.
     """
     learned = [setting for setting in settings if (curve := setting.curve(goal)) is not None and curve.learned]
-    learned = [setting for setting in learned if not cut_short(setting, goal)] or learned
-    same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[question.optimizer]]
-    return weighed(question, same_family or learned), bool(same_family)
+    learned = [setting for setting in learned if not best_is_smallest(setting, goal)] or learned
+    same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[model.optimizer]]
+    return weight_settings(model, same_family or learned), bool(same_family)
 
 
-def _chosen(weighted: Sequence[WeightedSetting], goal: str) -> tuple[Vote, tuple[float, float]]:
-    """Return the vote of the best sigma of GRID, and the lowest and highest sigma of the good range around it.
+def _best_sigma(weighted: Sequence[WeightedSetting], goal: str) -> tuple[SigmaScore, tuple[float, float]]:
+    """Return the score of the best sigma of GRID, and the lowest and highest sigma of the good range around it.
 
-    The best sigma is good in the largest share of the settings, by weight; of several, the one that lacks least.
+    The best sigma is good in the largest share of the settings, by weight. Among several such sigmas, it is the one
+    with the smallest mean loss of gain.
     """
-    votes = [vote(sigma, weighted, goal) for sigma in GRID]
-    best = max((item for item in votes if item.known >= MIN_SHARE), key=lambda item: (round(item.good, 6), -item.lacks))
-    place = votes.index(best)
+    scores = [score_sigma(sigma, weighted, goal) for sigma in GRID]
+    covered = [score for score in scores if score.coverage >= MIN_SHARE]
+    best = max(covered, key=lambda score: (round(score.share_good, 6), -score.mean_gain_lost))
+    place = scores.index(best)
     below, above = (
-        list(takewhile(lambda item: item.known >= MIN_SHARE and item.good >= MIN_SHARE, items))
-        for items in (votes[:place][::-1], votes[place + 1 :])
+        list(takewhile(lambda score: score.coverage >= MIN_SHARE and score.share_good >= MIN_SHARE, neighbors))
+        for neighbors in (scores[:place][::-1], scores[place + 1 :])
     )
     return best, ([best, *below][-1].sigma, [best, *above][-1].sigma)
 
@@ -261,41 +271,44 @@ def _doublings(more: float, less: float) -> float:
     return math.log2(more) - math.log2(less)
 
 
-def sentences(answer: Recommendation) -> list[str]:
+def sentences(recommendation: Recommendation) -> list[str]:
     """Return sentences that describe a recommendation, the evidence for it and its limits, from recommend.j2."""
-    question, family = answer.question, FAMILIES[answer.question.optimizer]
-    settings = [item.setting for item in answer.weighted]
-    smaller = (vote(sigma, answer.weighted, question.goal) for sigma in GRID if sigma < answer.sigma)
+    model, family = recommendation.model, FAMILIES[recommendation.model.optimizer]
+    settings = [item.setting for item in recommendation.weighted_settings]
+    smaller = [sigma for sigma in GRID if sigma < recommendation.sigma]
+    scores_of_smaller = [score_sigma(sigma, recommendation.weighted_settings, model.goal) for sigma in smaller]
     template = wording.environment(Path(__file__).parent).get_template("recommend.j2")
     text = template.render(
-        answer=answer,
-        question=question,
+        recommendation=recommendation,
+        model=model,
         family=family,
         other_family=next(other for other in FAMILIES.values() if other != family),
         settings=settings,
         tasks=sorted({setting.task for setting in settings}),
         in_every_block=sum(setting.placement == "every" for setting in settings),
-        smaller_are_unknown=all(vote.known < MIN_SHARE for vote in smaller),
+        smaller_are_unknown=all(score.coverage < MIN_SHARE for score in scores_of_smaller),
         users={name: [library.name for library in LIBRARIES if library.formula == name] for name in DEFAULTS},
-        tolerance=TOLERANCE,
-        in_noise=IN_NOISE,
+        max_significant_loss=MAX_SIGNIFICANT_LOSS,
+        max_insignificant_loss=MAX_INSIGNIFICANT_LOSS,
     )
     return wording.paragraphs(text)
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutResult:
     """Result of cross-validating the recommendation on one held-out setting."""
 
     setting: Setting
     sigma: float
     """Sigma recommended from the other settings."""
-    lost: dict[str, float | None]
-    """Share of the gain that the recommended sigma ("recommended") and each default (by formula) lack in the setting;
-    None if the sigma is outside the studied range."""
+    gain_lost: dict[str, float | None]
+    """Share of the setting's gain that is lost (see `Curve.gain_lost`) with the recommended sigma ("recommended") and
+    with each default sigma (by formula); None if that sigma is outside the studied range."""
 
 
-def held_out(settings: Sequence[Setting], goal: str = "accuracy", whole_task: bool = False) -> Iterator[HeldOut]:
+def cross_validate(
+    settings: Sequence[Setting], goal: str = "accuracy", whole_task: bool = False
+) -> Iterator[HeldOutResult]:
     """Cross-validate the recommendation: for every setting, recommend a sigma from the other settings.
 
     With `whole_task`, all settings of the same task are held out too, as if the task had not been studied. Settings
@@ -306,12 +319,13 @@ def held_out(settings: Sequence[Setting], goal: str = "accuracy", whole_task: bo
         if curve is None or not curve.learned:
             continue
         remaining = [
-            item for item in settings if item is not setting and not (whole_task and item.task == setting.task)
+            other for other in settings if other is not setting and not (whole_task and other.task == setting.task)
         ]
-        question = Asked(setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal)
-        sigma = recommend(question, remaining).sigma
-        candidates = {"recommended": sigma, **defaults(setting.tokens, setting.width)}
-        lost = {
-            name: None if (lacks := curve.lacks(value)) is None else lacks.mean for name, value in candidates.items()
-        }
-        yield HeldOut(setting, sigma, lost)
+        model = ModelDescription(
+            setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal
+        )
+        recommended = recommend(model, remaining).sigma
+        candidates = {"recommended": recommended, **defaults(setting.tokens, setting.width)}
+        intervals = {name: curve.gain_lost(sigma) for name, sigma in candidates.items()}
+        gain_lost = {name: None if interval is None else interval.mean for name, interval in intervals.items()}
+        yield HeldOutResult(setting, recommended, gain_lost)
