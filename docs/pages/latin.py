@@ -15,9 +15,9 @@ from templating import columns_table, directions, effect, grid, number, signed, 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED, direction_text
-from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS, EARLY, accuracy_at_early
+from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS, PLATEAU_EPOCH, accuracy_at_epoch_200
 from placecode.experiments.latin.squares import LstSigma
-from placecode.experiments.latin.training import KINDS
+from placecode.experiments.latin.training import PE_VARIANTS
 from placecode.experiments.latin.training_claims import late_gain
 from placecode.experiments.reading import (
     accuracy,
@@ -33,7 +33,7 @@ from placecode.runs.read import Run
 
 IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"
 SETTLED = 0.02
-"""Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
+"""Largest change of a mean accuracy after epoch PLATEAU_EPOCH in the authors' logs."""
 DRAWS = 10_000
 """Number of draws of two sets of seeds in `by_chance`."""
 (LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
@@ -51,7 +51,7 @@ PUZZLES = 108
 """Number of held-out puzzles."""
 PAUSE = 100
 """Number of epochs with a loss of 0 after which the other runs stop training a model."""
-LEARNED, FROZEN, _, AT_INPUT = KINDS
+LEARNED, FROZEN, _, AT_INPUT = PE_VARIANTS
 """Labels of the members of lst-frozen: PEs that are learned, frozen, and learned at the input alone."""
 
 
@@ -83,7 +83,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "seeds": AUTHORS_SEEDS,
         "limit": LIMIT,
         "draws": DRAWS,
-        "early": EARLY,
+        "early": PLATEAU_EPOCH,
         "largest_in_errors": float((table["gap"] / table["error"]).abs().max()),
         "mean_gap": float(table["gap"].abs().mean()),
         "by_chance": by_chance(run),
@@ -159,14 +159,14 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
     gains = late_gain(run)[[*members(run, ONE, 0.2, 1.0), *members(run, ONE_FROZEN, 0.2, 1.0)]]
     exact_gains, exact_spikes = late_gain(highest), spikes(highest)
-    settled = [f"settled-by-{EARLY}-at-{sigma:g}" for sigma in SPIKE_SIGMAS]
+    settled = [f"settled-by-{PLATEAU_EPOCH}-at-{sigma:g}" for sigma in SPIKE_SIGMAS]
     raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
     return {
         "table": losses_table(run),
         "sigmas": SPIKE_SIGMAS,
         "pause": PAUSE,
         "puzzles": PUZZLES,
-        "early": EARLY,
+        "early": PLATEAU_EPOCH,
         "two": two,
         "two_rest": bool(after[two].notna().all()),
         "most_changed_puzzles": sorted((after[two].abs() * PUZZLES).round())[-2:],
@@ -220,21 +220,23 @@ def after_rest(run: Run) -> pd.Series:
 
 def losses_table(run: Run) -> str:
     """Return a table of accuracy and number of spikes by sigma and loss."""
-    early, end, spike_counts = accuracy_at_early(run), accuracy(run), spikes(run)
+    early, end, spike_counts = accuracy_at_epoch_200(run), accuracy(run), spikes(run)
     rows = []
     for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
         before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spike_counts))
         change = signed(interval(after - before), 3)
         means = (spread(interval(values)) for values in (before, after))
         rows.append((f"{sigma:g}", loss, *means, change, f"{counts.min()} to {counts.max()}"))
-    return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
+    return grid(
+        ("sigma", "loss", f"accuracy at epoch {PLATEAU_EPOCH}", "at the end", "change", "spikes per model"), rows
+    )
 
 
 def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
     ood, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
-    by_kind = {kind: {sigma: of(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in KINDS}
+    by_kind = {kind: {sigma: of(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in PE_VARIANTS}
     main_kinds = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
     effects = {name: values[0.2] - values[2.0] for name, values in main_kinds.items()}
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}

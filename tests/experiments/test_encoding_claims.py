@@ -11,7 +11,7 @@ from helpers.encoding_pairs import FIXED, FIXED_DROPPED, OURS, OURS_DROPPED, PAI
 from helpers.made_up import made_up, student
 
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
-from placecode.experiments.latin.encoding_claims import ENCODINGS, LEARNED, TRUE
+from placecode.experiments.latin.encoding_claims import ENCODING_CLAIMS, FIXED_2D, LEARNED
 from placecode.experiments.latin.squares import LstEncodings
 from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
@@ -25,7 +25,7 @@ Values = dict[Setting, np.ndarray]
 
 
 def findings(run: Any) -> dict[str, Finding]:
-    return {claim.id: claim.check(run) for claim in ENCODINGS}
+    return {claim.id: claim.check(run) for claim in ENCODING_CLAIMS}
 
 
 def setting_of(member: Member) -> Setting:
@@ -52,7 +52,7 @@ def values_around(levels: dict[Setting, float], others: float) -> Values:
 
 
 def test_margins_are_those_declared_before_the_runs() -> None:
-    for claim in ENCODINGS:
+    for claim in ENCODING_CLAIMS:
         margin = -0.05 if claim.id.startswith("near-") else 0.99 if claim.id == "all-fit-training" else 0.0
         assert (claim.margin, claim.way) == (margin, "above")
 
@@ -81,6 +81,6 @@ def test_encodings_that_diverged_or_were_not_run_are_left_out() -> None:
     assert by_id["2d-fixed-beats-learned"].direction == FAILS
     assert by_id["beats-rotary"].direction == UNDECIDED and "no finished members rotary" in by_id["beats-rotary"].note
     assert by_id["beats-rotary-as-published"].direction == HOLDS
-    by_id = findings(encodings_run(values_around(GOOD, 0.6), encodings=(LEARNED, TRUE), dropouts=(0.0,)))
+    by_id = findings(encodings_run(values_around(GOOD, 0.6), encodings=(LEARNED, FIXED_2D), dropouts=(0.0,)))
     for id, pair in PAIRS.items():
         assert bool(by_id[id].note) == (by_id[id].direction == UNDECIDED) == (not set(pair) <= {OURS, FIXED})

@@ -15,7 +15,7 @@ from helpers.beyond import smallest
 from placecode.encodings import sinusoid
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.causal_effects import KINDS, LATER_KINDS
+from placecode.experiments.latin.causal_effects import LATER_MANIPULATIONS, MANIPULATIONS
 from placecode.experiments.reading import members_of
 from placecode.models.encoder import Stack
 from placecode.runs.read import Run
@@ -69,13 +69,13 @@ def size(pe: np.ndarray) -> float:
 def test_members_are_those_planned_in_their_order(table: pd.DataFrame) -> None:
     pairs = list(itertools.product(SIGMAS, SEEDS))
     expected: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
-    expected += [(kind, *pair) for kind in KINDS for pair in pairs]
+    expected += [(kind, *pair) for kind in MANIPULATIONS for pair in pairs]
     single = {"frozen by its step size": 0.2, "2d-fixed as a start": 0.5**0.5, "2d-fixed": None, "no PE": None}
     for kind, sigma in single.items():
         expected += [(kind, sigma, seed) for seed in SEEDS]
     expected += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
     expected += [("master", 0.05, seed) for seed in (3000, 3001)]
-    expected += [(kind, *pair) for kind in LATER_KINDS for pair in pairs]
+    expected += [(kind, *pair) for kind in LATER_MANIPULATIONS for pair in pairs]
     sigma = table["sigma"].astype(object).where(table["sigma"].notna(), None)
     assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == expected
     assert (table["state"] == "done").all()
@@ -87,7 +87,7 @@ TWIN_AGAIN = "twin's own untrained one, transplanted"
 def test_roles_of_members(table: pd.DataFrame) -> None:
     roles = {kind: set(rows["role"]) for kind, rows in table.groupby("kind")}
     for kind, role in roles.items():
-        swept = kind in (*KINDS, *LATER_KINDS)
+        swept = kind in (*MANIPULATIONS, *LATER_MANIPULATIONS)
         assert role == {"donor" if kind in ("donor", "master") else "swept" if swept else "control"}
 
 

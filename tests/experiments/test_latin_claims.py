@@ -14,7 +14,7 @@ import pytest
 from helpers.made_up import made_up, over_sigmas, student, within_sigma
 
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Claim, Finding
-from placecode.experiments.latin.claims import SIGMA, TRAINING
+from placecode.experiments.latin.claims import SIGMA_CLAIMS, TRAINING_SPEED_CLAIMS
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
@@ -141,8 +141,8 @@ RESAMPLED: dict[str, Callable[[World], float]] = {
     "attention-known-before": gain("attention"),
 }
 """The other claims that a `World` decides: the effect."""
-CURVE = tuple(claim for claim in SIGMA if claim.id.startswith("sigma-curve"))
-OF_WORLDS = tuple(claim for claim in SIGMA if claim.id in {*STUDENT, *RESAMPLED})
+CURVE = tuple(claim for claim in SIGMA_CLAIMS if claim.id.startswith("sigma-curve"))
+OF_WORLDS = tuple(claim for claim in SIGMA_CLAIMS if claim.id in {*STUDENT, *RESAMPLED})
 MARGINS: dict[str, tuple[str, float]] = {
     "small-sigma-generalizes": ("above", 0.288),
     "accuracy-at-0.2": ("above", 0.93),
@@ -171,14 +171,18 @@ def check(run: Any, claims: tuple[Claim, ...] = OF_WORLDS) -> Findings:
 
 
 def test_margins_are_those_declared_before_the_runs() -> None:
-    assert {claim.id: (claim.way, claim.margin) for claim in SIGMA} == MARGINS
+    assert {claim.id: (claim.way, claim.margin) for claim in SIGMA_CLAIMS} == MARGINS
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["planted", "opposite"])
 def test_verdicts_and_effects_are_those_planted(sign: int) -> None:
     world = planted(sign)
     findings = check(world.run())
-    assert set(findings) == {*STUDENT, *RESAMPLED} == set(MARGINS) - {claim.id for claim in (*CURVE, *TRAINING)}
+    assert (
+        set(findings)
+        == {*STUDENT, *RESAMPLED}
+        == set(MARGINS) - {claim.id for claim in (*CURVE, *TRAINING_SPEED_CLAIMS)}
+    )
     for id, finding in findings.items():
         assert finding.direction == (if_all_planted(id) if sign > 0 else FAILS), id
     for id, values in STUDENT.items():
@@ -208,7 +212,7 @@ def test_a_measure_that_only_follows_sigma_predicts_over_the_sigmas_alone() -> N
 def test_runs_without_learned_encodings_decide_nothing(fields: dict[str, Any]) -> None:
     run = planted().run()
     run.config["fields"] |= fields
-    for finding in check(run, SIGMA).values():
+    for finding in check(run, SIGMA_CLAIMS).values():
         assert finding.direction == UNDECIDED and "not learned" in finding.note
 
 
@@ -338,18 +342,18 @@ def test_the_first_epoch_at_99_percent_is_interpolated_and_at_most_the_last() ->
         ({0.2: 1.0, 2.0: 0.5}, {0.2: 1.0, 2.0: 0.9}, 400 - fast, FAILS),  # never reached
     ]
     for early, train, by_hand, direction in cases:
-        faster = TRAINING[0].check(training_speed(early, train))
+        faster = TRAINING_SPEED_CLAIMS[0].check(training_speed(early, train))
         assert faster.found == pytest.approx(student(by_hand)) and faster.direction == direction
 
 
 @pytest.mark.parametrize(("level", "direction"), [(0.9, HOLDS), (1.0, FAILS), (0.995, FAILS)])
 def test_a_stall_lacks_training_accuracy_at_the_smallest_sigma(level: float, direction: str) -> None:
     levels = {0.01: level, 0.05: 0.5, 0.2: 1.0, 2.0: 1.0}
-    stalls = TRAINING[1].check(training_speed(levels, levels))
+    stalls = TRAINING_SPEED_CLAIMS[1].check(training_speed(levels, levels))
     assert stalls.direction == direction and stalls.found.mean == pytest.approx(level - 1.0)
 
 
 def test_speed_is_undecided_without_the_sigmas_it_compares() -> None:
-    faster, stalls = check(training_speed({0.1: 1.0, 0.2: 1.0}, {0.1: 1.0, 0.2: 1.0}), TRAINING).values()
+    faster, stalls = check(training_speed({0.1: 1.0, 0.2: 1.0}, {0.1: 1.0, 0.2: 1.0}), TRAINING_SPEED_CLAIMS).values()
     assert (faster.direction, faster.note) == (UNDECIDED, "the run has no finished members with sigma 2")
     assert (stalls.direction, stalls.note) == (UNDECIDED, "the run has no finished members with a sigma up to 0.05")

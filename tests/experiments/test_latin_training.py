@@ -15,7 +15,7 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments import EXPERIMENTS, experiment_of
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
-from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot
+from placecode.experiments.latin.training import PE_VARIANTS, LstFrozen, LstSlingshot
 from placecode.models.member import Member
 from placecode.reports.pages.registry import page_of
 from placecode.reports.pages.training import spikes
@@ -42,7 +42,7 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
     members = experiment.members()
     assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
     assert (experiment.epochs, experiment.rest, experiment.log_softmax) == (1000, 100, 2)
-    for i, kind in enumerate(KINDS):
+    for i, kind in enumerate(PE_VARIANTS):
         group = members[40 * i : 40 * (i + 1)]
         assert {member.label for member in group} == {kind}
         assert [(member.sigma, member.seed) for member in group] == [
@@ -70,10 +70,10 @@ def test_a_frozen_run_has_its_figures_and_sentences_on_every_kind(frozen: Run) -
     assert isinstance(experiment, LstFrozen)
     assert [shown.name for shown in page_of(experiment, frozen).figures()] == ["accuracy", "curves"]
     words = page_of(experiment, frozen).words()
-    assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in KINDS)
+    assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in PE_VARIANTS)
 
 
-LEARNED, FROZEN, SIZED, INPUT = KINDS
+LEARNED, FROZEN, SIZED, INPUT = PE_VARIANTS
 
 
 def planted(**levels: Any) -> Any:
@@ -82,7 +82,7 @@ def planted(**levels: Any) -> Any:
     experiment = LstFrozen.from_scale("paper")
 
     def accuracy(member: Member) -> float:
-        place = list(KINDS).index(member.label), experiment.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
+        place = list(PE_VARIANTS).index(member.label), experiment.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
         return float(levels[("learned", "frozen", "sized", "input")[place[0]]](member.sigma) + noise[place])
 
     return made_up(experiment, accuracy, train=lambda member: 1.0 if (member.sigma or 0) > 0.02 else 0.7)

@@ -16,8 +16,8 @@ from placecode.runs.tables import set_roles_and_labels
 
 LAST_QUARTER = 0.75
 """Fraction of the training at which its last quarter begins."""
-STILL = 0.02
-"""Largest change of a mean accuracy in the last quarter of the training with which it counts as settled."""
+MAX_SETTLED_CHANGE = 0.02
+"""Largest change of a mean accuracy late in training with which the accuracy counts as settled."""
 
 
 def members_of(run: Run) -> pd.DataFrame:

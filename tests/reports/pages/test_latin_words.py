@@ -186,7 +186,7 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
-    by_panel = levels_of(run, experiment.reference_lines(run))
+    by_panel = levels_of(run, experiment.lines_of_role(run, "reference"))
     none, same = "2d-fixed, no decay", "2d-fixed, with the same decay"
     means = {panel: {name: level.mean for name, level in levels.items()} for panel, levels in by_panel.items()}
     assert means["decay 0.1"] == pytest.approx({none: 0.41, same: 0.42})

@@ -28,9 +28,9 @@ from placecode.experiments.latin.causal_effects import (
     BY_RATE,
     DONOR,
     FIXED,
-    KINDS,
-    LATER_KINDS,
+    LATER_MANIPULATIONS,
     LEARNED,
+    MANIPULATIONS,
     MASTER,
     NONE,
     TRUE_START,
@@ -38,14 +38,14 @@ from placecode.experiments.latin.causal_effects import (
     TWIN_AGAIN,
 )
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.knobs import DONORS, SIGMAS, SMALLER, DonorExperiment
-from placecode.experiments.latin.squares import TRUE_POSITIONS
+from placecode.experiments.latin.knobs import DONOR_SEED_OFFSET, QUICK_KNOB, SIGMAS, DonorExperiment
+from placecode.experiments.latin.squares import FIXED_2D_FIELDS
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
-TWIN_SEEDS, MASTER_SEEDS = 2000, 3000
+TWIN_SEED_OFFSET, SGD_DONOR_SEED_OFFSET = 2000, 3000
 """Offsets from the seeds of the experiment to those of twins and of masters. Twins are controls of transplants: one
 gets the untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
 TRUE_SIZE = 0.5**0.5
@@ -65,7 +65,7 @@ class LstCausal(DonorExperiment):
     sgd_rate: float = setting(0.03, "learning rate of sgd")
     master_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "epochs": 25}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 25}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,29 +83,29 @@ class LstCausal(DonorExperiment):
         def controls(label: str, offset: int = 0, **fields: Any) -> list[Member]:
             return grid(self.spec(role="control", label=label, **fields), seed=seeds(offset))
 
-        members = grid(self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=seeds(DONORS))
-        donors: dict[Any, int] = {(donor.sigma, donor.seed - DONORS): i for i, donor in enumerate(members)}
-        for label, fields in KINDS.items():
+        members = grid(self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=seeds(DONOR_SEED_OFFSET))
+        donors: dict[Any, int] = {(donor.sigma, donor.seed - DONOR_SEED_OFFSET): i for i, donor in enumerate(members)}
+        for label, fields in MANIPULATIONS.items():
             members += self._of_kind(label, fields, donors)
         members += controls(BY_RATE, sigma=SMALL, pe_learning_rate=0.0)
         members += controls(TRUE_START, sigma=TRUE_SIZE, start="true", learn=False)
-        members += controls(FIXED, **TRUE_POSITIONS)
+        members += controls(FIXED, **FIXED_2D_FIELDS)
         members += controls(NONE, encoding="none", sigma=None)
         first_twin = len(members)
-        members += controls(TWIN, TWIN_SEEDS, sigma=SMALL, learn=False)
+        members += controls(TWIN, TWIN_SEED_OFFSET, sigma=SMALL, learn=False)
         again = self.spec(sigma=SMALL, start="before", learn=False, origin=first_twin, role="control", label=TWIN_AGAIN)
-        members += [replace(again, seed=seed, origin=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEEDS))]
+        members += [replace(again, seed=seed, origin=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEED_OFFSET))]
         by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
         donors |= {(MASTER, seed): len(members) + i for i, seed in enumerate(self.seeds)}
         master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
-        members += grid(master, seed=seeds(MASTER_SEEDS))
-        for label, fields in LATER_KINDS.items():
+        members += grid(master, seed=seeds(SGD_DONOR_SEED_OFFSET))
+        for label, fields in LATER_MANIPULATIONS.items():
             members += self._of_kind(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
         return members
 
     def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """Return the members of a kind, at all sizes. `fields` is a value of `KINDS`. `donors` maps pairs of sigma (or
-        MASTER) and seed to the index of the donor in the plan."""
+        """Return the members of a kind, at all sizes. `fields` is a value of `MANIPULATIONS`. `donors` maps pairs of
+        sigma (or MASTER) and seed to the index of the donor in the plan."""
         of_member = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **of_member)

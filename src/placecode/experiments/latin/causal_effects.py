@@ -15,23 +15,16 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
-from placecode.experiments.reading import (
-    accuracy,
-    analysis_values,
-    by_seed,
-    early_accuracy,
-    finished_members,
-    swept_sigmas,
-)
+from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, finished_members, mean_over_sigmas
 from placecode.runs.read import Run
 
 MASTER = "master"
 """Label of donors whose PEs learn the arrangement: they are trained by SGD from a tiny start."""
-SMALLS = (0.1, 0.2, 0.5)
+SMALL_SIGMAS = (0.1, 0.2, 0.5)
 """The sizes at which models generalize. Effects of the arrangement are means over these sizes."""
 LEARNED = "learned"
 """Label of the members with a random start and a learned PE, the usual case."""
-KINDS: dict[str, dict[str, Any]] = {
+MANIPULATIONS: dict[str, dict[str, Any]] = {
     LEARNED: {},
     "random, frozen": {"learn": False},
     "true, frozen": {"start": "true", "learn": False},
@@ -47,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """Fields of the members of each kind, by label. Each kind is trained at every size. `donor` is the sigma of the donor
 whose PE is copied ("own": the sigma of the member itself)."""
-LATER_KINDS: dict[str, dict[str, Any]] = {
+LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTER},
     "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTER},
     "true centred, frozen": {"start": "centred", "learn": False},
@@ -64,49 +57,47 @@ DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, tr
 same."""
 
 
-def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
-    """Return the OOD accuracy of one kind by seed, as the mean over those of `sigmas` that the run sweeps.
+def manipulation_values(
+    run: Run, label: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None
+) -> pd.Series:
+    """Return the final OOD accuracy (or other `values`, indexed by member) of the members with this label by seed.
 
-    `sigmas` is None for kinds with a single size. `values` by member, if given, replace the accuracy. Raise NotInRun if
-    the run has no finished members of the kind at one of the sizes.
+    It is the mean over `sigmas`. They are None for labels whose members all have one size. Raise NotInRun if the run
+    has no finished members with the label at one of the sigmas.
     """
+    values = accuracy(run) if values is None else values
+    if sigmas is not None:
+        return mean_over_sigmas(run, values, sigmas, label=label)
     rows = finished_members(run)
-    rows = rows[rows["label"] == kind]
-    rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
+    rows = rows[rows["label"] == label]
     if rows.empty:
-        raise NotInRun(f"the run has no finished members of the kind {kind}")
-    if sigmas is None:
-        return pd.Series(rows.set_index("seed")["value"])
-    table = by_seed(rows)
-    selected = swept_sigmas(run, sigmas)
-    if missing := [sigma for sigma in selected if sigma not in table.columns]:
-        raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
-    return pd.Series(table[selected].dropna().mean(axis="columns"))
+        raise NotInRun(f"the run has no finished members with the label {label}")
+    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
 
 
-def between(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
+def manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
     """Return the OOD accuracy of kind `a` minus that of kind `b`, at the same sizes."""
-    return difference(of(run, a, sigmas), of(run, b, sigmas))
+    return difference(manipulation_values(run, a, sigmas), manipulation_values(run, b, sigmas))
 
 
-def early(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the same difference as `between`, with the accuracies after a quarter of the training."""
+def early_manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
+    """Return the same difference as `manipulation_difference`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
-    return difference(of(run, a, sigmas, values), of(run, b, sigmas, values))
+    return difference(manipulation_values(run, a, sigmas, values), manipulation_values(run, b, sigmas, values))
 
 
-def sizes(kind: str, run: Run) -> Interval:
+def size_effect(kind: str, run: Run) -> Interval:
     """Return the OOD accuracy of a kind at the small size minus that at the large size, with the same arrangement."""
-    return difference(of(run, kind, [SMALL]), of(run, kind, [LARGE]))
+    return difference(manipulation_values(run, kind, [SMALL]), manipulation_values(run, kind, [LARGE]))
 
 
-def twins(a: str, b: str, sigma: float | None, run: Run) -> Interval:
+def twin_difference(a: str, b: str, sigma: float | None, run: Run) -> Interval:
     """Return the OOD accuracy of kind `a`, which has a single size, minus that of kind `b`. Both compute the same up to
     rounding, so the difference should be about 0. `sigma` is that of `b` (None: it has a single size too)."""
-    return difference(of(run, a), of(run, b, None if sigma is None else [sigma]))
+    return difference(manipulation_values(run, a), manipulation_values(run, b, None if sigma is None else [sigma]))
 
 
-def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
+def swap_effect(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
     """Return the OOD accuracy of trained models minus their accuracy with the replacement PE `name`."""
     values = analysis_values(run, interventions.ACCURACY_WITH, name)
-    return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))
+    return difference(manipulation_values(run, kind, sigmas), manipulation_values(run, kind, sigmas, values))

@@ -1,14 +1,15 @@
 """Claims on lst-sigma: what the paper says about Latin squares, and our questions about it.
 
 Margins of direction follow fixed rules. They are half of the published difference if one is published, five points of
-accuracy for settings that are said to be about equal (two if the authors' logs say so), and zero for "better at all"
-and "predicts at all". The margins of 0.93 and 0.5, for accuracy at a single sigma, are what we expected before the
-runs.
+accuracy for settings that are said to be about equal (two if the training logs of the paper's authors say so), and zero
+for "better at all" and "predicts at all". The margins of 0.93 and 0.5, for accuracy at a single sigma, are what we
+expected before the runs.
 
-All margins were set again before the new runs with the authors' loss. All earlier runs of lst-sigma were known then.
-Correlations over the sigmas had a margin of 0.9 before, because two of them are published as nearly perfect. Their
-margin is now zero, so that it tests the sign alone: the published number has its own verdict. Claims with the remark
-LATER got their margins after the first run of lst-sigma, so that run is no test of them.
+All margins were set once more before the runs with the loss of the paper's authors (two log-softmax), when all earlier
+runs of lst-sigma were known. Before that, correlations over the sigmas had a margin of 0.9, because two of them are
+published as nearly perfect. It is now zero, so that it tests the sign alone: the published number has its own verdict.
+Claims with the remark LATER_MARGIN got their margins after the first run of lst-sigma, so that run is no test
+of them.
 
 The tolerance of a published number is its rounding: half a unit of its last digit, or a whole unit for a difference of
 two numbers. Members with one seed share their initial weights and data, so all intervals are over seeds. Claims on
@@ -23,56 +24,62 @@ from functools import partial
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, EffectFunction, NotInRun, our_claim, paper_claim
 from placecode.experiments.latin.effects import (
-    ATTENTION,
+    ATTENTION_TARGET,
     AUTHORS_MEANS,
     LARGE,
     SMALL,
-    after_early,
-    beyond_start,
-    gained_by_training,
-    largest_gap,
-    later_at_large,
-    learned_arrangement,
-    lowest_on_train,
-    mean_at,
-    mean_gap,
-    over_sigmas,
-    small_against_large,
-    stalled,
-    under_noise,
-    within_sigma,
+    correlation_at_fixed_sigma,
+    correlation_beyond_start,
+    correlation_gained,
+    correlation_over_sigmas,
+    fitting_delay_at_large,
+    largest_gap_to_authors,
+    late_gain_at,
+    lowest_training_accuracy,
+    mean_accuracy,
+    mean_gap_to_authors,
+    rsa_gain,
+    small_minus_large,
+    small_minus_large_under_noise,
+    tiny_minus_small_on_train,
 )
+from placecode.experiments.reading import MAX_SETTLED_CHANGE
 from placecode.runs.read import Run
 
-LATER = "margin set after the first run"
-"""Remark on claims whose margins were set after the first run of lst-sigma. That run is therefore no test of them."""
-LOGS = "from the authors' logs"
-"""Remark on claims that follow from the authors' logs instead of the text of the paper."""
-STALL = 0.01
-"""Training has stalled if the final training accuracy is lower by more than this."""
+LATER_MARGIN = "margin set after the first run"
+"""Remark on claims whose margins were set after the first run of lst-sigma."""
+FROM_LOGS = "from the authors' logs"
+"""Remark on claims that follow from the training logs of the paper's authors, not from the text of the paper."""
+STALL_MARGIN = 0.01
+"""Training has stalled if the final training accuracy is lower than at sigma 0.2 by more than this."""
 
 
-def _predicts(
+def _prediction_claims(
     name: str, words: str, analysis: str, target: str, way: str, published: float | None = None
 ) -> list[Claim]:
     """Return three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and at a fixed sigma
-    beyond its value before training. `way` is the claimed sign of the correlation: "above" or "below" zero. `published`
-    is the paper's correlation over the sigmas."""
-    over = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
+    beyond its value before training.
+
+    `name` begins the ids of the claims, and `words` their statements. `analysis` and `target` name the measure in the
+    table of analyses. `way` is the claimed sign of the correlation: "above" or "below" zero. `published` is the paper's
+    correlation over the sigmas.
+    """
+    over_sigmas = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
     kinds = (
-        (over, "over-sigmas", "over the sigmas", over_sigmas),
-        (our_claim, "at-fixed-sigma", "at a fixed sigma", within_sigma),
-        (our_claim, "beyond-start", "at a fixed sigma beyond its own value before training", beyond_start),
+        (over_sigmas, "over-sigmas", "over the sigmas", correlation_over_sigmas),
+        (our_claim, "at-fixed-sigma", "at a fixed sigma", correlation_at_fixed_sigma),
+        (our_claim, "beyond-start", "at a fixed sigma beyond its own value before training", correlation_beyond_start),
     )
     return [
-        claim(f"{name}-{id}", f"{words} predicts accuracy {how}.", partial(measure, analysis, target), way=way)
-        for claim, id, how, measure in kinds
+        claim(f"{name}-{id}", f"{words} predicts accuracy {how}.", partial(effect, analysis, target), way=way)
+        for claim, id, how, effect in kinds
     ]
 
 
-def _before_and_after(name: str, words: str, analysis: str, target: str) -> list[Claim]:
-    """Return two claims on a measure: it predicts accuracy better after training than before, or equally well."""
-    gained = partial(gained_by_training, analysis, target)
+def _before_and_after_claims(name: str, words: str, analysis: str, target: str) -> list[Claim]:
+    """Return two claims on a measure: it predicts accuracy better after training than before; it does so equally
+    well."""
+    gained = partial(correlation_gained, analysis, target)
     predicts = f"{words} predicts accuracy over the sigmas"
     return [
         our_claim(f"{name}-learned", f"{predicts} better after training than before it.", gained),
@@ -82,43 +89,43 @@ def _before_and_after(name: str, words: str, analysis: str, target: str) -> list
             gained,
             0.05,
             "within",
-            remark=LATER,
+            remark=LATER_MARGIN,
         ),
     ]
 
 
-def of_learned(measure: EffectFunction, run: Run) -> Interval:
-    """Return the measure in a run. Raise NotInRun if the PEs of the run are not learned, or have dropout."""
+def only_learned_pes(effect: EffectFunction, run: Run) -> Interval:
+    """Return an effect in a run. Raise NotInRun if the PEs of the run are not learned, or have dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:
         raise NotInRun("the PEs of the run are not learned, or not without dropout")
-    return measure(run)
+    return effect(run)
 
 
-TRAINING: tuple[Claim, ...] = (
+TRAINING_SPEED_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "large-sigma-trains-faster",
         "Large sigma (2.0) reaches 99% training accuracy in fewer epochs than 0.2; models that never reach it count as "
         "the last epoch.",
-        later_at_large,
+        fitting_delay_at_large,
         way="below",
     ),
     paper_claim(
         "tiny-sigma-stalls",
         "Training stalls at a very small sigma (the smallest of the run, 0.05 or less): final training accuracy is "
         "lower than at 0.2 by more than 0.01.",
-        stalled,
-        -STALL,
+        tiny_minus_small_on_train,
+        -STALL_MARGIN,
         "below",
     ),
 )
-"""Claims on the speed of training, for every run with a sweep of learned PEs."""
+"""Claims on how fast training puzzles are learned, shared by lst-sigma and lst-frozen."""
 
-_SIGMA: tuple[Claim, ...] = (
+_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "small-sigma-generalizes",
         "Held-out accuracy is higher at sigma 0.2 than at 2.0 (published: 0.956 and 0.38).",
-        small_against_large,
+        small_minus_large,
         0.288,
         published=0.579,
         tolerance=0.001,
@@ -126,7 +133,7 @@ _SIGMA: tuple[Claim, ...] = (
     paper_claim(
         "accuracy-at-0.2",
         "Sigma 0.2 reaches 0.93 on held-out puzzles.",
-        partial(mean_at, SMALL),
+        partial(mean_accuracy, SMALL),
         0.93,
         published=AUTHORS_MEANS[SMALL],
         tolerance=0.0005,
@@ -134,7 +141,7 @@ _SIGMA: tuple[Claim, ...] = (
     paper_claim(
         "accuracy-at-2.0",
         "Sigma 2.0 stays below 0.5.",
-        partial(mean_at, LARGE),
+        partial(mean_accuracy, LARGE),
         0.5,
         "below",
         published=AUTHORS_MEANS[LARGE],
@@ -143,81 +150,81 @@ _SIGMA: tuple[Claim, ...] = (
     paper_claim(
         "sigma-curve",
         "Mean absolute difference between our mean accuracies and the authors' at the 20 sigmas is below 0.025.",
-        mean_gap,
+        mean_gap_to_authors,
         0.025,
         "below",
         published=0.0,
         tolerance=0.025,
-        remark=LOGS,
+        remark=FROM_LOGS,
     ),
     paper_claim(
         "sigma-curve-largest-gap",
         "The largest of these differences is below 3 standard errors, if the authors' standard deviation equals ours.",
-        largest_gap,
+        largest_gap_to_authors,
         3.0,
         "below",
-        remark=LOGS,
+        remark=FROM_LOGS,
     ),
     paper_claim(
         "all-fit-training",
         "Every sigma reaches 100% (0.99) on its training puzzles.",
-        lowest_on_train,
+        lowest_training_accuracy,
         0.99,
         published=1.0,
         tolerance=0.005,
     ),
-    *TRAINING,
-    *_predicts(
+    *TRAINING_SPEED_CLAIMS,
+    *_prediction_claims(
         "procrustes-raw", "The raw Procrustes distance to 2d-fixed", "procrustes_raw", "2d-fixed", "below", -0.98
     ),
-    *_before_and_after("procrustes-raw", "The raw distance", "procrustes_raw", "2d-fixed"),
-    *_predicts(
+    *_before_and_after_claims("procrustes-raw", "The raw distance", "procrustes_raw", "2d-fixed"),
+    *_prediction_claims(
         "procrustes", "The Procrustes distance without translation and scale", "procrustes", "2d-fixed", "below"
     ),
     our_claim(
         "pe-learns-rows-and-columns",
         "Training brings the PE nearer to rows and columns at sigma 0.2 (rank correlation of similarities).",
-        partial(learned_arrangement, SMALL, None),
-        remark=LATER,
+        partial(rsa_gain, SMALL, None),
+        remark=LATER_MARGIN,
     ),
     our_claim(
         "small-sigma-learns-more-of-it",
         "It does so more at sigma 0.2 than at 2.0.",
-        partial(learned_arrangement, SMALL, LARGE),
-        remark=LATER,
+        partial(rsa_gain, SMALL, LARGE),
+        remark=LATER_MARGIN,
     ),
-    *_predicts(
+    *_prediction_claims(
         "attention",
         "Cosine similarity of attention to that of 2d-fixed models",
         "attention_cosine",
-        ATTENTION,
+        ATTENTION_TARGET,
         "above",
         0.96,
     ),
-    *_before_and_after("attention", "Attention agreement", "attention_cosine", ATTENTION),
+    *_before_and_after_claims("attention", "Attention agreement", "attention_cosine", ATTENTION_TARGET),
     our_claim(
         "withstands-noise",
         "With noise on the token embeddings, accuracy on training puzzles is higher at sigma 0.2 than at 2.0; without "
         "noise both answer them.",
-        partial(under_noise, "train"),
+        partial(small_minus_large_under_noise, "train"),
     ),
     paper_claim(
         "withstands-noise-held-out",
         "With noise on the token embeddings, accuracy on held-out puzzles is higher at sigma 0.2 than at 2.0.",
-        partial(under_noise, "ood"),
+        partial(small_minus_large_under_noise, "ood"),
     ),
     *(
         paper_claim(
             f"epoch-200-at-{sigma:g}",
             f"At sigma {sigma:g}, accuracy at epoch 200 equals that at the end (within 0.02).",
-            partial(after_early, sigma),
-            0.02,
+            partial(late_gain_at, sigma),
+            MAX_SETTLED_CHANGE,
             "within",
-            remark=LOGS,
+            remark=FROM_LOGS,
         )
         for sigma in (0.2, 1.0, 2.0)
     ),
 )
 
-SIGMA = tuple(replace(claim, measure=partial(of_learned, claim.measure)) for claim in _SIGMA)
+SIGMA_CLAIMS = tuple(replace(claim, measure=partial(only_learned_pes, claim.measure)) for claim in _CLAIMS)
 """All claims on lst-sigma. They are undecided in runs with other PEs than learned ones without dropout."""

@@ -15,8 +15,15 @@ from typing import Any
 from placecode.data.puzzles import CLASSES
 from placecode.errors import must_be
 from placecode.experiments.latin import knob_claims
-from placecode.experiments.latin.knobs import DONORS, SMALLER, DonorExperiment, KnobExperiment, Place, Variant
-from placecode.experiments.latin.squares import TRUE_POSITIONS
+from placecode.experiments.latin.knobs import (
+    DONOR_SEED_OFFSET,
+    QUICK_KNOB,
+    DonorExperiment,
+    KnobExperiment,
+    PanelLine,
+    Variant,
+)
+from placecode.experiments.latin.squares import FIXED_2D_FIELDS
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
@@ -30,14 +37,14 @@ class LstData(KnobExperiment):
 
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
-    claims = knob_claims.DATA
+    claims = knob_claims.DATA_CLAIMS
     swept_by = {"train": "samples"}
     knob = "training puzzles"
 
     samples: tuple[int, ...] = sweep_over((500, 1000, 2000, 4000, 8100), "training puzzles")
     epochs: int = setting(200, "passes over the largest set of training puzzles; smaller sets have more passes")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "samples": (500, 1500, 5400)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "samples": (500, 1500, 5400)}}
 
     def data_sets(self) -> dict[str, dict[str, int]]:
         return {data_name({"puzzles": count}): {"train": count} for count in self.samples}
@@ -69,7 +76,7 @@ class LstSize(DonorExperiment):
 
     name = "lst-size"
     about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"
-    claims = knob_claims.SIZE
+    claims = knob_claims.SIZE_CLAIMS
     swept_by = {"order": "from_order and to_order"}
     knob = "how the PE starts"
 
@@ -79,7 +86,7 @@ class LstSize(DonorExperiment):
     donor_sigma: float = setting(0.05, "initial scale of the PEs that are learned on smaller grids and resized")
     donor_rate: float = setting(0.03, "learning rate of sgd for these PEs")
 
-    scales = {"paper": {}, "quick": SMALLER}
+    scales = {"paper": {}, "quick": QUICK_KNOB}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,15 +114,15 @@ class LstSize(DonorExperiment):
         donors = {(sigma, seed): first + i for sigma in self.sigmas for i, seed in enumerate(self.seeds)}
         by_sgd = {"optimizer": "sgd", "learning_rate": self.donor_rate, "sigma": self.donor_sigma}
         donor = self.spec(data=small, role="donor", label=f"donor on {names[small]}", **by_sgd)
-        members += grid(donor, seed=[seed + DONORS for seed in self.seeds])
+        members += grid(donor, seed=[seed + DONOR_SEED_OFFSET for seed in self.seeds])
         for start, line in self._transplants().items():
             members += self.with_donors(donors, data=large, start=start, label=f"{line}, {names[large]}")
         for data, grids in names.items():
-            fixed = self.spec(**TRUE_POSITIONS, role="reference", data=data, label=f"{FIXED}, {grids}")
+            fixed = self.spec(**FIXED_2D_FIELDS, role="reference", data=data, label=f"{FIXED}, {grids}")
             members += grid(fixed, seed=self.seeds)
         return members
 
-    def places(self) -> dict[str, Sequence[Place]]:
+    def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
         """Return the panel and the line of each label. There is a panel for each size of the grids."""
         small, large = (self._grids(order) for order in (self.from_order, self.to_order))
         pairs = [(small, RANDOM), (small, FIXED), (large, RANDOM), (large, FIXED)]

@@ -1,8 +1,8 @@
-"""Effects in runs on Latin squares, such as a difference in accuracy between two sigmas, with 95% intervals over seeds.
+"""Effects in runs on Latin squares, each with a 95% interval over seeds.
 
-The claims on lst-sigma (`latin.claims`) use all of them. The claims on lst-frozen also use those on training speed
-(`later_at_large`, `stalled`), and those on lst-slingshot use `accuracy_at_early`. The claims on other experiments use
-only `difference` and the sigmas SMALL and LARGE.
+They are differences in accuracy between sigmas, learning rules and times of training, differences from the published
+accuracies, and correlations of a measure of the PE or of attention with accuracy. The claims on lst-sigma
+(`latin.claims`) use all of them; other experiments use some.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from placecode.runs.read import Run
 
 SMALL, LARGE = 0.2, 2.0
 """The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
-EARLY = 200
-"""The epoch from which on accuracy no longer changes in the authors' logs. Longer runs always evaluate it."""
-ATTENTION = "2d-fixed"
-"""Target of attention agreement: the 2d-fixed members without dropout."""
+PLATEAU_EPOCH = 200
+"""The epoch after which accuracy no longer changes in the training logs of the paper's authors. All longer runs
+evaluate it."""
+ATTENTION_TARGET = "2d-fixed"
+"""The members whose attention is compared with that of others: 2d-fixed without dropout."""
 AUTHORS_SEEDS = 15
-"""Number of seeds behind each of the means of the authors (Ito et al., arXiv 2406.08272)."""
+"""Number of seeds behind each mean of the paper's authors (Ito et al., arXiv 2406.08272)."""
 AUTHORS_MEANS: dict[float, float] = {
     0.1: 0.925,
     0.2: 0.956,
@@ -56,98 +57,97 @@ AUTHORS_MEANS: dict[float, float] = {
     1.9: 0.406,
     2.0: 0.377,
 }
-"""Mean accuracy on the human puzzles by sigma in the authors' runs: 15 seeds, epoch 4,000; from their logs."""
-FITTED = 0.99
-"""Training accuracy at which the training puzzles count as learned, for the speed of training."""
-TINY = 0.05
+"""Mean accuracy on the human puzzles (OOD) by sigma, at epoch 4,000, from the training logs of the paper's authors."""
+FITTING_ACCURACY = 0.99
+"""Training accuracy that measures the speed of training: the epoch at which it is first reached."""
+MAX_TINY_SIGMA = 0.05
 """Largest sigma that counts as very small."""
 Table = np.ndarray
-"""Values (..., sigmas, seeds)."""
+"""Values by sigma and seed, (..., sigmas, seeds)."""
 
 
 def difference(a: pd.Series, b: pd.Series) -> Interval:
-    """Return the mean of a - b, paired by seed, with Student's t interval. `a` and `b` are values by seed of two
-    settings. Raise NotInRun if no seed has both."""
+    """Return the mean of a - b over seeds, with Student's t interval. `a` and `b` are the values of two settings,
+    indexed by seed. Raise NotInRun if no seed has both."""
     pairs = (a - b).dropna()
     if pairs.empty:
         raise NotInRun("the run has no seed that finished at both settings")
     return stats.interval(pairs.to_numpy())
 
 
-def small_against_large(run: Run) -> Interval:
-    """Return the final OOD accuracy at the small sigma minus that at the large sigma."""
+def small_minus_large(run: Run) -> Interval:
+    """Return the final OOD accuracy at sigma 0.2 minus that at 2.0."""
     values = accuracy(run)
     return difference(at_sigma(run, values, SMALL), at_sigma(run, values, LARGE))
 
 
-def mean_at(sigma: float, run: Run) -> Interval:
+def mean_accuracy(sigma: float, run: Run) -> Interval:
     """Return the mean final OOD accuracy at one sigma."""
     return stats.interval(at_sigma(run, accuracy(run), sigma).to_numpy())
 
 
-def lowest_on_train(run: Run) -> Interval:
-    """Return the lowest mean training accuracy of any sigma of the run."""
-    table = _all_sigmas(run, run.config["fields"]["sigmas"], "train")
+def lowest_training_accuracy(run: Run) -> Interval:
+    """Return the mean final training accuracy of the sigma at which it is lowest."""
+    table = _accuracy_table(run, run.config["fields"]["sigmas"], "train")
     return stats.bootstrap(lambda values: np.asarray(_means(values).min(axis=-1)), table.to_numpy())
 
 
-def _all_sigmas(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.DataFrame:
-    """Return the final accuracies (sigmas, seeds). Raise NotInRun if the run does not have all of these sigmas."""
+def _accuracy_table(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.DataFrame:
+    """Return the final accuracies on a split, (sigmas, seeds). Raise NotInRun if one of `sigmas` is missing in the
+    run."""
     table = by_sigma(run, accuracy(run, split))
     if missing := [sigma for sigma in sigmas if sigma not in table.index]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
     return table
 
 
-def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
+def reflected_bootstrap(statistic: Callable[[Table], Table], table: Table) -> Interval:
     """Return a statistic of absolute values, with its interval from a "basic" bootstrap over seeds.
 
-    A percentile bound q becomes 2 * statistic - q, and negative bounds become 0. Resampling of seeds adds noise, which
-    does not cancel in absolute values: most resamples lie above the statistic, by about as much as the statistic lies
-    above the true value. The reflection removes this bias. The percentile interval would exclude 0 even if the true
-    difference is 0.
+    A bound q of the percentile interval becomes 2 * statistic - q, and negative bounds become 0. This removes a bias:
+    noise does not cancel in absolute values, so resampling of seeds raises the statistic, and the percentile interval
+    would exclude 0 even if the true difference is 0.
     """
     value, low, high = stats.bootstrap(statistic, table)
     bounds = np.maximum(0.0, [2 * value - high, 2 * value - low])  # NaN stays NaN
     return Interval(value, *bounds.tolist())
 
 
-def against_authors(run: Run) -> tuple[Table, Table]:
-    """Return our final OOD accuracies, (sigmas, seeds), and the means of Ito et al. (arXiv 2406.08272), (sigmas,), at
-    the sigmas that they used."""
-    table = _all_sigmas(run, AUTHORS_MEANS)
+def ours_and_published(run: Run) -> tuple[Table, Table]:
+    """Return our final OOD accuracies, (sigmas, seeds), and the published means, (sigmas,), at the published sigmas."""
+    table = _accuracy_table(run, AUTHORS_MEANS)
     return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
 
 
 def _means(values: Table) -> Table:
-    """Return means over seeds: (draws, sigmas, seeds) -> (draws, sigmas). A mean is NaN if no finished seed of the
-    sigma was drawn."""
+    """Return means over seeds without NaNs, (draws, sigmas, seeds) -> (draws, sigmas). A mean of no value is NaN."""
     count, total = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
     return np.asarray(np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0))
 
 
-def mean_gap(run: Run) -> Interval:
-    """Return the absolute difference between our mean OOD accuracy and that of Ito et al. (arXiv 2406.08272), averaged
-    over their sigmas, with a bootstrap interval over our seeds."""
-    ours, theirs = against_authors(run)
-    return reflected(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
+def mean_gap_to_authors(run: Run) -> Interval:
+    """Return the absolute difference between our mean OOD accuracy and the published one, averaged over the published
+    sigmas, with a bootstrap interval over our seeds."""
+    ours, theirs = ours_and_published(run)
+    return reflected_bootstrap(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
-def largest_gap(run: Run) -> Interval:
-    """Return the largest of these absolute differences at any sigma, in standard errors, with a bootstrap interval over
-    our seeds. The standard deviation of Ito et al. is assumed to equal ours."""
-    ours, theirs = against_authors(run)
+def largest_gap_to_authors(run: Run) -> Interval:
+    """Return the absolute difference between our mean OOD accuracy and the published one, in standard errors, at the
+    sigma where it is largest, with a bootstrap interval over our seeds. The standard deviation over the authors' seeds
+    is assumed to equal ours."""
+    ours, theirs = ours_and_published(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
         raise NotInRun("the run has a single seed of a sigma, which has no standard error")
     error = np.nanstd(ours, axis=-1, ddof=1) * np.sqrt(1 / seeds + 1 / AUTHORS_SEEDS)
     error[error == 0] = np.nan
-    return reflected(lambda values: np.abs((_means(values) - theirs) / error).max(axis=-1), ours)
+    return reflected_bootstrap(lambda values: np.abs((_means(values) - theirs) / error).max(axis=-1), ours)
 
 
-def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Return the values by seed of the members with a learned PE and this sigma, and with the initial values and the
-    placement of the PE in the settings of the run. `values` are by member."""
+def learned_pe_values(run: Run, values: pd.Series, sigma: float) -> pd.Series:
+    """Return the values of the members with a learned PE of one sigma, by seed. `values` are by member. Members whose
+    PE has another start or placement than the settings of the run are left out."""
     rows = sweep_members(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
@@ -159,44 +159,42 @@ def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
 
 
-def later_at_large(run: Run) -> Interval:
-    """Return the first epoch with 99% training accuracy at the large sigma minus that at the small sigma."""
-    epochs = first_epoch(run, FITTED)
-    return difference(learned_at(run, epochs, LARGE), learned_at(run, epochs, SMALL))
+def fitting_delay_at_large(run: Run) -> Interval:
+    """Return the first epoch with 99% training accuracy at sigma 2.0 minus that at 0.2."""
+    epochs = first_epoch(run, FITTING_ACCURACY)
+    return difference(learned_pe_values(run, epochs, LARGE), learned_pe_values(run, epochs, SMALL))
 
 
-def stalled(run: Run) -> Interval:
+def tiny_minus_small_on_train(run: Run) -> Interval:
     """Return the final training accuracy at the smallest sigma of the run minus that at 0.2. Raise NotInRun if the
-    smallest is above `TINY`."""
-    sigmas = [float(sigma) for sigma in sweep_members(run)["sigma"].unique() if sigma <= TINY]
+    smallest sigma is above MAX_TINY_SIGMA."""
+    sigmas = [float(sigma) for sigma in sweep_members(run)["sigma"].unique() if sigma <= MAX_TINY_SIGMA]
     if not sigmas:
-        raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")
+        raise NotInRun(f"the run has no finished members with a sigma up to {MAX_TINY_SIGMA:g}")
     values = accuracy(run, "train")
-    return difference(learned_at(run, values, min(sigmas)), learned_at(run, values, SMALL))
+    return difference(learned_pe_values(run, values, min(sigmas)), learned_pe_values(run, values, SMALL))
 
 
-def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
-    """Return an analysis before or after training (`when`), and the final OOD accuracy, as arrays (sigmas, seeds).
-    Raise NotInRun if the run has fewer than 3 sigmas."""
+def _correlation_arrays(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
+    """Return a measure before or after training (`when` is "start" or "end"), and the final OOD accuracy, both as
+    arrays (sigmas, seeds). Raise NotInRun if the run has fewer than 3 sigmas."""
     x, y = measure_and_accuracy(run, analysis, target, when)
     if len(x) < 3:
         raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
     return x.to_numpy(), y.to_numpy()
 
 
-def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
-    """Return the rank correlation over sigmas between a measure (`analysis`, against `target`) and OOD accuracy. Both
-    are first averaged over the seeds of each sigma."""
-    return stats.bootstrap(stats.between_correlation, *_tables(run, analysis, target))
+def correlation_over_sigmas(analysis: str, target: str, run: Run) -> Interval:
+    """Return the rank correlation over sigmas between a measure and OOD accuracy, both averaged over the seeds of each
+    sigma. `analysis` and `target` name the measure in the table of analyses, here and below."""
+    return stats.bootstrap(stats.between_correlation, *_correlation_arrays(run, analysis, target))
 
 
-def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
-    """Return |r| of the trained PEs minus |r| of the initial PEs.
-
-    r is the correlation, over sigmas, of a measure (`analysis`, against `target`) with the accuracy after training.
-    """
-    after, y = _tables(run, analysis, target)
-    before, _ = _tables(run, analysis, target, "start")
+def correlation_gained(analysis: str, target: str, run: Run) -> Interval:
+    """Return the absolute value of `correlation_over_sigmas` minus that for the measure before training. The accuracy
+    is the final one in both."""
+    after, y = _correlation_arrays(run, analysis, target)
+    before, _ = _correlation_arrays(run, analysis, target, "start")
 
     def gain(x: Table, start: Table, y: Table) -> Table:
         return np.abs(stats.between_correlation(x, y)) - np.abs(stats.between_correlation(start, y))
@@ -204,28 +202,30 @@ def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
     return stats.bootstrap(gain, after, before, y)
 
 
-def within_sigma(analysis: str, target: str, run: Run) -> Interval:
-    """Return the rank correlation of a measure with accuracy among seeds of the same sigma, pooled over the sigmas."""
-    return stats.bootstrap(stats.within_correlation, *_tables(run, analysis, target))
+def correlation_at_fixed_sigma(analysis: str, target: str, run: Run) -> Interval:
+    """Return the rank correlation of a measure with OOD accuracy among seeds of the same sigma, pooled over sigmas."""
+    return stats.bootstrap(stats.within_correlation, *_correlation_arrays(run, analysis, target))
 
 
-def beyond_start(analysis: str, target: str, run: Run) -> Interval:
-    """Return the correlation of `within_sigma` with the value of the measure before training partialled out."""
-    after, y = _tables(run, analysis, target)
-    before, _ = _tables(run, analysis, target, "start")
+def correlation_beyond_start(analysis: str, target: str, run: Run) -> Interval:
+    """Return `correlation_at_fixed_sigma`, with the value of the measure before training partialled out."""
+    after, y = _correlation_arrays(run, analysis, target)
+    before, _ = _correlation_arrays(run, analysis, target, "start")
     return stats.bootstrap(stats.partial_within_correlation, after, y, before)
 
 
-def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:
-    """Return how much the RSA of the PE with rows and columns increases in training at one sigma. If `against` is
-    another sigma, subtract the increase there."""
+def rsa_gain(sigma: float, reference_sigma: float | None, run: Run) -> Interval:
+    """Return how much the RSA of the PE with rows and columns (representational similarity analysis) increases in
+    training at one sigma, minus the increase at the reference sigma if there is one."""
     gain = analysis_values(run, "rsa", "relation") - analysis_values(run, "rsa", "relation", "start")
     gains = at_sigma(run, gain, sigma)
-    return stats.interval(gains.to_numpy()) if against is None else difference(gains, at_sigma(run, gain, against))
+    if reference_sigma is None:
+        return stats.interval(gains.to_numpy())
+    return difference(gains, at_sigma(run, gain, reference_sigma))
 
 
-def under_noise(split: str, run: Run) -> Interval:
-    """Return the mean accuracy over all levels of noise at the small sigma minus that at the large sigma."""
+def small_minus_large_under_noise(split: str, run: Run) -> Interval:
+    """Return the accuracy on a split at sigma 0.2 minus that at 2.0, as the mean over all levels of noise."""
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
@@ -234,15 +234,20 @@ def under_noise(split: str, run: Run) -> Interval:
     return difference(at_sigma(run, mean, SMALL), at_sigma(run, mean, LARGE))
 
 
-def after_early(sigma: float, run: Run) -> Interval:
-    """Return the OOD accuracy at the end minus that at epoch 200, at one sigma."""
-    early = accuracy_at_early(run)
-    return difference(at_sigma(run, accuracy(run), sigma), at_sigma(run, early, sigma))
-
-
-def accuracy_at_early(run: Run) -> pd.Series:
-    """Return the OOD accuracy at epoch 200 by member. Raise NotInRun if the run is not longer."""
+def accuracy_at_epoch_200(run: Run) -> pd.Series:
+    """Return the OOD accuracy at epoch 200 (PLATEAU_EPOCH) by member. Raise NotInRun if the run is not longer."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
-    if epochs <= EARLY:
+    if epochs <= PLATEAU_EPOCH:
         raise NotInRun(f"the run ends at epoch {epochs}")
-    return accuracy(run, step=last // epochs * EARLY)
+    return accuracy(run, step=last // epochs * PLATEAU_EPOCH)
+
+
+def late_gain(run: Run) -> pd.Series:
+    """Return the late gain, the OOD accuracy at the end minus that at epoch 200, by member."""
+    early = accuracy_at_epoch_200(run)
+    return accuracy(run) - early
+
+
+def late_gain_at(sigma: float, run: Run) -> Interval:
+    """Return the mean of `late_gain` at one sigma."""
+    return stats.interval(at_sigma(run, late_gain(run), sigma).to_numpy())

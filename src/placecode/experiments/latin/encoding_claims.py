@@ -15,9 +15,9 @@ from placecode.experiments.reading import encoding_accuracy
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.runs.read import Run
 
-LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
+LEARNED, FIXED_2D = "learned:sigma=0.2", "sinusoid:axes=2"
 """The learned PE at sigma 0.2 and 2d-fixed, as texts for `parse_encoding`."""
-RIVALS = {
+COMPARED_ENCODINGS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
     "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
     "rotary": ("rotary", "rotary:fraction=0.5", 0.0),
@@ -31,18 +31,18 @@ PUBLISHED_LEADS = {"relative": 0.036}
 """Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper (0.956 - 0.920 for relative)."""
 
 
-def against(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
+def lead_over(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
     """Return the OOD accuracy of the learned PE at sigma 0.2, with `learned_dropout`, minus that of another encoding
     with `dropout`."""
     return difference(encoding_accuracy(run, LEARNED, learned_dropout), encoding_accuracy(run, text, dropout))
 
 
-def worth_of_dropout(text: str, run: Run) -> Interval:
+def dropout_effect(text: str, run: Run) -> Interval:
     """Return the OOD accuracy of an encoding with dropout 0.1 minus that without dropout."""
     return difference(encoding_accuracy(run, text, 0.1), encoding_accuracy(run, text, 0.0))
 
 
-def on_train(run: Run) -> Interval:
+def learned_training_accuracy(run: Run) -> Interval:
     """Return the training accuracy of the learned PE at sigma 0.2, without dropout."""
     return stats.interval(encoding_accuracy(run, LEARNED, 0.0, "train").to_numpy())
 
@@ -55,24 +55,24 @@ def _beats(name: str, clean: str, published: str, dropout: float) -> list[Claim]
         paper_claim(
             f"beats-{name}",
             f"The learned PE at sigma 0.2 beats {words}, both without dropout.",
-            partial(against, clean, 0.0, 0.0),
+            partial(lead_over, clean, 0.0, 0.0),
         ),
         paper_claim(
             f"beats-{name}-as-published",
             f"It beats {words} as in the authors' code ({published}, dropout {dropout:g}).",
-            partial(against, published, dropout, 0.0),
+            partial(lead_over, published, dropout, 0.0),
             published=PUBLISHED_LEADS.get(name),
             tolerance=0.001 if name in PUBLISHED_LEADS else None,
         ),
     ]
 
 
-ENCODINGS: tuple[Claim, ...] = (
+ENCODING_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "near-2d-fixed-as-published",
         "The learned PE at sigma 0.2 comes within 0.05 of 2d-fixed, which has the authors' dropout (published: 0.956 "
         "and 0.977).",
-        partial(against, TRUE, 0.1, 0.0),
+        partial(lead_over, FIXED_2D, 0.1, 0.0),
         -0.05,
         published=-0.021,
         tolerance=0.001,
@@ -80,38 +80,38 @@ ENCODINGS: tuple[Claim, ...] = (
     our_claim(
         "near-2d-fixed",
         "It comes within 0.05 of 2d-fixed, both without dropout.",
-        partial(against, TRUE, 0.0, 0.0),
+        partial(lead_over, FIXED_2D, 0.0, 0.0),
         -0.05,
     ),
     our_claim(
         "near-2d-fixed-both-dropout",
         "It comes within 0.05 of 2d-fixed, both with the dropout.",
-        partial(against, TRUE, 0.1, 0.1),
+        partial(lead_over, FIXED_2D, 0.1, 0.1),
         -0.05,
     ),
     paper_claim(
         "2d-fixed-beats-learned",
         "2d-fixed is more accurate than the learned PE, both without dropout.",
-        lambda run: difference(encoding_accuracy(run, TRUE, 0.0), encoding_accuracy(run, LEARNED, 0.0)),
+        lambda run: difference(encoding_accuracy(run, FIXED_2D, 0.0), encoding_accuracy(run, LEARNED, 0.0)),
     ),
     our_claim(
         "dropout-lifts-2d-fixed",
         "The authors' dropout makes 2d-fixed more accurate on held-out puzzles.",
-        partial(worth_of_dropout, TRUE),
+        partial(dropout_effect, FIXED_2D),
     ),
     our_claim(
         "dropout-lifts-learned",
         "The same dropout makes the learned PE at sigma 0.2 more accurate.",
-        partial(worth_of_dropout, LEARNED),
+        partial(dropout_effect, LEARNED),
     ),
     paper_claim(
         "all-fit-training",
         "The learned PE reaches 100% on its training puzzles.",
-        on_train,
+        learned_training_accuracy,
         0.99,
         published=1.0,
         tolerance=0.005,
     ),
-    *(claim for name, rival in RIVALS.items() for claim in _beats(name, *rival)),
+    *(claim for name, rival in COMPARED_ENCODINGS.items() for claim in _beats(name, *rival)),
 )
 """All claims on lst-encodings."""

@@ -1,13 +1,14 @@
 """Experiments beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
-have to be added in every block? lst-gain: a factor of the logits, which is another control of lazy and rich learning.
+have to be added in every block? lst-gain: a factor of the logits, another way to make training more lazy or more rich.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
 lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, down to very small
 sigmas. Experiments with other puzzles are in `data`.
 
-If the curves over sigma coincide, the effect of sigma does not depend on the knob. The last panel of the figure in the
-report shows this effect for each value of the knob: accuracy at sigma 0.2 minus accuracy at 2.0 (or the largest sigma).
+The report shows accuracy against sigma with a line for each value of the knob. If the lines coincide, the effect of
+sigma does not depend on the knob. The last panel of the figure shows this effect: accuracy at sigma 0.2 minus that at
+2.0 (or the largest sigma).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from torch import Tensor
 from placecode.errors import must_be
 from placecode.experiments import measures
 from placecode.experiments.latin import knob_claims, optimizer_claims
-from placecode.experiments.latin.squares import QUICK, TRUE_POSITIONS, LatinExperiment
+from placecode.experiments.latin.optimizer_claims import DECAYED_WEIGHTS, decay_fields, default_rate
+from placecode.experiments.latin.squares import FIXED_2D_FIELDS, QUICK, LatinExperiment
 from placecode.experiments.reading import LAST_QUARTER, finished_members, first_quarter
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -32,21 +34,21 @@ from placecode.tasks.base import Task
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Sigmas that these experiments sweep by default."""
-Place = tuple[str, str]
-"""Name of a panel of the figure over sigma, and name of a line in this panel."""
+PanelLine = tuple[str, str]
+"""The title of a panel of the figure over sigma, and the name of a line in this panel."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the knob: its label, the fields of its members, and the panels and lines that show it in the figure
-    over sigma. Without `places`, it is the line `label` of a figure with a single panel."""
+    """One value of the knob: its label, the fields of its members, and the lines that show it in the figure over sigma.
+    Without `panel_lines`, it is the line `label` of a figure with a single panel."""
 
     label: str
     fields: Mapping[str, Any]
-    places: Sequence[Place] = ()
+    panel_lines: Sequence[PanelLine] = ()
 
 
-SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
+QUICK_KNOB: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
 """Settings of these experiments at the scale "quick": two sigmas, two seeds."""
 
 
@@ -62,66 +64,60 @@ class KnobExperiment(LatinExperiment):
 
     temporary_arrays = ()
     knob: ClassVar[str]
-    """Name of the knob, the title of the legend in figures."""
+    """Name of the knob; the title of the legend in figures."""
 
     def variants(self) -> Sequence[Variant]:
         """Return the values of the knob, which are crossed with sigma."""
         return ()
 
     def references(self) -> Sequence[Variant]:
-        """Return the variants of 2d-fixed models to compare with, which have no sigma."""
+        """Return the variants of the 2d-fixed models to compare with, which have no sigma."""
         return ()
 
     def plan(self) -> list[Member]:
-        """Return the members variant by variant and sigma by sigma, then the references. Seeds of a setting are
-        together."""
+        """Return the members sorted by variant, sigma and seed, then the references by variant and seed."""
         members = []
         for variant in self.variants():
             members += self.over_sigmas(self.sigmas, **variant.fields, label=variant.label)
         for variant in self.references():
-            fixed = self.spec(**TRUE_POSITIONS, **variant.fields, role="reference", label=variant.label)
+            fixed = self.spec(**FIXED_2D_FIELDS, **variant.fields, role="reference", label=variant.label)
             members += grid(fixed, seed=self.seeds)
         return members
 
     def with_donors(self, donors: Mapping[Any, int], **fields: Any) -> list[Member]:
-        """Return one member per sigma and seed that starts with the PE of another member, its donor.
-
-        `donors` maps pairs (sigma, seed) to the index of the donor in the plan. `fields` are set in all members."""
+        """Return a member for each sigma and seed that starts with the PE of another member, its donor. `donors` maps
+        pairs (sigma, seed) to the index of the donor in the plan. `fields` are set in all members."""
         return [
             self.spec(sigma=sigma, seed=seed, origin=donors[sigma, seed], **fields)
             for sigma in self.sigmas
             for seed in self.seeds
         ]
 
-    def places(self) -> dict[str, Sequence[Place]]:
-        """Return panels and lines by label, for the labels that have `places`."""
+    def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
+        """Return the lines of the figure over sigma by label, for the labels that are not a line of a single panel."""
         variants = (*self.variants(), *self.references())
-        return {variant.label: variant.places for variant in variants if variant.places}
+        return {variant.label: variant.panel_lines for variant in variants if variant.panel_lines}
 
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the finished members of the sweep with the columns `panel` and `line`. A member has a row for each
         panel that shows it."""
         if self.sweep:  # one panel, with a line for each label
             return super().lines(run).assign(line=lambda rows: rows["label"])
-        return self._with_places(run, "swept")
+        return self.lines_of_role(run, "swept")
 
-    def reference_lines(self, run: Run) -> pd.DataFrame:
-        """Return the table of `lines` for the references."""
-        return self._with_places(run, "reference")
-
-    def _with_places(self, run: Run, role: str) -> pd.DataFrame:
+    def lines_of_role(self, run: Run, role: str) -> pd.DataFrame:
         """Return the finished members with this role, in one row for each panel and line that shows them."""
-        table, places = finished_members(run), self.places()
+        table, panel_lines = finished_members(run), self.panel_lines()
         rows = [
             {**row, "panel": panel, "line": line}
             for row in table[table["role"] == role].to_dict("records")
-            for panel, line in places.get(row["label"], [("", row["label"])])
+            for panel, line in panel_lines.get(row["label"], [("", row["label"])])
         ]
         return pd.DataFrame(rows, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps of `LatinExperiment` and two more: the end of the first quarter, to compare the speed of
-        learning, and the start of the last quarter, to see whether accuracy has settled."""
+        """Return the steps of `LatinExperiment.evaluate_at` and two more: the end of the first quarter of training, to
+        compare the speed of learning, and the start of the last quarter, to see whether accuracy has settled."""
         epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
@@ -139,22 +135,23 @@ class KnobExperiment(LatinExperiment):
         return {}
 
 
-DONORS = 1000
+DONOR_SEED_OFFSET = 1000
 """Offset from the seed of a model to the seed of its donor."""
 
 
 @dataclass(frozen=True)
 class DonorExperiment(KnobExperiment):
-    """Base class of experiments on knobs in which some members start with the PEs of others, the donors."""
+    """Base class of experiments on Latin squares in which members start with the PEs of other members, the donors."""
 
     seeds: tuple[int, ...] = sweep_over(
-        tuple(range(5)), f"seeds of the models, below {DONORS}; the seed of a donor is larger by {DONORS}"
+        tuple(range(5)),
+        f"seeds of the models, below {DONOR_SEED_OFFSET}; the seed of a donor is larger by {DONOR_SEED_OFFSET}",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if max(self.seeds) >= DONORS:
-            raise must_be("seeds", f"below {DONORS}, where the seeds of the donors begin", list(self.seeds))
+        if max(self.seeds) >= DONOR_SEED_OFFSET:
+            raise must_be("seeds", f"below {DONOR_SEED_OFFSET}, where the seeds of the donors begin", list(self.seeds))
 
 
 @dataclass(frozen=True)
@@ -176,13 +173,13 @@ class LstHeads(FieldExperiment):
 
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
-    claims = knob_claims.HEADS
+    claims = knob_claims.HEADS_CLAIMS
     swept_by = {"heads": "many"}
     knob = "attention heads"
 
     many: tuple[int, ...] = sweep_over((1, 2, 4), "attention heads")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "many": (1, 8)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "many": (1, 8)}}
 
     def label(self, value: Any) -> str:
         return f"{value} head{'s' if value > 1 else ''}"
@@ -194,13 +191,13 @@ class LstDepth(FieldExperiment):
 
     name = "lst-depth"
     about = "Latin squares: number of transformer blocks against sigma"
-    claims = knob_claims.DEPTH
+    claims = knob_claims.DEPTH_CLAIMS
     swept_by = {"layers": "depths"}
     knob = "transformer blocks"
 
     depths: tuple[int, ...] = sweep_over((1, 2, 3, 4, 5, 6), "transformer blocks")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "depths": (1, 2, 3)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "depths": (1, 2, 3)}}
 
     def label(self, value: Any) -> str:
         return f"{value} block{'s' if value > 1 else ''}"
@@ -212,13 +209,13 @@ class LstWidth(FieldExperiment):
 
     name = "lst-width"
     about = "Latin squares: width of the model against sigma"
-    claims = knob_claims.WIDTH
+    claims = knob_claims.WIDTH_CLAIMS
     swept_by = {"width": "widths"}
     knob = "features per token"
 
     widths: tuple[int, ...] = sweep_over((32, 64, 160, 320), "features per token")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "widths": (16, 32, 64)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "widths": (16, 32, 64)}}
 
     def label(self, value: Any) -> str:
         return f"width {value}"
@@ -230,13 +227,13 @@ class LstPlacement(FieldExperiment):
 
     name = "lst-placement"
     about = "Latin squares: the PE in every block or at the input alone, against sigma"
-    claims = knob_claims.PLACEMENT
+    claims = knob_claims.PLACEMENT_CLAIMS
     swept_by = {"placement": "placements"}
     knob = "where the PE is added"
 
     placements: tuple[str, ...] = sweep_over(("every", "input"), "where the encoding acts: every (block), input")
 
-    scales = {"paper": {}, "quick": SMALLER}
+    scales = {"paper": {}, "quick": QUICK_KNOB}
 
     def label(self, value: Any) -> str:
         return {"every": "every block", "input": "input alone"}.get(value, str(value))
@@ -248,7 +245,7 @@ class LstGain(KnobExperiment):
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"
-    claims = knob_claims.GAIN
+    claims = knob_claims.GAIN_CLAIMS
     swept_by = {"output_gain": "gains"}
     knob = "gain of the outputs"
 
@@ -256,7 +253,7 @@ class LstGain(KnobExperiment):
         (0.1, 1.0, 10.0), "factors of the outputs, with the usual learning rate and with it divided by the factor"
     )
 
-    scales = {"paper": {}, "quick": SMALLER}
+    scales = {"paper": {}, "quick": QUICK_KNOB}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,11 +266,14 @@ class LstGain(KnobExperiment):
         same, divided = "one step size", "step size divided by the gain"
         same_rate, divided_rate = [], []
         for gain in self.gains:
-            line, panels = f"gain {gain:g}", [same, divided] if gain == 1 else [same]
-            same_rate.append(Variant(line, {"output_gain": gain}, [(panel, line) for panel in panels]))
-            if gain != 1:
+            line = f"gain {gain:g}"
+            panel_lines = [(same, line)]
+            if gain == 1:
+                panel_lines.append((divided, line))
+            else:
                 fields = {"output_gain": gain, "learning_rate": self.learning_rate / gain}
                 divided_rate.append(Variant(f"{line}, {divided}", fields, [(divided, line)]))
+            same_rate.append(Variant(line, {"output_gain": gain}, panel_lines))
         return [*same_rate, *divided_rate]
 
 
@@ -283,7 +283,7 @@ class LstDecay(KnobExperiment):
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
-    claims = optimizer_claims.DECAY
+    claims = optimizer_claims.DECAY_CLAIMS
     swept_by = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
     knob = "what decays"
 
@@ -291,24 +291,25 @@ class LstDecay(KnobExperiment):
     decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included")
     parts: tuple[str, ...] = sweep_over(("all", "rest", "pe"), "weights that decay: all, rest (all but the PE), pe")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "decays": (0.05,)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "decays": (0.05,)}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not min(self.decays) > 0:
             raise must_be("decays", "positive numbers (0 is always included)", list(self.decays))
         for part in self.parts:
-            if part not in optimizer_claims.DECAYING:
-                raise must_be("parts", f"of {', '.join(optimizer_claims.DECAYING)}", part)
+            if part not in DECAYED_WEIGHTS:
+                raise must_be("parts", f"of {', '.join(DECAYED_WEIGHTS)}", part)
 
     def variants(self) -> list[Variant]:
+        """Return models without decay, and each decay on each choice of weights. Each decay has a panel."""
         panels = {amount: f"decay {amount:g}" for amount in self.decays}
         no_decay = [(panel, "no decay") for panel in panels.values()]
         lines = {"all": "all weights", "rest": "all but the PE", "pe": "the PE alone"}
         return [
-            Variant("no decay", optimizer_claims.decaying("all", 0.0), no_decay),
+            Variant("no decay", decay_fields("all", 0.0), no_decay),
             *(
-                Variant(f"{panel} on {lines[part]}", optimizer_claims.decaying(part, amount), [(panel, lines[part])])
+                Variant(f"{panel} on {lines[part]}", decay_fields(part, amount), [(panel, lines[part])])
                 for amount, panel in panels.items()
                 for part in self.parts
             ),
@@ -319,7 +320,7 @@ class LstDecay(KnobExperiment):
         panels = {amount: [(f"decay {amount:g}", "2d-fixed, with the same decay")] for amount in self.decays}
         panels[0.0] = [(f"decay {amount:g}", "2d-fixed, no decay") for amount in self.decays]
         return [
-            Variant(f"2d-fixed, weight decay {amount:g}", optimizer_claims.decaying("all", amount), panels[amount])
+            Variant(f"2d-fixed, weight decay {amount:g}", decay_fields("all", amount), panels[amount])
             for amount in (0.0, *self.decays)
         ]
 
@@ -330,7 +331,7 @@ class LstOptimizer(KnobExperiment):
 
     name = "lst-optimizer"
     about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
-    claims = optimizer_claims.OPTIMIZER
+    claims = optimizer_claims.OPTIMIZER_CLAIMS
     swept_by = {
         "optimizer": "optimizers",
         "learning_rate": "rates and sgd_rates",
@@ -355,7 +356,7 @@ class LstOptimizer(KnobExperiment):
     scales = {
         "paper": {},
         "quick": {
-            **SMALLER,
+            **QUICK_KNOB,
             "sigmas": (0.01, 0.2),
             "optimizers": ("adam", "sgd"),
             "rates": (2.3e-3,),
@@ -372,29 +373,29 @@ class LstOptimizer(KnobExperiment):
                 raise must_be(name, f"other than {included:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Return every optimizer at every learning rate, Adam at its usual rate with several learning rates of the PE,
-        and the same with several epsilons. Each optimizer has a panel, and so have the last two. Plain Adam at its
-        usual rate is also in the last two."""
+        """Return every optimizer at every learning rate, then Adam at its usual rate with other learning rates of the
+        PE, and with other epsilons. Each of these groups has a panel; the last two also show Adam without a change."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
-        middle = optimizer_claims.middle(self.rates)
-        usual = {"optimizer": "adam", "learning_rate": middle}
+        adam_rate = default_rate(self.rates)
+        adam = {"optimizer": "adam", "learning_rate": adam_rate}
         pe_panel, epsilon_panel = "Adam, PE apart", "Adam, epsilon"
         variants = []
         for optimizer in self.optimizers:
+            name = names.get(optimizer, optimizer)
             for rate in self.sgd_rates if optimizer == "sgd" else self.rates:
                 line = f"step size {rate:g}"
-                places = [(names.get(optimizer, optimizer), line)]
-                if optimizer == "adam" and rate == middle:
-                    places += [(pe_panel, "PE's step size x 1")] if self.pe_rates else []
-                    places += [(epsilon_panel, f"epsilon {self.epsilon:g}")] if self.epsilons else []
+                panel_lines = [(name, line)]
+                if optimizer == "adam" and rate == adam_rate:
+                    panel_lines += [(pe_panel, "PE's step size x 1")] if self.pe_rates else []
+                    panel_lines += [(epsilon_panel, f"epsilon {self.epsilon:g}")] if self.epsilons else []
                 decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # adamw without decay is adam
                 fields = {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay}
-                variants.append(Variant(f"{names.get(optimizer, optimizer)}, {line}", fields, places))
+                variants.append(Variant(f"{name}, {line}", fields, panel_lines))
         if "adam" in self.optimizers:
             for factor in self.pe_rates:
-                line, fields = f"PE's step size x {factor:g}", {**usual, "pe_learning_rate": factor * middle}
+                line, fields = f"PE's step size x {factor:g}", {**adam, "pe_learning_rate": factor * adam_rate}
                 variants.append(Variant(f"Adam, {line}", fields, [(pe_panel, line)]))
             for epsilon in self.epsilons:
-                line, fields = f"epsilon {epsilon:g}", {**usual, "epsilon": epsilon}
+                line, fields = f"epsilon {epsilon:g}", {**adam, "epsilon": epsilon}
                 variants.append(Variant(f"Adam, {line}", fields, [(epsilon_panel, line)]))
         return variants

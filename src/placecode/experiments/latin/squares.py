@@ -38,7 +38,7 @@ from placecode.tasks.latin_squares import LatinSquares, PuzzleSettings
 from placecode.training.trainer import steps_per_epoch
 from placecode.validation import whole_number
 
-TRUE_POSITIONS = parse_encoding("sinusoid:axes=2")
+FIXED_2D_FIELDS = parse_encoding("sinusoid:axes=2")
 """The fields of a member with the 2d-fixed encoding, sinusoids of the true row and column."""
 
 
@@ -85,7 +85,7 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
     def evaluate_at(self, task: Task) -> list[int]:
         """Return the steps at the end of the epochs of `moments`. Long runs include epoch 200, which claims compare
         with the end."""
-        epochs = {*self.moments(self.epochs), *([effects.EARLY] if self.epochs > effects.EARLY else [])}
+        epochs = {*self.moments(self.epochs), *([effects.PLATEAU_EPOCH] if self.epochs > effects.PLATEAU_EPOCH else [])}
         return [epoch * self.per_epoch(task) for epoch in sorted(epochs)]
 
     def _behaviour(self, stack: Stack, task: Task) -> measures.Rows:
@@ -151,7 +151,7 @@ class LstSigma(LatinExperiment):
 
     name = "lst-sigma"
     about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
-    claims = latin_claims.SIGMA
+    claims = latin_claims.SIGMA_CLAIMS
 
     sigmas: tuple[float, ...] = sweep_over(tuple(round(0.1 * i, 1) for i in range(1, 21)), "initial scales of the PE")
     encoding: str = setting("learned", "the encoding whose sigma is swept")
@@ -184,7 +184,7 @@ class LstSigma(LatinExperiment):
     def plan(self) -> list[Member]:
         """Return the members sigma by sigma, then the 2d-fixed references, with the seeds of each setting together."""
         members = self.over_sigmas(self.sigmas, options=dict(parse_option(text) for text in self.options))
-        fixed = {**TRUE_POSITIONS, "start": "normal", "learn": True, "role": "reference"}
+        fixed = {**FIXED_2D_FIELDS, "start": "normal", "learn": True, "role": "reference"}
         for rate in self.references:
             members += grid(self.spec(**fixed, dropout=rate, dropout_at_evaluation=rate > 0), seed=self.seeds)
         return members
@@ -220,7 +220,7 @@ class LstEncodings(LatinExperiment):
 
     name = "lst-encodings"
     about = "Latin squares: all encodings, with and without the authors' dropout"
-    claims = encoding_claims.ENCODINGS
+    claims = encoding_claims.ENCODING_CLAIMS
 
     encodings: tuple[str, ...] = sweep_over(
         ENCODINGS, "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too"

@@ -17,7 +17,7 @@ from typing import Any
 
 from placecode.errors import must_be
 from placecode.experiments.latin import training_claims
-from placecode.experiments.latin.knobs import SMALLER, KnobExperiment, Variant
+from placecode.experiments.latin.knobs import QUICK_KNOB, KnobExperiment, Variant
 from placecode.experiments.latin.squares import REST
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
@@ -25,7 +25,7 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.validation import whole_number
 
-KINDS: dict[str, dict[str, Any]] = {
+PE_VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {},
     "frozen at its start": {"learn": False},
     "frozen random vectors of the learned PE's final size": {"start": "sized", "learn": False},
@@ -47,13 +47,13 @@ class LstFrozen(KnobExperiment):
     sigmas: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     epochs: int = 1000
 
-    scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
+    scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": QUICK_KNOB}
 
     def plan(self) -> list[Member]:
         """Return the members kind by kind and sigma by sigma, with the seeds of each setting together. Frozen random
         vectors get the final size of the learned PE with the same sigma and seed."""
         members: list[Member] = []
-        for label, fields in KINDS.items():
+        for label, fields in PE_VARIANTS.items():
             if "start" in fields:
                 learned = {(member.sigma, member.seed): i for i, member in enumerate(members) if member.learn}
                 members += self.with_donors(learned, **fields, label=label)
@@ -82,7 +82,7 @@ class LstSlingshot(KnobExperiment):
     frozen: tuple[int, ...] = sweep_over((1,), "those that are also trained with PEs frozen at their start", least=0)
     every: int = setting(25, "epochs between evaluations")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "epochs": 40, "every": 5}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 40, "every": 5}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,14 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.experiments.latin.squares import LatinExperiment
-from placecode.experiments.reading import STILL, accuracy, by_seed, drop_repeated_lines, finished_members, late_change
+from placecode.experiments.reading import (
+    MAX_SETTLED_CHANGE,
+    accuracy,
+    by_seed,
+    drop_repeated_lines,
+    finished_members,
+    late_change,
+)
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Page, ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.interactive import SigmaSlider
@@ -55,7 +62,7 @@ class KnobPage(Page):
         return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[ReportFigure]:
-        levels = levels_of(self.run, self.experiment.reference_lines(self.run))
+        levels = levels_of(self.run, self.experiment.lines_of_role(self.run, "reference"))
         return figures_of_knob(self.run, self.final, self.experiment.knob, levels)
 
     def words(self) -> list[str]:
@@ -148,12 +155,11 @@ def settling(run: Run, lines: pd.DataFrame, most: int = MAX_UNSETTLED) -> dict[s
     """Return the settings that have not settled, the largest change first, and the other values of
     templates/settled.j2.
 
-    A setting has not settled if its mean accuracy changed by more than STILL over the last quarter of training.
-    Sentences name at most `most` of them.
-    """
+    A setting has not settled if its mean accuracy changed by more than MAX_SETTLED_CHANGE over the last quarter of
+    training. Sentences name at most `most` of them."""
     changes = late_changes(run, lines)
-    large = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)
+    large = changes[changes["value"].abs() > MAX_SETTLED_CHANGE + 1e-9].reset_index(drop=True)
     ordered = large.reindex(large["value"].abs().sort_values(ascending=False).index)
     names = [_name(panel, line) for panel, line in zip(ordered["panel"], ordered["line"], strict=True)]
     unsettled = ordered.assign(name=names)[["name", "sigma", "value"]].to_dict("records")
-    return {"settings": len(changes), "unsettled": unsettled, "threshold": STILL, "most": most}
+    return {"settings": len(changes), "unsettled": unsettled, "threshold": MAX_SETTLED_CHANGE, "most": most}

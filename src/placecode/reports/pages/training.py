@@ -8,7 +8,7 @@ import pandas as pd
 
 from placecode.analysis.stats import interval
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.latin.training_claims import EARLY, late_gain
+from placecode.experiments.latin.effects import PLATEAU_EPOCH, late_gain
 from placecode.experiments.reading import accuracy
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
@@ -55,7 +55,7 @@ class SlingshotPage(KnobPage):
         return drawn
 
     def words(self) -> list[str]:
-        """Say for every loss and sigma how many models had a spike, and how accuracy changed after epoch EARLY."""
+        """Say for every loss and sigma how many models had a spike, and how accuracy changed after epoch 200."""
         values = {"accuracy": accuracy(self.run), "spikes": spikes(self.run)}
         with contextlib.suppress(NotInRun):  # the run is shorter, or was not evaluated at that epoch
             values["late_gain"] = late_gain(self.run)
@@ -71,7 +71,7 @@ class SlingshotPage(KnobPage):
             }
             for (line, sigma), rows in table.groupby(["line", "sigma"], sort=False)
         ]
-        return wording.sentences("lst-slingshot", settings=settings, early=EARLY, **counts(self.run))
+        return wording.sentences("lst-slingshot", settings=settings, early=PLATEAU_EPOCH, **counts(self.run))
 
 
 def spikes(run: Run) -> pd.Series:
