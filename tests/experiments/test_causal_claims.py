@@ -98,16 +98,16 @@ def test_effects_and_intervals_are_those_computed_by_hand(planted: Any) -> None:
             np.testing.assert_allclose(by_id[id].found, student(values), atol=1e-9, err_msg=id)
 
 
-def test_kinds_and_sizes_of_which_no_member_finished_are_named() -> None:
+def test_labels_and_sizes_of_which_no_member_finished_are_named() -> None:
     def diverged(member: Member) -> bool:
         return member.label in ("no PE", "twin, frozen") or (member.label == "learned" and member.sigma == 0.5)
 
     run = run_of(diverged=diverged)
     by_id = findings(run)
-    at_one_size = "kind learned with sigma 0.5"
-    notes = {"control-transplant": "kind twin, frozen", "control-swapping": at_one_size}
+    at_one_size = "with sigma 0.5 and label learned"
+    notes = {"control-transplant": "with the label twin, frozen", "control-swapping": at_one_size}
     for id, note in {**notes, "training-the-pe-is-not-needed": at_one_size}.items():
-        assert by_id[id].direction == UNDECIDED and by_id[id].note.endswith(f"no finished members of the {note}")
+        assert by_id[id].direction == UNDECIDED and by_id[id].note.endswith(f"no finished members {note}")
     assert by_id["swapped-small-for-large"].direction == HOLDS  # it needs 0.2 alone
     undecided = [id for id, finding in by_id.items() if id.startswith("control-") and finding.direction == UNDECIDED]
     assert all(id in page_of(EXPERIMENT, run).words()[0] for id in undecided)

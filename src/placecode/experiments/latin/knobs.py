@@ -3,8 +3,7 @@
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: a factor of the logits, another way to make training more lazy or more rich.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
-lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, down to very small
-sigmas. Experiments with other puzzles are in `data`.
+lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, also at tiny sigmas.
 
 The report shows accuracy against sigma with a line for each value of the knob. If the lines coincide, the effect of
 sigma does not depend on the knob. The last panel of the figure shows this effect: accuracy at sigma 0.2 minus that at
