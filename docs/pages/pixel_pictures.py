@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from placecode.analysis import places
 from placecode.experiments.channels import own_results
 from placecode.reports import figures
-from placecode.reports.pages.own_words import METHOD_NAMES
-from placecode.reports.pages.pixel_figures import as_pictures
+from placecode.reports.pages.fit_text import METHOD_NAMES
+from placecode.reports.pages.pixels import as_pictures
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 

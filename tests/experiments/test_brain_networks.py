@@ -14,7 +14,7 @@ from placecode.experiments.channels.brain import VARIANTS, BrainPreprocessing
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
-from placecode.reports.pages import brain_networks as network_pages
+from placecode.reports.pages.brain import variant_figures
 
 PARTITION = {
     **{"labels": [0, 0, 1, 1, -1, -1], "networks": ["a", "b"], "labelled": 4},
@@ -72,7 +72,7 @@ def test_a_claim_holds_only_if_every_variant_does() -> None:
     for claim in brain_networks.CLAIMS:
         assert claim.check(good).direction == HOLDS
         assert claim.check(bad).direction == FAILS
-    (shown,) = network_pages.over_variants(good)
+    (shown,) = variant_figures(good)
     marks = {container.get_label(): container.lines[0].get_xdata() for container in shown.figure.axes[0].containers}
     np.testing.assert_allclose(marks[f"{SIGMA} = 0.01"], [0.54] * 6)
     np.testing.assert_allclose(marks["functional connectivity"], [0.2])

@@ -110,7 +110,7 @@ def test_labels_and_sizes_of_which_no_member_finished_are_named() -> None:
         assert by_id[id].direction == UNDECIDED and by_id[id].note.endswith(f"no finished members {note}")
     assert by_id["swapped-small-for-large"].direction == HOLDS  # it needs 0.2 alone
     undecided = [id for id, finding in by_id.items() if id.startswith("control-") and finding.direction == UNDECIDED]
-    assert all(id in page_of(EXPERIMENT, run).words()[0] for id in undecided)
+    assert all(id in page_of(EXPERIMENT, run).sentences()[0] for id in undecided)
 
 
 def test_a_run_without_exchanges_leaves_the_claims_on_them_undecided_and_their_panel_empty() -> None:

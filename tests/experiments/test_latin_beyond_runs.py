@@ -116,7 +116,7 @@ def test_a_run_has_its_figures_and_sentences(made: Made) -> None:
     page = page_of(experiment, run)
     names = [shown.name for shown in page.figures()]
     assert names == [*["causes"] * (experiment.name == "lst-causal"), "accuracy", "curves"]
-    assert page.words() and all(sentence.endswith(".") and "nan" not in sentence for sentence in page.words())
+    assert page.sentences() and all(sentence.endswith(".") and "nan" not in sentence for sentence in page.sentences())
 
 
 COMPLETE = ("lst-gain", "lst-decay", "lst-size")

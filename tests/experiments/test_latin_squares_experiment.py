@@ -15,7 +15,7 @@ from placecode.experiments.latin.squares import LstEncodings, LstSigma
 from placecode.experiments.reading import contrast_sigmas, final_accuracy, sweep_members
 from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
-from placecode.reports.pages.latin_words import kind_of
+from placecode.reports.pages.latin import outcome
 from placecode.reports.pages.registry import page_of
 from placecode.tasks.latin_squares import LatinSquares
 
@@ -183,7 +183,7 @@ NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorize
 
 
 @pytest.mark.parametrize(
-    ("train", "ood", "kind"),
+    ("train", "ood", "learned"),
     [
         (0.94, 0.30, NOT_YET),
         (0.94, 0.94, NOT_YET),  # good on ood too, and yet not learned to the end
@@ -193,8 +193,8 @@ NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorize
         (1.00, 0.00, MEMORIZES),
     ],
 )
-def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, ood: float, kind: str) -> None:
-    assert kind_of(train, ood) == kind
+def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, ood: float, learned: str) -> None:
+    assert outcome(train, ood) == learned
 
 
 def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members() -> None:
@@ -233,7 +233,7 @@ def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
     experiment = LstSigma.from_scale("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
     run = local.execute(experiment, tmp_path / "run", chosen="2:4")
     assert [shown.name for shown in page_of(experiment, run).figures()] == ["accuracy", "curves"]
-    assert len(page_of(experiment, run).words()) == 1
+    assert len(page_of(experiment, run).sentences()) == 1
     assert {claim.check(run).direction for claim in experiment.claims} == {"undecided"}
 
 

@@ -69,7 +69,7 @@ def test_a_frozen_run_has_its_figures_and_sentences_on_every_kind(frozen: Run) -
     experiment = experiment_of(frozen)
     assert isinstance(experiment, LstFrozen)
     assert [shown.name for shown in page_of(experiment, frozen).figures()] == ["accuracy", "curves"]
-    words = page_of(experiment, frozen).words()
+    words = page_of(experiment, frozen).sentences()
     assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in PE_VARIANTS)
 
 
@@ -123,7 +123,7 @@ def test_mean_logit_loss_and_accuracy_are_recorded_and_drawn(slingshot: Run) -> 
     assert set(slingshot.metrics["metric"]) == {"accuracy", "loss", "mean_logit"}
     experiment = experiment_of(slingshot)
     assert [shown.name for shown in page_of(experiment, slingshot).figures()] == ["slingshots-0.2", "slingshots-2"]
-    words = page_of(experiment, slingshot).words()
+    words = page_of(experiment, slingshot).sentences()
     assert len(words) == 6 and all("in 0 of 2 models" in sentence for sentence in words)  # none has a spike
 
 

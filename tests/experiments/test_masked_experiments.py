@@ -13,7 +13,7 @@ from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import experiment_of
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
-from placecode.reports.pages.masked_words import with_settings
+from placecode.reports.pages.masked_text import with_settings
 from placecode.runs.read import Run
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}

@@ -76,8 +76,8 @@ def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None
     assert isinstance(experiment, OwnData) and experiment.sigmas == (0.05, 0.2) and not experiment.tables
     page = page_of(experiment, run)
     assert [shown.name for shown in page.figures()] == ["map", "methods", "sigma"]
-    assert page.summary() and set(page.summary()) <= set(page.words())
-    channels, slider = page.channels(), page.slider()
+    assert page.lead() and set(page.lead()) <= set(page.sentences())
+    channels, slider = page.channel_map(), page.slider()
     assert channels is not None and channels.names == own_results.read(run.path).names
     assert {"known group", "known x", "known y", "known z"} <= set(channels.columns)
     assert slider is not None and slider.groups is not None and len(slider.groups) == 6

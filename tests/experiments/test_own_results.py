@@ -13,7 +13,7 @@ from helpers.made_up_own import made_up, method, scored
 from placecode.errors import BadInput
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own_results import Found
-from placecode.reports.pages import own_words
+from placecode.reports.pages import fit_text
 
 
 def rich() -> Found:
@@ -46,7 +46,7 @@ def test_all_of_it_is_read_back(tmp_path: Path) -> None:
     again = own_results.read(tmp_path)
     for field in fields(result):
         same(getattr(result, field.name), getattr(again, field.name))
-    assert own_words.sentences(again) == own_words.sentences(result)  # a confidence of 0.9 is less than 0.9 in float32
+    assert fit_text.sentences(again) == fit_text.sentences(result)  # a confidence of 0.9 is less than 0.9 in float32
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.json", "fit.safetensors", "map.csv"]
 
 

@@ -16,7 +16,7 @@ from placecode.experiments.channels.pixels import NEXT_TO, PIXELS, PixelsSigma
 from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
-from placecode.reports.pages.pixel_figures import as_pictures
+from placecode.reports.pages.pixels import as_pictures
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 from placecode.tasks.pixels import Pixels

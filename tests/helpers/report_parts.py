@@ -1,6 +1,8 @@
 """Make up the parts of a report (run, sigma slider, map of channels) with known values, and parse a report's HTML."""
 
 import itertools
+from collections.abc import Sequence
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,10 +136,32 @@ def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> ReportFi
     return ReportFigure(name, title, caption, accuracy_by_sigma(run.members, run.metrics, run.path.name))
 
 
-def page_of(run: SimpleNamespace, **more: Any) -> str:
-    """Return the HTML of a report with made-up texts."""
-    arguments = {"title": "A title", "lead": ["One.", "Two."], "figures": [], "command": "placecode run lst-sigma"}
-    return report.render(run, **{**arguments, **more})  # type: ignore[arg-type]
+def made_up_page(
+    run: Any,
+    title: str = "A title",
+    lead: Sequence[str] = ("One.", "Two."),
+    metric: str = "accuracy",
+    claims: Sequence[dict[str, Any]] = (),
+    **content: Any,
+) -> Any:
+    """Return a page with made-up texts. `content` has what its other methods return, by their names."""
+    methods = {"figures": [], "sentences": lead, "verdicts": [], "listings": [], "slider": None, "channel_map": None}
+    methods |= {"lead": lead, **content}
+    return SimpleNamespace(
+        run=run,
+        title=title,
+        metric=metric,
+        measures=None,
+        map_first=False,
+        findings=[SimpleNamespace(record=partial(dict, claim)) for claim in claims],
+        **{name: partial(lambda value: value, value) for name, value in methods.items()},
+    )
+
+
+def report_of(run: Any, command: str = "placecode run lst-sigma", **content: Any) -> str:
+    """Return the HTML of a report with made-up texts; `content` is that of `made_up_page`."""
+    page = made_up_page(run, **content)
+    return report.render(page, command, page.figures())
 
 
 class Page(HTMLParser):

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from placecode.experiments.channels import own_results
 from placecode.fit import fitting, others
-from placecode.reports.pages.own_words import METHOD_NAMES, sentences
+from placecode.reports.pages.fit_text import METHOD_NAMES, sentences
 from placecode.tasks.table import DATA_SETS, table_tasks
 
 ROOT = Path(__file__).parents[2]

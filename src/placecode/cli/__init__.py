@@ -23,7 +23,7 @@ from rich.console import Console
 from placecode import bench, experiments
 from placecode.cli import display, doctor, fit, flags, recommend
 from placecode.cli.display import print_line
-from placecode.cli.reporting import compared_run, publish
+from placecode.cli.reporting import command_of, publish
 from placecode.cli.run_options import add_run_options, execution_settings, stop_on_signals
 from placecode.errors import BadInput, one_of, value_of
 from placecode.execution import local
@@ -231,7 +231,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
     page = page_of(experiment, run)
     report = publish(page)
     console.print(display.results_table(run, experiment.metric))
-    for line in page.words():
+    for line in page.sentences():
         print_line(console, line)
     if memory := display.memory_text(run):
         print_line(console, memory)
@@ -263,7 +263,8 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.together is not None:
         comparison.refuse(arguments.runs, arguments.together)
         pages = [page_of(experiment_of(run), run) for run in map(finished_run, arguments.runs)]
-        print_line(console, f"Report: {comparison.write([compared_run(page) for page in pages], arguments.together)}")
+        commands = [command_of(page.run, page.experiment) for page in pages]
+        print_line(console, f"Report: {comparison.write(pages, commands, arguments.together)}")
         return
     for run in [finished_run(path) for path in arguments.runs]:
         print_line(console, f"Report: {publish(page_of(experiment_of(run), run))}")

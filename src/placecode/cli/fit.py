@@ -21,7 +21,7 @@ from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
 from placecode.fit.fitting import count_predictions, experiment_of_sheet, fit
 from placecode.reports import wording
-from placecode.reports.pages import own_words
+from placecode.reports.pages import fit_text
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 from placecode.runs.write import explain_write_errors
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 label_names=label_names,
             )
     report = publish(page_of(experiment, Run(out)))
-    for line in own_words.sentences(result):
+    for line in fit_text.sentences(result):
         print_line(console, line)
     print_line(console, f"Map: {out / 'map.csv'}")
     print_line(console, f"Report: {report}")

@@ -9,47 +9,14 @@ from typing import Any
 from placecode.cli import flags
 from placecode.execution.settings import DEFAULT_STACK_SIZE
 from placecode.experiments import Experiment, OwnData
-from placecode.reports import html, wording
-from placecode.reports.html import comparison
+from placecode.reports import html
 from placecode.reports.pages.base import Page
 from placecode.runs.read import Run
 
 
 def publish(page: Page) -> Path:
     """Draw the figures of a finished run, write its report and return the path of the report."""
-    sections = [
-        html.Section(listing.title, tables=[html.tables.value_table(listing.caption, listing.columns, listing.rows)])
-        for listing in page.listings()
-    ]
-    return html.write(
-        figures=page.figures(),
-        measures=page.measures,
-        sections=sections,
-        words=page.words(),
-        channels=page.channels(),
-        map_first=page.map_first,
-        **_shared(page),
-    )
-
-
-def compared_run(page: Page) -> comparison.Part:
-    """Return the part about one run (title, summary, claims ...) of a report that compares several runs."""
-    return comparison.Part(**_shared(page))
-
-
-def _shared(page: Page) -> dict[str, Any]:
-    """Return what reports of one run and of several runs show about a run, by the name of the parameter."""
-    experiment, run = page.experiment, page.run
-    return {
-        "run": run,
-        "title": wording.capital(experiment.about),
-        "lead": page.summary(),
-        "command": command_of(run, experiment),
-        "metric": experiment.metric,
-        "claims": [finding.record() for finding in page.findings],
-        "verdicts": page.verdicts(),
-        "slider": page.slider(),
-    }
+    return html.write(page, command_of(page.run, page.experiment))
 
 
 def command_of(run: Run, experiment: Experiment) -> str:

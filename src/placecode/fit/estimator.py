@@ -34,7 +34,7 @@ from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels.own import OwnData
 from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_models
 from placecode.models.encoder import Stack
-from placecode.reports.pages import own_words
+from placecode.reports.pages import fit_text
 from placecode.runs.read import Run
 from placecode.tasks.table import DATA_SETS, TableTask
 from placecode.training.trainer import portions, stack_for
@@ -184,7 +184,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.modules_, self.module_stability_ = result.ours.labels, dict(result.stability)
         self.neighbors_ = result.neighbors
         self.confidence_ = {"channels": result.confidence, "pairs": result.pairs}
-        self.p_value_, self.verdict_, self.summary_ = result.p_value, result.verdict, own_words.sentences(result)
+        self.p_value_, self.verdict_, self.summary_ = result.p_value, result.verdict, fit_text.sentences(result)
         self.sigma_, self.sigma_reason_, self.sigmas_ = result.sigma, result.why, list(result.sigmas)
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}

@@ -10,9 +10,10 @@ from helpers.made_up_own import made_up, method, scored
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from placecode.reports.figures import fit, svg_text
+from placecode.reports.figures import fit as drawing
+from placecode.reports.figures import svg_text
 from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
-from placecode.reports.pages import own_figures
+from placecode.reports.pages import fit
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -52,8 +53,8 @@ def test_every_channel_is_on_the_map(n: int, modules: int) -> None:
     order = np.argsort(settings["labels"], kind="stable")
     np.testing.assert_allclose(dots(figure), settings["places"][order])
     named = "\n".join(texts(figure)).split("\n")
-    assert all((name in named) == (n <= fit.MAX_NAMES) for name in settings["names"])
-    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= fit.MAX_MODULES,) * 2
+    assert all((name in named) == (n <= drawing.MAX_NAMES) for name in settings["names"])
+    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= drawing.MAX_MODULES,) * 2
 
 
 def test_channels_of_low_confidence_are_pale() -> None:
@@ -120,13 +121,13 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool) -> None:
     result = made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]) if known else None, label_names=("left", "right"))
     if known:
         result = scored(result, {"ari": 0.5, "ari_p": 0.01}, {"ari": 0.1, "ari_p": 0.5})
-    assert [item.name for item in own_figures.of_fit(result, "a fit")] == ["map", "methods", "sigma"]
-    channels = own_figures.channels(result)
+    assert [item.name for item in fit.fit_figures(result, "a fit")] == ["map", "methods", "sigma"]
+    channels = fit.channel_map(result)
     assert channels.names == result.names and channels.edges == [(0, 1, 0.9)] and channels.neighbors is not None
     assert channels.neighbors[3] == [(4, result.pairs[3, 4]), (5, result.pairs[3, 5])]
     groups = ["left"] * 3 + ["right"] * 3 + ["", "left"] if known else None
     assert channels.columns.get("known group") == groups
-    methods, sigmas, modules = own_figures.listings(result)
+    methods, sigmas, modules = fit.listings(result)
     assert methods.columns == ["method", "held-out error", *["ARI of modules", "p of the ARI"] * known, "modules"]
     assert [row[0] for row in methods.rows] == ["placecode", "correlation + MDS", "PCA", "UMAP", "guessing the mean"]
     assert [row[1] for row in methods.rows] == [0.25, 0.375, 0.5, None, 1.0]
@@ -137,10 +138,10 @@ def test_where_fits_agree_on_no_modules_none_is_named_and_neighbours_are_alike()
     line = np.random.default_rng(0).permutation(8).astype(float)
     similarity = np.exp(-np.abs(line[:, None] - line))
     result = made_up(ours=replace(method(8, 1), similarity=similarity, labels=np.zeros(8, np.int64)))
-    channels, sorting = own_figures.channels(result), own_figures.sorting(result)
+    channels, sorting = fit.channel_map(result), fit.sorted_channels(result)
     assert channels.modules is None and sorting["groups"] is None and sorting["group_names"] == []
     assert np.abs(np.diff(line[sorting["order"]])).tolist() == [1.0] * 7
-    two = own_figures.sorting(made_up())
+    two = fit.sorted_channels(made_up())
     assert two["group_names"] == ["module 1", "module 2"] and "order" not in two
 
 
@@ -148,7 +149,7 @@ def test_a_channel_without_a_place_has_no_confidence() -> None:
     result = made_up()
     placeless = np.arange(8) == 4
     ours = replace(result.ours, labels=np.where(placeless, -1, result.ours.labels))
-    channels = own_figures.channels(made_up(ours=ours, confidence=np.where(placeless, 0, result.confidence)))
+    channels = fit.channel_map(made_up(ours=ours, confidence=np.where(placeless, 0, result.confidence)))
     assert channels.modules is not None and channels.modules[4] == -1
     assert np.isnan(channels.columns["confidence"]).tolist() == placeless.tolist()
     assert np.isnan(channels.neighbors[3][0][1]) and np.isnan(channels.neighbors[4][0][1])  # 4 is the first of 3
@@ -156,7 +157,7 @@ def test_a_channel_without_a_place_has_no_confidence() -> None:
 
 
 def test_no_more_lines_are_drawn_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_figures, "MAX_EDGES", 2)
+    monkeypatch.setattr(fit, "MAX_EDGES", 2)
     pairs = np.triu(np.random.default_rng(0).uniform(0.9, 1, size=(8, 8)), k=1)
-    edges = own_figures.edges(made_up(pairs=pairs + pairs.T))
+    edges = fit.edges(made_up(pairs=pairs + pairs.T))
     assert [value for _, _, value in edges] == sorted(pairs[pairs > 0], reverse=True)[:2]

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from helpers import report_parts as made_up
 
-from placecode.cli.reporting import command_of, compared
+from placecode.cli.reporting import command_of
 from placecode.experiments import experiment_of
-from placecode.reports import html as report
 from placecode.reports.figures import base
-from placecode.reports.html import comparison
+from placecode.reports.html import comparison, templates
 from placecode.reports.html.tables import number
 from placecode.reports.pages.base import ReportFigure
 from placecode.reports.pages.registry import page_of
@@ -51,14 +50,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
     """Pages of a committed run, of made-up channels of which one has an evil name, of a thousand, and of two runs."""
     folder, experiment = tmp_path_factory.mktemp("pages"), experiment_of(run)
     claims = [claim.check(run).record() for claim in experiment.claims]
-    shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, experiment)}
+    command, crowded_slider, crowded_map = command_of(run, experiment), *made_up.crowded()
+    other = Run(RESULTS / "demo-fresh")
+    compared = [page_of(experiment, run), page_of(experiment_of(other), other)]
+
+    def text_of(**content: Any) -> str:
+        return made_up.report_of(run, command, title="T", lead=["One."], **content)
+
     texts = {
-        "demo": report.render(run, **shared, claims=claims, slider=page_of(experiment, run).slider()),
-        "fit": report.render(run, **shared, slider=made_up.slider(60, 4), channels=made_up.channels(60)),
-        "many": report.render(run, **shared, slider=made_up.slider(1000, 5), channels=made_up.channels(1000)),
-        "crowded": report.render(run, **shared, **dict(zip(("slider", "channels"), made_up.crowded(), strict=True))),
-        "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
-        "both": comparison.render([compared(page_of(experiment_of(r), r)) for r in (run, Run(RESULTS / "demo-fresh"))]),
+        "demo": text_of(claims=claims, slider=page_of(experiment, run).slider()),
+        "fit": text_of(slider=made_up.slider(60, 4), channel_map=made_up.channels(60)),
+        "many": text_of(slider=made_up.slider(1000, 5), channel_map=made_up.channels(1000)),
+        "crowded": text_of(slider=crowded_slider, channel_map=crowded_map),
+        "figures": text_of(figures=[drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]),
+        "both": comparison.render(compared, ["one", "other"]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
@@ -294,7 +299,7 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
     truth = made_up.channels(count)
     assert pages[name].stat().st_size < 10e6
     opened = at(name)
-    page, card = opened.page, opened.page.locator(".found")
+    page, card = opened.page, opened.page.locator(".chosen")
     page.fill("#find-channel", f"CHANNEL {count - 1}")
     page.keyboard.press("Enter")
     for channel in (count - 1, truth.neighbors[count - 1][0][0]):
@@ -334,7 +339,7 @@ def test_channels_are_found_by_keys_alone(at: Callable[[str], Opened]) -> None:
     assert box.get_attribute("aria-activedescendant") == "match-1"
     assert page.locator("#matches [aria-selected=true]").all_inner_texts() == [options[1]]
     page.keyboard.press("Enter")
-    assert page.locator(".found h3").inner_text() == options[1]
+    assert page.locator(".chosen h3").inner_text() == options[1]
     assert box.get_attribute("aria-expanded") == "false" and page.locator("#matches li").count() == 0
 
 
@@ -343,7 +348,7 @@ def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> 
     for plot in opened.page.locator(".plot").all():
         assert plot.get_attribute("role") == "img" and plot.get_attribute("aria-label")
     opened.drawn("channel-map", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
-    assert opened.page.locator(".found h3").inner_text() == "channel 7"
+    assert opened.page.locator(".chosen h3").inner_text() == "channel 7"
     opened.page.locator("#in-space").check()
     before = opened.drawn("channel-map", "plot.data[2].x")
     opened.page.locator("#turn").focus()
@@ -362,7 +367,7 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     page.fill("#find-channel", "onerror")
     assert page.locator("#matches [role=option]").inner_text() == made_up.EVIL
     page.keyboard.press("Enter")
-    assert page.locator(".found h3").inner_text() == made_up.EVIL
+    assert page.locator(".chosen h3").inner_text() == made_up.EVIL
     page.locator("details.all summary").click()
     page.locator("details.all input[type=search]").fill("onerror")
     page.wait_for_timeout(100)
@@ -456,9 +461,9 @@ def test_sliders_of_several_runs_move_together(at: Callable[[str], Opened], run:
 
 
 def test_without_plotly_the_rest_works(browser: Any, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report.page, "plotly", lambda: None)
-    text = report.render(run, "T", [], [], "c", slider=made_up.slider(60, 4), channels=made_up.channels(60))
-    assert len(text) < 1e6 and report.page.INSTALL in text
+    monkeypatch.setattr(templates, "plotly", lambda: None)
+    text = made_up.report_of(run, slider=made_up.slider(60, 4), channel_map=made_up.channels(60))
+    assert len(text) < 1e6 and templates.INSTALL in text
     (tmp_path / "still.html").write_text(text)
     with Opened(browser, tmp_path / "still.html") as opened:
         opened.move_to(2)
@@ -466,5 +471,5 @@ def test_without_plotly_the_rest_works(browser: Any, tmp_path: Path, run: Run, m
         assert opened.shown()["same group"][1] == ""
         opened.page.fill("#find-channel", "channel 59")
         opened.page.keyboard.press("Enter")
-        assert opened.page.locator(".found h3").inner_text() == "channel 59"
+        assert opened.page.locator(".chosen h3").inner_text() == "channel 59"
         assert opened.page.locator(".js-plotly-plot").count() == 0

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from placecode.reports.html import badges, claim_list, page
+from placecode.reports.html import badges, claim_list, templates
 
 FOUND = {"statement": "It is so.", "label": "paper", "remark": "", "note": "", "effect": 0.6}
 FOUND |= {"direction": "holds", "direction_text": "reproduced", "number": "", "number_text": "-", "published": None}
@@ -35,8 +35,8 @@ def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, h
 def test_the_page_draws_what_was_computed() -> None:
     claims = [{**FOUND, "published": 0.9, "number": "no match"}, {**FOUND, "low": None, "high": None}]
     full, _ = shown = claim_list.claim_entries(claims)
-    parts = page.environment().get_template("parts.html").module
-    drawings = [ElementTree.fromstring(str(parts.drawn(claim))) for claim in shown]  # type: ignore[attr-defined]
+    parts = templates.environment().get_template("parts.html").module
+    drawings = [ElementTree.fromstring(str(parts.claim_drawing(claim))) for claim in shown]  # type: ignore[attr-defined]
     first, second = ({part.get("class") or part.tag: dict(part.attrib) for part in svg} for svg in drawings)
     (low, high), published = full["drawing"]["interval"], full["drawing"]["published"]
     assert first["interval"]["d"] == f"M{low} 20H{high}M{low} 15V25M{high} 15V25"

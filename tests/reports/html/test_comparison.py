@@ -4,19 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_parts import Page, make, plus_minus
+from helpers.report_parts import Page, made_up_page, make, plus_minus
 
 from placecode.cli import main
 from placecode.errors import BadInput
 from placecode.reports.html import comparison
-from placecode.reports.html.comparison import Part
 from placecode.reports.html.tables import MISSING
 
 RESULTS = Path(__file__).parents[3] / "results"
 
 
-def part(run: Any, metric: str = "accuracy", **more: Any) -> Part:
-    return Part(run, "An experiment", ["One.", "Two."], f"placecode run {run.path.name}", metric, **more)
+def render(*pages: Any) -> Page:
+    return Page(comparison.render(pages, [f"placecode run {page.run.path.name}" for page in pages]))
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def pair(tmp_path: Path) -> list[Any]:
 
 
 def test_common_settings_are_joined(pair: list[Any]) -> None:
-    page = Page(comparison.render([part(run) for run in pair]))
+    page = render(*map(made_up_page, pair))
     head, *rows = page.table("Accuracy at the final step on")
     assert head == ["setting", "\N{GREEK SMALL LETTER SIGMA}", "split", "condition", "a/x", "b/x"]
     cells = {tuple(row[:3]): row[4:] for row in rows}
@@ -43,14 +42,14 @@ def test_common_settings_are_joined(pair: list[Any]) -> None:
 
 
 def test_only_settings_that_differ_are_listed(pair: list[Any]) -> None:
-    page = Page(comparison.render([part(run) for run in pair]))
+    page = render(*map(made_up_page, pair))
     rows = {row[0]: row[1:] for row in page.table("Settings in which")[1:]}
     assert rows == {"sigmas": ["0.2, 2", "0.2, 1"], "epochs": ["120", "7"], "extra": ["\N{EN DASH}", "<b>"]}
 
 
 def test_metrics_are_not_mixed(pair: list[Any]) -> None:
     pair[1].summary = [{**row, "metric": "mse"} for row in pair[1].summary]
-    page = Page(comparison.render([part(pair[0]), part(pair[1], "mse")]))
+    page = render(made_up_page(pair[0]), made_up_page(pair[1], metric="mse"))
     assert page.table("Accuracy")[0][4:] == ["a/x"] and page.table("MSE")[0][4:] == ["b/x"]
 
 
@@ -59,7 +58,7 @@ def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
     tested |= {"effect": 0.7, "number": "no match", "number_text": "no match (0.5)"}
     plain = {**tested, "statement": "And so.", "number": "", "number_text": "-"}
     untested = {**tested, "effect": None, "direction": "undecided", "direction_text": "undecided"}
-    page = Page(comparison.render([part(pair[0], claims=[tested, plain]), part(pair[1], claims=[untested])]))
+    page = render(made_up_page(pair[0], claims=[tested, plain]), made_up_page(pair[1], claims=[untested]))
     assert page.table("Verdicts")[1:] == [
         ["It is so.", "reproduced (0.700); number: no match (0.5)", "\N{EN DASH}"],
         ["And so.", "reproduced (0.700)", "\N{EN DASH}"],
@@ -68,7 +67,7 @@ def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
 
 def test_environments_of_runs_stand_beside_each_other(pair: list[Any]) -> None:
     pair[1].environment = {**pair[1].environment, "git": "abc", "versions": {"torch": "2.14.0"}, "split": ["0:6"] * 40}
-    rows = {row[0]: row[1:] for row in Page(comparison.render([part(run) for run in pair])).table("Versions")[1:]}
+    rows = {row[0]: row[1:] for row in render(*map(made_up_page, pair)).table("Versions")[1:]}
     assert rows["versions / torch"] == ["2.13.0", "2.14.0"]
     assert rows["versions / numpy"] == ["2.4.6", MISSING] and rows["git"] == [MISSING, "abc"]
     assert rows["device"] == ["cpu", "cpu"] and "split" not in rows
@@ -85,7 +84,7 @@ def test_what_cannot_be_compared_is_refused(pair: list[Any], tmp_path: Path) -> 
         with pytest.raises(BadInput, match=words):
             comparison.refuse(runs, target)
     comparison.refuse(paths, page)
-    assert comparison.write([part(run) for run in pair], page) == page
+    assert comparison.write([*map(made_up_page, pair)], ["a", "b"], page) == page
     Page(page.read_text())
 
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import report_parts as made_up
-from helpers.report_parts import CLASSES, DASH, SPLITS, Page, make, page_of, plus_minus, shown
+from helpers.report_parts import CLASSES, DASH, SPLITS, Page, made_up_page, make, plus_minus, report_of, shown
 
 from placecode.reports import html as report
-from placecode.reports.html import HtmlTable, Section, packing, page, tables
-from placecode.reports.html.tables import MISSING, Cell
+from placecode.reports.html import packing, tables, templates
+from placecode.reports.html.tables import MISSING
+from placecode.reports.pages.interactive import Listing
 
 
 def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
     run = make(tmp_path)
-    head, *body = Page(page_of(run)).table("Accuracy at the final step: mean")
+    head, *body = Page(report_of(run)).table("Accuracy at the final step: mean")
     assert head == ["encoding", "\N{GREEK SMALL LETTER SIGMA}", *SPLITS, "seeds", "diverged"]
     last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["condition"] == "all")]
     for row, sigma, numbers in zip(body, ("0.2", "2"), ([0, 1, 2], [3, 4, 5]), strict=True):
@@ -30,7 +31,7 @@ def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
 
 def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
     run = make(tmp_path)
-    groups, head, first, _ = Page(page_of(run)).table("Accuracy at the final step, mean")
+    groups, head, first, _ = Page(report_of(run)).table("Accuracy at the final step, mean")
     assert groups == ["", "test", "ood"]
     assert head[2] == "seeds" and first[2] == "3"
     assert sorted(head[3:6]) == sorted(CLASSES)
@@ -41,7 +42,7 @@ def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
 
 def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> None:
     run = make(tmp_path)
-    groups, head, first, second = Page(page_of(run)).table("Before and after training")
+    groups, head, first, second = Page(report_of(run)).table("Before and after training")
     assert groups == ["", "procrustes (2d-fixed)", "procrustes_raw (2d-fixed)", "rsa (2d-fixed)"]
     assert head[2:] == ["seeds", *["before", "after"] * 3]
     assert first[2] == second[2] == "3"
@@ -52,7 +53,7 @@ def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> No
             chosen = whole[(whole["analysis"] == name) & (whole["step"] == step) & whole["member"].isin(numbers)]
             assert cell == plus_minus(chosen["value"].to_numpy(), 1 if name == "procrustes_raw" else 3)
     run.analysis.loc[run.analysis["member"] < 3, "value"] = math.nan
-    first, second = Page(page_of(run)).table("Before and after")[2:]
+    first, second = Page(report_of(run)).table("Before and after")[2:]
     assert first[3:] == [DASH] * 6 and DASH not in second
 
 
@@ -75,7 +76,7 @@ def test_encodings_without_sigma_are_found_again(tmp_path: Path) -> None:
         row["axes"] = None
         if row["sigma"] == 2.0:
             row.update(encoding="sinusoid", sigma=None, axes=2)
-    page = Page(page_of(run))
+    page = Page(report_of(run))
     settings = [["learned", "0.2", DASH], ["sinusoid", DASH, "2"]]
     assert [row[:3] for row in page.table("Before and after")[2:]] == settings
     assert [row[:3] for row in page.table("Accuracy at the final step: mean")[1:]] == settings
@@ -85,7 +86,7 @@ def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("x" * 1234)
     (tmp_path / ".half-written").write_text("")
     (tmp_path / "figures").mkdir()
-    page = Page(page_of(make(tmp_path), command="placecode run lst-sigma --seeds 0,1,2"))
+    page = Page(report_of(make(tmp_path), command="placecode run lst-sigma --seeds 0,1,2"))
     assert "placecode run lst-sigma --seeds 0,1,2" in page.text
     fields = {"sigmas": "0.2, 2", "epochs": "120", "puzzles": DASH, "learning_rate": "0.0001", "resume": "yes"}
     assert dict(page.table("Every field")[1:]) == fields
@@ -102,8 +103,8 @@ def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
 
 def test_lead_figures_and_sections_are_there(tmp_path: Path) -> None:
     run = make(tmp_path)
-    table = HtmlTable("Claims of the paper.", ["claim", "effect"], [[Cell("small wins"), Cell("0.6", 0.6)]])
-    page = Page(page_of(run, sections=[Section("Claims", tables=[table])], figures=[shown(run, "a", "A", "Look.")]))
+    listing = Listing("Claims", "Claims of the paper.", ["claim", "effect"], [["small wins", 0.6]])
+    page = Page(report_of(run, listings=[listing], figures=[shown(run, "a", "A", "Look.")]))
     assert "One." in page.text and page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
     drawings = [(attributes["role"], attributes["aria-label"]) for tag, attributes in page.tags if tag == "svg"]
     assert drawings == [("img", "A. Look.")]
@@ -118,31 +119,32 @@ def test_claims_that_cannot_be_tested_are_counted(tmp_path: Path) -> None:
     few |= {"direction": "undecided", "direction_text": "undecided", "number": "", "number_text": "- (0.9)"}
     untested = {**few, "statement": "Or so.", "effect": None, "note": "no such members"}
     run = make(tmp_path)
-    page = Page(page_of(run, claims=[tested, untested, few]))
+    page = Page(report_of(run, claims=[tested, untested, few]))
     source = "paper; a remark"
     assert page.table("Direction:")[1:] == [
         ["reproduced", "no match (0.9)", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", source],
         ["undecided", "- (0.9)", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", source],
     ]
     assert "1 more cannot be tested with this run" in page.text
-    assert "Claims" not in Page(page_of(run, claims=[untested])).text
+    assert "Claims" not in Page(report_of(run, claims=[untested])).text
 
 
 def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:
     run = make(tmp_path)
     figure = shown(run, "accuracy", "Accuracy", "Look.")
-    path = report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    made = made_up_page(run, lead=[], figures=[figure])
+    path = report.write(made, "placecode run lst-sigma")
     assert path == tmp_path / "report.html"
     first = path.read_text()
     Page(first)
     assert (tmp_path / "figures" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    report.write(made, "placecode run lst-sigma")
     assert path.read_text() == first
 
 
 def test_the_top_is_short_and_the_rest_is_folded(tmp_path: Path) -> None:
     sentences = [f"Sentence {i}." for i in range(36)]
-    text = page_of(make(tmp_path), lead=["In short."], words=sentences)
+    text = report_of(make(tmp_path), lead=["In short."], sentences=sentences)
     opening, folded = text[: text.index("<details")], text[text.index("<details") : text.index("<nav")]
     assert "In short." in opening and "Sentence" not in opening
     assert all(sentence in folded for sentence in sentences)
@@ -150,7 +152,7 @@ def test_the_top_is_short_and_the_rest_is_folded(tmp_path: Path) -> None:
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     run = make(tmp_path)
-    text = page_of(run, figures=[shown(run, "accuracy", "Accuracy", "Look.")])
+    text = report_of(run, figures=[shown(run, "accuracy", "Accuracy", "Look.")])
     page = Page(text)
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base")
@@ -179,8 +181,8 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
     )
     run.environment = {evil: {evil: evil}}
     figure = shown(run, "f", evil, evil)
-    section = Section(evil, tables=[HtmlTable(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
-    text = page_of(run, title=evil, lead=[evil], figures=[figure], command=evil, sections=[section])
+    listing = Listing(evil, evil, [evil], [[evil]])
+    text = report_of(run, title=evil, lead=[evil], figures=[figure], command=evil, listings=[listing])
     page = Page(text)
     assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
     assert not any(tag == "img" for tag, _ in page.tags)
@@ -190,7 +192,7 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
 def test_only_its_own_script_may_run(tmp_path: Path) -> None:
     """Its own, and plotly's where something moves; data are no script."""
     run = make(tmp_path)
-    for text, count in ((page_of(run), 1), (page_of(run, slider=made_up.slider(9, 3)), 2)):
+    for text, count in ((report_of(run), 1), (report_of(run, slider=made_up.slider(9, 3)), 2)):
         scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
         digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
         allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -199,18 +201,18 @@ def test_only_its_own_script_may_run(tmp_path: Path) -> None:
 
 def test_without_plotly_the_page_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines that train have none."""
-    assert not re.findall(r"^(?:import|from) plotly", Path(str(page.__file__)).read_text(), flags=re.MULTILINE)
-    page.plotly.cache_clear()
-    monkeypatch.setattr(page, "find_spec", lambda name: None)
-    text = page_of(make(tmp_path), slider=made_up.slider(9, 3))
-    page.plotly.cache_clear()
-    assert len(text) < 200_000 and page.INSTALL in text
+    assert not re.findall(r"^(?:import|from) plotly", Path(str(templates.__file__)).read_text(), flags=re.MULTILINE)
+    templates.plotly.cache_clear()
+    monkeypatch.setattr(templates, "find_spec", lambda name: None)
+    text = report_of(make(tmp_path), slider=made_up.slider(9, 3))
+    templates.plotly.cache_clear()
+    assert len(text) < 200_000 and templates.INSTALL in text
 
 
 def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
     run = make(tmp_path)
-    moving = {"slider": made_up.slider(9, 3), "channels": made_up.channels(20)}
-    page = Page(page_of(run, figures=[shown(run, name, name, "") for name in ("one", "two")], **moving))
+    moving = {"slider": made_up.slider(9, 3), "channel_map": made_up.channels(20)}
+    page = Page(report_of(run, figures=[shown(run, name, name, "") for name in ("one", "two")], **moving))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {str(a[name])[1:] for _, a in page.tags for name in a if name.endswith("href") and str(a[name])[0] == "#"}
@@ -218,7 +220,7 @@ def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
 
 
 def test_the_page_is_accessible(tmp_path: Path) -> None:
-    page = Page(page_of(make(tmp_path)))
+    page = Page(report_of(make(tmp_path)))
     tags = [tag for tag, _ in page.tags]
     assert ("html", {"lang": "en"}) in page.tags
     assert tags.count("h1") == 1 and tags.count("caption") == tags.count("table") > 4
@@ -226,7 +228,7 @@ def test_the_page_is_accessible(tmp_path: Path) -> None:
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    page = Page(page_of(make(tmp_path, seeds=1)))
+    page = Page(report_of(make(tmp_path, seeds=1)))
     for start in ("Accuracy at the final step: mean", "Before and after"):
         assert "±" not in "".join(map("".join, page.table(start)))
     assert not any("nan" in cell for table in page.tables for row in table["rows"] for cell in row)
@@ -235,7 +237,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 def test_diverged_members_are_counted_and_left_out(tmp_path: Path) -> None:
     run = make(tmp_path, diverged=(0, 3, 4, 5))
     run.analysis.loc[run.analysis["member"].isin([0, 3, 4, 5]), "value"] = 999.0
-    page = Page(page_of(run))
+    page = Page(report_of(run))
     _, first, second = page.table("Accuracy at the final step: mean")
     assert first[-2:] == ["2", "1"]
     assert second == ["learned", "2", DASH, DASH, DASH, "0", "3"]
@@ -251,7 +253,7 @@ def test_what_was_not_measured_is_left_out_and_single_blocks_are_averaged(tmp_pa
     assert tables.analyses(run)[0].rows[0][3].text == "777.0 ± 0.0"
     run.analysis = run.analysis.iloc[:0]
     run.summary = [row for row in run.summary if row["condition"] == "all"]
-    page = Page(page_of(run))
+    page = Page(report_of(run))
     assert not re.findall(r"The encodings|by condition|Figures", page.text)
     assert len(page.table("Accuracy at the final step: mean")) == 2
 
@@ -274,10 +276,9 @@ def test_values_read_well(value: object, text: str) -> None:
     assert tables.value(value).text == text
 
 
-def test_a_table_of_a_experiment_is_shown_rounded_and_sorted_in_full() -> None:
-    table = tables.value_table(
-        "About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]]
-    )
+def test_a_listing_is_shown_rounded_and_sorted_in_full() -> None:
+    rows = [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]]
+    table = tables.listing(Listing("A title", "About <it>.", ["name", "value"], rows))
     assert (tables.number(-0.5), tables.number(-0.0001)) == ("\N{MINUS SIGN}0.500", "0.000")
     assert (table.caption, list(table.columns)) == ("About <it>.", ["name", "value"])
     texts = [[cell.text for cell in row] for row in table.rows]

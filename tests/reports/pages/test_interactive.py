@@ -65,12 +65,12 @@ def test_a_slider_has_mean_similarity_and_attention_of_the_seeds(demo: Run) -> N
     np.testing.assert_allclose(position.attention.sum(1), 1.0, atol=1e-4)  # attention sums to 1, in half precision
     assert list(slider.names[:5]) == ["1, 1", "1, 2", "1, 3", "1, 4", "2, 1"]
     assert slider.groups is not None and slider.groups[:5].tolist() == [0, 0, 0, 0, 1]
-    assert page_of(experiment_of(demo), demo).channels() is None  # cells have places, not names
+    assert page_of(experiment_of(demo), demo).channel_map() is None  # cells have places, not names
 
 
 def test_channels_of_a_network() -> None:
     run = Run(RESULTS / "network-sigma")
-    slider, channels = sigma_slider(run), page_of(experiment_of(run), run).channels()
+    slider, channels = sigma_slider(run), page_of(experiment_of(run), run).channel_map()
     assert channels is not None and slider.groups is not None and channels.modules is not None
     labels = run.config["task"]["labels"]
     assert slider.groups.tolist() == channels.modules.tolist() == labels
@@ -111,7 +111,7 @@ def test_a_slider_has_a_position_for_each_sigma_and_one_sigma_is_no_slider(name:
 
 def test_without_known_groups_those_that_were_found_sort_the_channels() -> None:
     run = Run(RESULTS / "brain-sigma")
-    slider, channels = sigma_slider(run), page_of(experiment_of(run), run).channels()
+    slider, channels = sigma_slider(run), page_of(experiment_of(run), run).channel_map()
     assert slider.groups is not None and slider.group_names[0] == "found group 1"
     assert "found at the smallest sigma" in slider.note
     assert channels is not None and channels.modules is not None and not channels.module_names

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from placecode.experiments import experiment_of
 from placecode.experiments.base import Experiment
 from placecode.experiments.channels.brain import BrainEncodings, BrainMask, BrainSigma
 from placecode.experiments.channels.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
@@ -20,7 +21,8 @@ from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
 from placecode.reports.pages.base import ReportFigure
-from placecode.reports.pages.masked_figures import MAX_MEASURES, MEASURES, measures_in, of_run, tables
+from placecode.reports.pages.masked import MAX_MEASURES, MEASURES, measures_in, tables
+from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -36,8 +38,12 @@ BASELINES = {
 SWEEP, BESIDE, MAPS = ["structure", "error", "curves", "similarity"], ["encodings"], ["errors", "structure"]
 
 
+def figures_of(run: Any) -> list[ReportFigure]:
+    return page_of(experiment_of(run), run).figures()
+
+
 def shown(experiment: Experiment, **changes: Any) -> list[ReportFigure]:
-    return of_run(made_up(experiment, **{"errors": ERRORS, "analyses": FEW, "baselines": BASELINES, **changes}))
+    return figures_of(made_up(experiment, **{"errors": ERRORS, "analyses": FEW, "baselines": BASELINES, **changes}))
 
 
 def figure(experiment: Experiment, name: str, **changes: Any) -> Figure:
@@ -86,7 +92,7 @@ def test_a_run_shows_what_it_varies_without_a_warning(kind: Any, names: list[str
 
 
 def test_a_run_that_was_really_made_is_drawn(sigmas_run: Run) -> None:
-    figures = {item.name: item.figure for item in of_run(sigmas_run)}
+    figures = {item.name: item.figure for item in figures_of(sigmas_run)}
     assert list(figures) == SWEEP
     for drawing in figures.values():
         draw(drawing)
@@ -103,7 +109,7 @@ def test_an_encoding_without_a_pe_says_so_beside_others() -> None:
     run = made_up(NetworkEncodings.from_scale("quick"), ERRORS, FEW)
     without = run.members.loc[run.members["encoding"].isin(["none", "rotary"]), "member"]
     run.analysis = run.analysis[~run.analysis["member"].isin(without)]
-    (item,) = of_run(run)
+    (item,) = figures_of(run)
     assert [text.get_text() for text in item.figure.axes[2].texts] == 2 * ["no PE to measure"]
     assert len(points(item.figure.axes[2])["after training"].x) == 2
     (alone,) = shown(NetworkEncodings.from_scale("quick", encodings=("none", "rotary")), analyses={}, baselines={})
@@ -115,7 +121,7 @@ def test_sweeps_without_measures_or_arrays_leave_out_what_needs_them() -> None:
     assert [item.name for item in shown(experiment, analyses={})] == SWEEP[1:]
     run = made_up(experiment, ERRORS, FEW)
     run.has_array = lambda name: False
-    assert [item.name for item in of_run(run)] == SWEEP[:3]
+    assert [item.name for item in figures_of(run)] == SWEEP[:3]
     assert [item.name for item in shown(NetworkSize.from_scale("quick"), analyses={})] == ["errors"]
 
 
@@ -203,7 +209,7 @@ def test_a_run_of_which_every_member_diverged_is_drawn(experiment: Experiment) -
 
 
 def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None:
-    figures = {item.name: item.figure for item in of_run(rates_run)}
+    figures = {item.name: item.figure for item in figures_of(rates_run)}
     assert list(figures) == MAPS
     members = rates_run.members[rates_run.members["state"] == "done"]
     errors = rates_run.metrics.query("step == 4 and split == 'test'").merge(members, on="member")
@@ -241,7 +247,7 @@ def cosine(pe: np.ndarray) -> np.ndarray:
 def test_maps_are_cosines_of_the_first_seed_that_finished_sorted_by_group() -> None:
     experiment = NetworkSigma.from_scale("paper", sigmas=(0.01, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0), seeds=(0, 1, 2))
     run = made_up(experiment, ERRORS, FEW, labels=[1, 0, 1, 0, 1, 0], diverged=lambda m: m.seed == 0)
-    drawing = of_run(run)[-1].figure
+    drawing = figures_of(run)[-1].figure
     titles = {axes.get_title(): axes for axes in drawing.axes if axes.get_title()}
     assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in experiment.sigmas] and "seed 1" in words(drawing)
     order = [1, 3, 5, 0, 2, 4]
@@ -255,7 +261,7 @@ def test_without_labels_the_maps_are_sorted_by_groups_that_were_found() -> None:
     run = made_up(NetworkSigma.from_scale("quick"), ERRORS, {MIRROR: ALL[MIRROR]}, labels=None)
     blocks = np.array([[1.0, 0.1], [0.1, 1.0]] * 3)[None] + np.arange(6)[None, :, None] / 100  # even and odd tokens
     run.array = lambda name: blocks
-    shades = np.asarray(of_run(run)[-1].figure.axes[0].images[0].get_array())
+    shades = np.asarray(figures_of(run)[-1].figure.axes[0].images[0].get_array())
     same = np.equal.outer(np.sort(LABELS), np.sort(LABELS))
     assert shades[same].min() > shades[~same].max()
 

@@ -1,11 +1,9 @@
 """Write the report of a run as one self-contained HTML file, report.html, for screens, phones and print.
 
->>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], figures, command="placecode run lst-sigma")
+>>> write(page_of(experiment, run), command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-An experiment can add `Section`s and two interactive parts: the sigma slider, which shows the results of one sigma at a
-time, and a searchable map of the channels. The module `comparison` compares several runs on one page. All text that
-comes from data is escaped.
+The module `comparison` compares several runs on one page. All text that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -19,13 +17,11 @@ from typing import Any
 from placecode.experiments.claims import DIRECTIONS, LABELS
 from placecode.files import write_text
 from placecode.reports.figures import save, svg_text
-from placecode.reports.html import claim_list, packing, page, tables
+from placecode.reports.html import claim_list, packing, tables, templates
 from placecode.reports.html.tables import HtmlTable
-from placecode.reports.pages.base import ReportFigure
-from placecode.reports.pages.interactive import ChannelMap, SigmaSlider, Verdict
-from placecode.runs.read import Run
+from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page, ReportFigure
 
-__all__ = ["HtmlTable", "Section", "badges", "render", "write"]
+__all__ = ["badges", "render", "write"]
 
 MAX_SHRUNK_ASPECT = 1.4
 """Figures up to this ratio of width to height are shrunk to the width of a phone. Wider figures scroll sideways."""
@@ -35,60 +31,55 @@ PIXELS_PER_INCH = 96
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: a heading, then figures (as from `_drawn`), then tables."""
+    """A section of the HTML page: a heading, then figures (as from `_figure_entry`), then tables."""
 
     title: str
     figures: Sequence[Mapping[str, Any]] = ()
     tables: Sequence[HtmlTable] = ()
 
 
-def write(
-    run: Run, title: str, lead: Sequence[str], figures: Sequence[ReportFigure], command: str, **more: Any
-) -> Path:
-    """Write the figures (figures/*.png) and the page (report.html) of a run into its folder; return the page's path.
+def write(page: Page, command: str) -> Path:
+    """Write the figures (figures/*.png) and the report of a run into its folder; return the path of the report.
 
-    The arguments are those of `render`.
+    Parameters
+    ----------
+    page : Page
+        What the report shows.
+    command : str
+        Shell command that repeats the run.
     """
-    folder = run.path / "figures"
+    folder = page.run.path / "figures"
     folder.mkdir(exist_ok=True)
+    figures = page.figures()
     for item in figures:
         save(item.figure, folder / f"{item.name}.png")
-    path = run.path / "report.html"
-    write_text(path, render(run, title, lead, figures, command, **more))
+    path = page.run.path / "report.html"
+    write_text(path, render(page, command, figures))
     return path
 
 
-def render(
-    run: Run,
-    title: str,
-    lead: Sequence[str],
-    figures: Sequence[ReportFigure],
-    command: str,
-    sections: Sequence[Section] = (),
-    metric: str = "accuracy",
-    measures: Sequence[tuple[str, str]] | None = None,
-    claims: Sequence[Mapping[str, Any]] = (),
-    words: Sequence[str] = (),
-    verdicts: Sequence[Verdict] = (),
-    slider: SigmaSlider | None = None,
-    channels: ChannelMap | None = None,
-    map_first: bool = False,
-) -> str:
-    """Return the HTML page of a finished run. Parts for which the run has no content are left out.
+def render(page: Page, command: str, figures: Sequence[ReportFigure]) -> str:
+    """Return the report of a run as HTML. Parts for which the page has no content are left out.
 
-    `lead` are the main results and `words` all results, one sentence each; those not at the top of the page are in a
-    collapsed part. `command` repeats the run in a shell. `sections` follow the tables of results, which show `metric`.
-    `measures` are the pairs (analysis, target) to show of the analysis table, by default all. `claims` are those of the
-    experiment with the verdicts of this run, as from `Finding.record`. `verdicts` answer the main questions, in a
-    sentence with a badge such as "found". `slider` is the content of the sigma slider and `channels` that of the map of
-    channels, which comes first if `map_first` is true.
+    Parameters
+    ----------
+    page : Page
+        What the report shows, except for its figures.
+    command : str
+        Shell command that repeats the run.
+    figures : sequence of ReportFigure
+        The figures, in the order of the report.
     """
+    run, metric = page.run, page.metric
+    slider, channel_map = page.slider(), page.channel_map()
+    claims = [finding.record() for finding in page.findings]
+    sentences, lead = page.sentences(), page.lead()[:MAX_LEAD_SENTENCES]
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
-        *sections,
-        Section("Figures", [_drawn(number, item) for number, item in enumerate(figures, 1)]),
+        *(Section(listing.title, tables=[tables.listing(listing)]) for listing in page.listings()),
+        Section("Figures", [_figure_entry(number, item) for number, item in enumerate(figures, 1)]),
         Section(f"{tables.metric_title(metric)} by condition", tables=tables.conditions(run.summary, metric)),
-        Section("The encodings before and after training", tables=tables.analyses(run, measures)),
+        Section("The encodings before and after training", tables=tables.analyses(run, page.measures)),
     ]
     of_run = {name: content for name, content in run.config.items() if name != "fields"}
     fields = tables.pairs("Every field of the experiment, with the value that was used.", run.config.get("fields", {}))
@@ -97,20 +88,20 @@ def render(
         Section("Where it ran", tables=[tables.pairs("Versions and machine.", run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]
-    return page.filled(
+    return templates.render_template(
         "page.html",
-        title,
+        page.title,
         sliders=[] if slider is None else [packing.slider(slider)],
-        channel_map=None if channels is None else packing.channel_map(channels),
+        channel_map_data=None if channel_map is None else packing.channel_map(channel_map),
         run=run,
-        lead=lead[: page.MAX_LEAD_SENTENCES],
-        words=words if list(words) != list(lead) else lead[page.MAX_LEAD_SENTENCES :],
-        verdicts=list(verdicts),
+        lead=lead,
+        folded=sentences[len(lead) :] if lead == sentences[: len(lead)] else sentences,
+        verdicts=page.verdicts(),
         badges=badges(claims),
         slider=slider,
-        channels=channels,
-        map_first=map_first,
-        channel_table=None if channels is None else tables.channels(channels),
+        channel_map=channel_map,
+        map_first=page.map_first,
+        channel_table=None if channel_map is None else tables.channels(channel_map),
         claims=claim_list.claim_entries(claims),
         claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
@@ -136,17 +127,17 @@ def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
     return by_label
 
 
-def _drawn(number: int, item: ReportFigure) -> dict[str, Any]:
-    """Return what the template needs to show a figure: its number, title, caption, size, and the figure as SVG text.
+def _figure_entry(number: int, item: ReportFigure) -> dict[str, Any]:
+    """Return what the template needs to show a figure: number, title, caption, and the figure itself as SVG text.
 
-    "natural" is its width in pixels; "across" is whether it scrolls sideways on a phone.
+    "width" is in pixels; "scrolls" is whether the figure scrolls sideways on a phone.
     """
     width, height = item.figure.get_size_inches()
     return {
         "number": number,
         "title": item.title,
         "caption": item.caption,
-        "natural": round(PIXELS_PER_INCH * width),
-        "across": bool(width > MAX_SHRUNK_ASPECT * height),
-        "drawing": svg_text(item.figure, f"figure-{number}", f"{item.title}. {item.caption}"),
+        "width": round(PIXELS_PER_INCH * width),
+        "scrolls": bool(width > MAX_SHRUNK_ASPECT * height),
+        "svg": svg_text(item.figure, f"figure-{number}", f"{item.title}. {item.caption}"),
     }

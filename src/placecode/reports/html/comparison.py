@@ -1,13 +1,12 @@
 """Write an HTML page that compares several runs: their results, the settings that differ, and joined tables.
 
->>> write([Part(run, "Latin squares", ["At sigma 0.2 ..."], "placecode run ...", "accuracy"), ...], Path("both.html"))
+>>> write([page_of(experiment, run), ...], ["placecode run ...", ...], Path("both.html"))
 PosixPath('both.html')
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +14,28 @@ from placecode.errors import BadInput, must_be
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.files import write_text
 from placecode.reports import wording
-from placecode.reports.html import badges, packing, page, tables
+from placecode.reports.html import badges, packing, tables, templates
 from placecode.reports.html.tables import MISSING, Cell, HtmlTable
-from placecode.reports.pages.interactive import SigmaSlider, Verdict
-from placecode.runs.read import Run
+from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page
 
 _NOT_COMPARED = ("split", "memory")
 """Entries of environment.json that are not compared."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the compared runs. The fields mean the same as the arguments of `placecode.reports.html.render`."""
+def write(pages: Sequence[Page], commands: Sequence[str], path: Path) -> Path:
+    """Write a page that compares at least two runs to `path`, which must end in .html, and return the path.
 
-    run: Run
-    title: str
-    lead: Sequence[str]
-    command: str
-    metric: str
-    claims: Sequence[Mapping[str, Any]] = ()
-    verdicts: Sequence[Verdict] = ()
-    slider: SigmaSlider | None = None
-
-
-def write(parts: Sequence[Part], path: Path) -> Path:
-    """Write a page that compares at least two runs to `path`, which must end in .html, and return the path."""
-    refuse([part.run.path for part in parts], path)
-    write_text(path, render(parts))
+    Parameters
+    ----------
+    pages : sequence of Page
+        What the report of each run shows.
+    commands : sequence of str
+        Shell commands that repeat the runs.
+    path : Path
+        The file that is written.
+    """
+    refuse([page.run.path for page in pages], path)
+    write_text(path, render(pages, commands))
     return path
 
 
@@ -58,29 +52,32 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
         raise must_be("together", "a file in a folder that exists", str(path))
 
 
-def render(parts: Sequence[Part]) -> str:
-    """Return the HTML page that compares runs of one or several experiments. Runs with the same metric share a
-    table."""
-    names = run_names([part.run.path for part in parts])
-    sliders = [part.slider for part in parts if part.slider is not None]
-    shared = (
-        set.intersection(*({position.sigma for position in slider.positions} for slider in sliders))
-        if sliders
-        else set()
-    )
-    return page.filled(
+def render(pages: Sequence[Page], commands: Sequence[str]) -> str:
+    """Return the HTML page that compares runs; runs with the same metric share a table. Parameters as in `write`."""
+    names = run_names([page.run.path for page in pages])
+    sliders = {name: slider for name, page in zip(names, pages, strict=True) if (slider := page.slider()) is not None}
+    sigmas = [{position.sigma for position in slider.positions} for slider in sliders.values()]
+    runs = [
+        {
+            "name": name,
+            "page": page,
+            "command": command,
+            "lead": page.lead()[:MAX_LEAD_SENTENCES],
+            "badges": badges([finding.record() for finding in page.findings]),
+        }
+        for name, page, command in zip(names, pages, commands, strict=True)
+    ]
+    return templates.render_template(
         "comparison.html",
         f"{wording.listed(names)}, side by side",
-        sliders=[packing.slider(slider) for slider in sliders],
-        channel_map=None,
-        names=names,
-        parts=[replace(part, lead=part.lead[: page.MAX_LEAD_SENTENCES]) for part in parts],
-        badges=[badges(part.claims) for part in parts],
-        sliders_shown=[(name, part.slider) for name, part in zip(names, parts, strict=True) if part.slider is not None],
-        shared=len(shared) if len(sliders) > 1 else 0,
-        differences=differences(parts, names),
-        environment=environments(parts, names),
-        joined=[*results(parts, names), *verdicts(parts, names)],
+        sliders=[packing.slider(slider) for slider in sliders.values()],
+        channel_map_data=None,
+        runs=runs,
+        sliders_shown=sliders,
+        shared=len(set.intersection(*sigmas)) if len(sliders) > 1 else 0,
+        differences=differences(pages, names),
+        environment=environments(pages, names),
+        joined=[*results(pages, names), *verdicts(pages, names)],
     )
 
 
@@ -94,10 +91,10 @@ def run_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def differences(parts: Sequence[Part], names: Sequence[str]) -> HtmlTable:
+def differences(pages: Sequence[Page], names: Sequence[str]) -> HtmlTable:
     """Make a table of the settings in which the runs differ, with one column per run."""
     general = ("experiment", "scale", "device", "precision")
-    configs = [part.run.config for part in parts]
+    configs = [page.run.config for page in pages]
     rows = _side_by_side(
         [{name: config[name] for name in general if name in config} | config.get("fields", {}) for config in configs]
     )
@@ -106,10 +103,10 @@ def differences(parts: Sequence[Part], names: Sequence[str]) -> HtmlTable:
     return HtmlTable(f"Settings in which the runs differ. {same}", ["setting", *names], different)
 
 
-def environments(parts: Sequence[Part], names: Sequence[str]) -> HtmlTable:
+def environments(pages: Sequence[Page], names: Sequence[str]) -> HtmlTable:
     """Make a table of versions, device and git state, with one column per run."""
     by_run = [
-        {name: value for name, value in part.run.environment.items() if name not in _NOT_COMPARED} for part in parts
+        {name: value for name, value in page.run.environment.items() if name not in _NOT_COMPARED} for page in pages
     ]
     rows = [
         [Cell(name), *cells]
@@ -125,10 +122,10 @@ def _side_by_side(by_run: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[C
     return [(name, [Cell(tables.value(values.get(name)).text, wraps=True) for values in by_run]) for name in names]
 
 
-def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[HtmlTable]:
+def results(pages: Sequence[Page], names: Sequence[str]) -> Iterator[HtmlTable]:
     """Yield a table for each metric: held-out results of all settings, with one column per run."""
-    for metric in dict.fromkeys(part.metric for part in parts):
-        by_run = {name: dict(_held_out(part)) for name, part in zip(names, parts, strict=True) if part.metric == metric}
+    for metric in dict.fromkeys(page.metric for page in pages):
+        by_run = {name: dict(_held_out(page)) for name, page in zip(names, pages, strict=True) if page.metric == metric}
         body = [[*map(_key_cell, key), *cells] for key, cells in _joined(by_run)]
         caption = (
             f"{tables.metric_title(metric)} at the final step on held-out examples: mean over seeds "
@@ -152,12 +149,12 @@ def _key_cell(text: str) -> Cell:
         return Cell(text)
 
 
-def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
+def _held_out(page: Page) -> Iterator[tuple[tuple[str, ...], Cell]]:
     """Yield each (setting, sigma, split, condition) of the held-out splits, with the table cell of its mean over seeds.
 
     If the run has means over all conditions (condition "all"), it yields only these.
     """
-    rows = [row for row in part.run.summary if row["metric"] == part.metric and row["split"] in tables.SPLITS[1:]]
+    rows = [row for row in page.run.summary if row["metric"] == page.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)
     keys = [name for name in tables.keys_of(rows) if name not in ("sigma", "encoding")]
     for row in rows:
@@ -169,11 +166,13 @@ def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
         yield (setting, sigma, str(row["split"]), str(row["condition"])), tables.mean_cell(row)
 
 
-def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[HtmlTable]:
+def verdicts(pages: Sequence[Page], names: Sequence[str]) -> Iterator[HtmlTable]:
     """Yield a table of the verdicts on claims, with one column per run; nothing if no run can test a claim."""
     by_run: dict[str, dict[str, Cell]] = {name: {} for name in names}
-    for name, part in zip(names, parts, strict=True):
-        for claim in (claim for claim in part.claims if claim["effect"] is not None):
+    for name, page in zip(names, pages, strict=True):
+        for claim in (finding.record() for finding in page.findings):
+            if claim["effect"] is None:
+                continue
             text = f"{claim['direction_text']} ({tables.number(claim['effect'])})"
             text += f"; number: {claim['number_text']}" if claim["number"] else ""
             by_run[name][claim["statement"]] = Cell(text)

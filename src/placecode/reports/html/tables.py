@@ -16,7 +16,7 @@ from placecode.analysis.stats import half_width, interval
 from placecode.experiments.claims import HOW_TO_READ
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import packing
-from placecode.reports.pages.interactive import ChannelMap
+from placecode.reports.pages.interactive import ChannelMap, Listing
 from placecode.runs.read import Run
 
 SPLITS = ("train", "test", "validation", "ood")
@@ -260,9 +260,10 @@ def files(path: Path) -> HtmlTable:
     return HtmlTable(f"In the folder {path.name}.", ["file", "size", "content"], body)
 
 
-def value_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> HtmlTable:
-    """Make a table from rows of values, with floats rounded to four digits."""
-    return HtmlTable(caption, columns, [[rounded(content, ".4g") for content in row] for row in rows])
+def listing(content: Listing) -> HtmlTable:
+    """Make the table of a listing, with floats rounded to four digits."""
+    rows = [[rounded(value, ".4g") for value in row] for row in content.rows]
+    return HtmlTable(content.caption, content.columns, rows)
 
 
 def value(content: object) -> Cell:

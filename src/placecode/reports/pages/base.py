@@ -1,7 +1,7 @@
-"""The base class `Page`: what the report of one experiment shows, as figures, sentences, tables, a sigma slider and a
-map.
+"""The base class `Page`: what the report of a run shows, as figures, sentences, tables, a sigma slider and a map.
 
-`registry.py` has a subclass for each experiment; `reports/html` turns a page into one HTML file.
+The other modules of this folder have subclasses for the experiments, which `registry.page_of` finds. `reports/html`
+turns a page into one HTML file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from placecode.reports.pages import interactive
 from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider, Verdict
 from placecode.runs.read import Run
 
+MAX_LEAD_SENTENCES = 5
+"""Maximum number of sentences at the top of a report. The others are in a collapsed part below them."""
+
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with its file name, its title, and a caption that says what to look for."""
+    """A figure with its file name (without a suffix), its title, and a caption that says what to look for."""
 
     name: str
     title: str
@@ -73,6 +76,16 @@ class Page:
     def __init__(self, experiment: Experiment, run: Run) -> None:
         self.experiment, self.run = experiment, run
 
+    @property
+    def title(self) -> str:
+        """The title of the report: what the experiment is about."""
+        return wording.capital(self.experiment.about)
+
+    @property
+    def metric(self) -> str:
+        """The metric that the experiment is judged by, such as "accuracy"."""
+        return self.experiment.metric
+
     @cached_property
     def findings(self) -> list[Finding]:
         """The verdicts of the run on the claims of the experiment."""
@@ -82,13 +95,13 @@ class Page:
         """Return all figures, in the order of the report."""
         raise NotImplementedError
 
-    def words(self) -> list[str]:
-        """Return the findings of the run as plain sentences."""
+    def sentences(self) -> list[str]:
+        """Return all results of the run as plain sentences."""
         raise NotImplementedError
 
-    def summary(self) -> list[str]:
-        """Return the few sentences at the top of the report. The report folds the rest of `words` away below them."""
-        return self.words()
+    def lead(self) -> list[str]:
+        """Return the sentences for the top of the report, which shows at most MAX_LEAD_SENTENCES; by default all."""
+        return self.sentences()
 
     def verdicts(self) -> list[Verdict]:
         """Return the findings, besides the claims, that stand under a badge at the top of the report."""
@@ -100,8 +113,8 @@ class Page:
 
     def slider(self) -> SigmaSlider | None:
         """Return the contents of the sigma slider, or None if the run has fewer than two sigmas of learned PEs."""
-        return interactive.sigma_slider(self.run, self.experiment.metric)
+        return interactive.sigma_slider(self.run, self.metric)
 
-    def channels(self) -> ChannelMap | None:
+    def channel_map(self) -> ChannelMap | None:
         """Return the searchable map of channels, or None if the tokens have no names or no PE was stored."""
         return interactive.channel_map(self.run)

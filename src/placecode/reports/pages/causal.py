@@ -17,7 +17,7 @@ from placecode.experiments.reading import accuracy, analysis_values, finished_me
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
-from placecode.reports.pages.latin_figures import chance_of
+from placecode.reports.pages.latin import chance_of
 from placecode.runs.read import Run
 
 LINES = (
@@ -109,7 +109,7 @@ class CausalPage(KnobPage):
         in_panels = final.assign(panel=final["line"].map(panel_of).fillna("a donor's"))
         return [report_figure("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
 
-    def words(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on
         claims about the size and the arrangement of the PE."""
         by_claim = {finding.claim.id: finding for finding in self.findings}

@@ -26,7 +26,7 @@ from placecode.experiments.reading import (
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import Page, ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.interactive import SigmaSlider
-from placecode.reports.pages.latin_figures import ood_curves
+from placecode.reports.pages.latin import ood_curves
 from placecode.runs.read import Run, shape_of
 
 Levels = Mapping[str, Mapping[str, Interval]]
@@ -65,7 +65,7 @@ class KnobPage(Page):
         levels = levels_of(self.run, self.experiment.lines_of_role(self.run, "reference"))
         return figures_of_knob(self.run, self.final, self.experiment.knob, levels)
 
-    def words(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
 
         Further sentences say which settings have not settled, and how many members diverged.

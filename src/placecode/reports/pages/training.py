@@ -13,7 +13,7 @@ from placecode.experiments.reading import accuracy
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
 from placecode.reports.pages.knobs import KnobPage, curves_figure
-from placecode.reports.pages.latin_figures import chance_of
+from placecode.reports.pages.latin import chance_of
 from placecode.runs.read import Run
 
 PANELS = {
@@ -54,7 +54,7 @@ class SlingshotPage(KnobPage):
             drawn.append(report_figure("slingshot.slingshots", figure, name=f"slingshots-{sigma:g}", sigma=text))
         return drawn
 
-    def words(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Say for every loss and sigma how many models had a spike, and how accuracy changed after epoch 200."""
         values = {"accuracy": accuracy(self.run), "spikes": spikes(self.run)}
         with contextlib.suppress(NotInRun):  # the run is shorter, or was not evaluated at that epoch

@@ -122,7 +122,7 @@ class ChannelMapView {
   forget() {
     if (this.chosen === null) return;
     this.chosen = null;
-    const card = this.holder.querySelector(".found");
+    const card = this.holder.querySelector(".chosen");
     delete card.dataset.channel;
     card.replaceChildren();
     if (canDraw) this.draw();
@@ -137,7 +137,7 @@ class ChannelMapView {
   describe() {
     const { names, modules, columns } = this.content;
     const neighbors = this.content.neighbors[this.chosen] ?? [];
-    const facts = element("dl", { className: "facts-of" });
+    const facts = element("dl", { className: "channel-facts" });
     const fact = (name, text) => facts.append(element("div", {}, element("dt", {}, name), element("dd", {}, text)));
     if (modules) fact(this.content.grouping, this.moduleOf(modules[this.chosen]));
     for (const [name, values] of Object.entries(columns)) {
@@ -156,7 +156,7 @@ class ChannelMapView {
       row.append(bar, element("span", { className: "percent" }, percent));
       near.append(row);
     }
-    const card = this.holder.querySelector(".found");
+    const card = this.holder.querySelector(".chosen");
     card.dataset.channel = this.chosen;
     card.replaceChildren(element("h3", {}, names[this.chosen]), facts);
     const sure = neighbors.some(([, confidence]) => confidence !== null);

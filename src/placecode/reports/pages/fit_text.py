@@ -45,7 +45,7 @@ def sentences(fit: Found) -> list[str]:
     return [sentence for name in order for sentence in sections[name]]
 
 
-def in_short(fit: Found) -> list[str]:
+def lead(fit: Found) -> list[str]:
     """Return the sentences that stand below the verdict at the top of a report."""
     sections = _sections(fit)
     comparison = [*sections["best"], *sections["left_out"]][:2]
@@ -79,7 +79,12 @@ def _sections(fit: Found) -> dict[str, list[str]]:
     """Return the sentences of templates/fit.j2 by the name of their section."""
     scores = _scores(fit)
     ours, others, errors = scores.iloc[0], scores.iloc[1:], scores["heldout_mse"].iloc[1:].dropna()
-    tests = _tests_of_others(others)
+    tests = [
+        {"method": name, "score": score, "value": row[score], "p": row[f"{score}_p"]}
+        for name, row in others.iterrows()
+        for score in ("ari", "neighbor_agreement")
+        if np.isfinite(row[f"{score}_p"])
+    ]
     stability = fit.stability.get(fit.count, float("nan"))
     by_confidence = np.argsort(fit.confidence, kind="stable")
     uncertain = [fit.names[i] for i in by_confidence if fit.placed[i] and fit.confidence[i] < MIN_STABLE_ARI]
@@ -117,16 +122,6 @@ def _scores(fit: Found) -> pd.DataFrame:
     """Return the scores of all methods, ours in the first row; NaN where a method lacks a score."""
     records = {name: method.scores for name, method in by_name(fit).items()}
     return pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
-
-
-def _tests_of_others(others: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the tests of both measures of structure in other methods: ARI of modules, and nearest neighbours."""
-    return [
-        {"method": name, "score": score, "value": row[score], "p": row[f"{score}_p"]}
-        for name, row in others.iterrows()
-        for score in ("ari", "neighbor_agreement")
-        if np.isfinite(row[f"{score}_p"])
-    ]
 
 
 def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, Any] | None:

@@ -1,10 +1,15 @@
-"""Figures in the reports of masked prediction: experiments that predict hidden channels from the others."""
+"""The page of experiments with masked prediction, which predict hidden channels from the others: mainly its figures.
+
+The sentences come from masked_text.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,9 +20,9 @@ from placecode.experiments.specs import format_setting
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.reports import figures
 from placecode.reports.figures.channels import share_title
-from placecode.reports.pages.base import ReportFigure, report_figure, run_name
-from placecode.reports.pages.interactive import stored_members
-from placecode.reports.pages.masked_words import with_settings
+from placecode.reports.pages import masked_text
+from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page, ReportFigure, report_figure, run_name
+from placecode.reports.pages.interactive import Verdict, stored_members
 from placecode.runs.read import Run
 
 Measure = tuple[str, str]
@@ -39,15 +44,48 @@ MAX_MEASURES = 3
 """Largest number of measures drawn side by side."""
 
 
-def of_run(run: Run) -> list[ReportFigure]:
-    """Return the figures of a run, chosen by what it varies: sigma alone, the encoding, or several settings."""
-    data = tables(run)
-    if data.members["setting"].any():
-        return _settings(run, data)
-    kinds = data.members[["encoding", "options"]].drop_duplicates()
-    if len(kinds) > 1 or data.members["sigma"].isna().all():
-        return _encodings(run, data)
-    return [*_sigmas(run, data), *_similarities(run)]
+class MaskedPage(Page):
+    """The page of experiments with masked prediction of channels."""
+
+    measures: ClassVar[Sequence[tuple[str, str]]] = (
+        ("neighbor_agreement", "labels"),
+        ("modularity", "labels"),
+        ("ari", "labels"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    @cached_property
+    def sections(self) -> dict[str, list[str]]:
+        """The sentences of templates/masked.j2, by the name of their section."""
+        return masked_text.sections(self.run)
+
+    def figures(self) -> list[ReportFigure]:
+        """Return the figures of a sweep over sigma alone, of several encodings, or of several settings."""
+        run = self.run
+        data = tables(run)
+        if data.members["setting"].any():
+            return _settings(run, data)
+        encodings = data.members[["encoding", "options"]].drop_duplicates()
+        if len(encodings) > 1 or data.members["sigma"].isna().all():
+            return _encodings(run, data)
+        return [*_sigmas(run, data), *_similarities(run)]
+
+    def sentences(self) -> list[str]:
+        order = ("in_settings", "linear", "pairwise", "shared_worlds", "lost")
+        return [sentence for name in order for sentence in self.sections[name]]
+
+    def lead(self) -> list[str]:
+        """Return at most MAX_LEAD_SENTENCES: all if there are no more, else those on the lowest and highest values."""
+        sentences, sections = self.sentences(), self.sections
+        if len(sentences) <= MAX_LEAD_SENTENCES:
+            return sentences
+        pairwise = sections["pairwise"] if len(sections["pairwise"]) == 1 else []
+        return [*sections["short"], *pairwise, *sections["lost"]][:MAX_LEAD_SENTENCES]
+
+    def verdicts(self) -> list[Verdict]:
+        return masked_text.verdicts(self.run)
 
 
 @dataclass(frozen=True)
@@ -67,7 +105,7 @@ def tables(run: Run) -> Tables:
     world then has one row per setting, the column `seed` is the number of the world, and intervals in figures are over
     worlds. Seeds that diverged are left out, unless all seeds of the world did: then the world counts as diverged.
     """
-    members, worlds = with_settings(run), run.config["shape"]["worlds"]
+    members, worlds = masked_text.with_settings(run), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
         return Tables(members, run.metrics, run.analysis, run_name(run))
     fields = [name for name in members.columns if name not in NON_SETTING_COLUMNS]

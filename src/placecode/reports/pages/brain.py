@@ -1,4 +1,4 @@
-"""Figures and sentences on known brain networks in the PEs of brain regions, and on the effect of preprocessing.
+"""The pages of experiments on brains, with known brain networks in PEs and the effect of preprocessing.
 
 The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2.
 """
@@ -6,12 +6,14 @@ The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2
 from __future__ import annotations
 
 import contextlib
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
 import pandas as pd
 
 from placecode.analysis.stats import interval
+from placecode.errors import INSTALL
 from placecode.experiments.channels import known_networks
 from placecode.experiments.channels.brain_networks import (
     ALPHA,
@@ -33,8 +35,9 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
-from placecode.reports.pages.masked_figures import tables
+from placecode.reports.pages.masked import MaskedPage, tables
 from placecode.runs.read import Run
+from placecode.tasks.brain import DEFAULT_PARTITIONS
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
 """Null hypotheses, as sentences name them, by the suffix that the name of an analysis gets for its p-values."""
@@ -42,7 +45,63 @@ BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same,
 """The baselines that sentences compare PEs with, and how sentences name them."""
 
 
-def over_sigma(run: Run) -> list[ReportFigure]:
+class BrainPage(MaskedPage):
+    """The page of experiments on human fMRI."""
+
+    measures = (
+        ("mirror_agreement", "partner"),
+        ("coordinate_agreement", "positions"),
+        ("modularity", "best"),
+        *((measure, target) for target in DEFAULT_PARTITIONS for measure in ("modularity", "segregation")),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    def sentences(self) -> list[str]:
+        lines = super().sentences()
+        if find_spec("nilearn") is None:
+            lines.append(f"The regions are not drawn on a brain because nilearn is not installed: {INSTALL}.")
+        return lines
+
+
+class BrainSigmaPage(BrainPage):
+    """The page of brain-sigma, which adds known networks of the brain."""
+
+    def figures(self) -> list[ReportFigure]:
+        first, *others = super().figures()
+        return [first, *network_figures(self.run), *others]
+
+    def sentences(self) -> list[str]:
+        return [*super().sentences(), *network_sentences(self.run)]
+
+
+class BrainPreprocessingPage(BrainPage):
+    """The page of brain-preprocessing, which adds the same measures for each variant of the preprocessing."""
+
+    def figures(self) -> list[ReportFigure]:
+        return [*variant_figures(self.run), *super().figures()]
+
+    def sentences(self) -> list[str]:
+        return [*variant_sentences(self.run), *super().sentences()]
+
+    def lead(self) -> list[str]:
+        return variant_sentences(self.run) or super().lead()
+
+
+class BrainTransferPage(BrainPage):
+    """The page of brain-transfer."""
+
+    measures = (
+        ("mirror_agreement", "partner"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+        ("stability", "other data"),
+    )
+
+
+def network_figures(run: Run) -> list[ReportFigure]:
     """Draw modularity and segregation of known networks against sigma. Return no figure if the run measured none."""
     titles = {name: f"{PARTITION_NAMES[name]} networks" for name in partitions_in(run)}
     if not set(run.analysis["target"]) & set(titles):
@@ -54,7 +113,7 @@ def over_sigma(run: Run) -> list[ReportFigure]:
     return [report_figure("masked.networks", figure)]
 
 
-def over_variants(run: Run) -> list[ReportFigure]:
+def variant_figures(run: Run) -> list[ReportFigure]:
     """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
@@ -73,7 +132,7 @@ def over_variants(run: Run) -> list[ReportFigure]:
         pd.DataFrame(rows, columns=[*columns, "sigma", "seed"]),
         pd.DataFrame(levels, columns=columns),
         run_name(run),
-        {VARIANT_MEASURES[measure]: VARIANT_MEASURES[measure] for measure in present},
+        [VARIANT_MEASURES[measure] for measure in present],
         note="functional connectivity: centred over regions as PEs are, except for mirror regions",
     )
     return [report_figure("masked.preprocessing", figure)]
@@ -87,7 +146,7 @@ def _has(run: Run, measure: Measure) -> bool:
         return False
 
 
-def sentences_on_networks(run: Run) -> list[str]:
+def network_sentences(run: Run) -> list[str]:
     """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
     partitions = partitions_in(run)
     sigmas = sorted(finished_members(run)["sigma"].dropna().unique())
@@ -123,7 +182,7 @@ def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
     return {"sigma": sigma, "value": value, "above": above}
 
 
-def sentences_on_variants(run: Run) -> list[str]:
+def variant_sentences(run: Run) -> list[str]:
     """Return sentences on how much higher each measure is at the small than at the large sigma, for each variant."""
     measures = []
     for measure, name in VARIANT_MEASURES.items():

@@ -8,11 +8,14 @@ import pytest
 from helpers.made_up_masked import STRANGE, made_up
 from scipy import stats
 
+from placecode.experiments import experiment_of
 from placecode.experiments.channels.brain import BrainMask
 from placecode.experiments.channels.network import NetworkNoise, NetworkSigma, NetworkSize
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma
 from placecode.models.member import Member
-from placecode.reports.pages.masked_words import MAX_SENTENCES, in_short, of_settings, verdicts
+from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page
+from placecode.reports.pages.interactive import Verdict
+from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 from placecode.runs.tables import no_baselines
 
@@ -32,6 +35,18 @@ def sigma_run(groups: dict[float, list[float]], **changes: Any) -> Any:
     return made_up(NetworkSigma.from_scale("paper", sigmas=tuple(groups), seeds=seeds), **{**settings, **changes})
 
 
+def page(run: Any) -> Page:
+    return page_of(experiment_of(run), run)
+
+
+def sentences(run: Any) -> list[str]:
+    return page(run).sentences()
+
+
+def verdicts(run: Any) -> list[Verdict]:
+    return page(run).verdicts()
+
+
 def heads(lines: list[str]) -> list[str]:
     return [line.split(": ")[0] for line in lines]
 
@@ -45,7 +60,7 @@ def of_data(*rows: tuple[str, int, str, str, str, str, float]) -> pd.DataFrame:
 
 
 def test_every_number_of_a_sentence_is_that_of_the_tables(rates_run: Run) -> None:
-    lines = of_settings(rates_run)
+    lines = sentences(rates_run)
     assert heads(lines)[:3] == [f"learned, {SIGMA} 0.2, learning rate {rate}" for rate in ("0.001", "0.1", "1e+30")]
     for line, rate in zip(lines[:2], (1e-3, 0.1), strict=True):
         members = rates_run.members.loc[rates_run.members["learning_rate"] == rate, "member"]
@@ -63,7 +78,7 @@ def test_every_number_of_a_sentence_is_that_of_the_tables(rates_run: Run) -> Non
 
 
 def test_other_methods_are_means_over_worlds(rates_run: Run) -> None:
-    linear, pairwise = of_settings(rates_run)[3:5]
+    linear, pairwise = sentences(rates_run)[3:5]
     table = rates_run.baselines
     errors = table[table["baseline"] == "linear"].query("split == 'test' and metric == 'mse'")
     means = errors.groupby("condition")["value"].mean()
@@ -75,7 +90,7 @@ def test_other_methods_are_means_over_worlds(rates_run: Run) -> None:
 
 
 def test_members_that_really_diverged_are_named_and_counted(rates_run: Run) -> None:
-    lines = of_settings(rates_run)
+    lines = sentences(rates_run)
     assert lines[2].startswith(f"learned, {SIGMA} 0.2, learning rate 1e+30: no member finished")
     assert lines[-1].startswith("2 of 6 members diverged") and "nan" not in " ".join(lines)
 
@@ -106,7 +121,7 @@ def level(member: Member) -> float:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_settings_are_named_by_what_differs_and_have_their_own_errors(experiment: Any, words: Any) -> None:
-    lines = [line.replace("optimizer ", "") for line in of_settings(made_up(experiment, {"hidden 0.5": level}, {}))]
+    lines = [line.replace("optimizer ", "") for line in sentences(made_up(experiment, {"hidden 0.5": level}, {}))]
     wanted = {}
     for member in experiment.members():
         parts = ["learned", f"{SIGMA} {member.sigma:g}", *([words(member)] if words(member) else [])]
@@ -119,7 +134,7 @@ def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:
     errors = {"hidden 0.5": lambda m: 99.0 if m.seed == 2 and m.sigma == 0.01 else 0.6}
     values = {0.01: [0.4, 0.6, 0.9], 2.0: [0.2, 0.3, 0.4]}
     run = sigma_run(values, errors=errors, diverged=lambda m: m.sigma == 0.01 and m.seed == 2)
-    small, large, lost = of_settings(run)
+    small, large, lost = sentences(run)
     assert "for 50%, 95% interval 0 to 100% (before training 5%)" in small and "0.600 (hidden 0.5)" in small
     low, high = stats.t.interval(0.95, 2, 30, stats.sem([20, 30, 40]))
     assert f"for 30%, 95% interval {low:.0f} to {high:.0f}% (before training 3%)" in large
@@ -127,10 +142,10 @@ def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:
 
 
 def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out() -> None:
-    (line,) = of_settings(sigma_run({0.01: [0.5]}))
+    (line,) = sentences(sigma_run({0.01: [0.5]}))
     assert "for 50% (before training 5%)" in line and "interval" not in line
     assert f"{STRANGE:.3f}" not in line and f"{100 * STRANGE:.0f}%" not in line  # of other steps, blocks and splits
-    (line,) = of_settings(sigma_run({0.01: [0.4, float("nan"), 0.6]}))
+    (line,) = sentences(sigma_run({0.01: [0.4, float("nan"), 0.6]}))
     assert "for 50%, 95% interval 0 to 100%" in line and "nan" not in line
 
 
@@ -138,8 +153,8 @@ def test_many_settings_are_summarized_by_the_lowest_and_the_highest() -> None:
     """With the setting of either end, and never only the best."""
     groups = {0.01: [0.5, 0.7], 0.1: [0.9, 0.9], 0.2: [0.8, 0.8], 0.5: [0.4, 0.4], 1.0: [0.2, 0.4], 2.0: [0.1, 0.1]}
     run = sigma_run(groups, errors={"hidden 0.5": lambda member: 0.5 + member.sigma / 10})
-    shares, error = in_short(run)
-    assert len(of_settings(run)) > MAX_SENTENCES
+    shares, error = page(run).lead()
+    assert len(sentences(run)) > MAX_LEAD_SENTENCES
     assert f"10% (learned, {SIGMA} 2) to 90% (learned, {SIGMA} 0.1)" in shares
     assert f"0.501 (learned, {SIGMA} 0.01) to 0.700 (learned, {SIGMA} 2)" in error
 

@@ -1,15 +1,21 @@
-"""Figures in the reports of lst-sigma and lst-encodings, the main experiments on Latin squares."""
+"""The pages of lst-sigma and lst-encodings, the main experiments on Latin squares: their figures and sentences.
+
+The sentences are in templates/lst-sigma.j2 and templates/lst-encodings.j2. They say whether models generalize, memorize
+or have not fitted their training puzzles.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from placecode.analysis import alignment, attention, geometry
+from placecode.analysis.stats import interval
 from placecode.data.puzzles import CLASSES
 from placecode.encodings import sinusoid
 from placecode.experiments import predictors
@@ -27,10 +33,20 @@ from placecode.experiments.reading import (
     sweep_members,
 )
 from placecode.experiments.specs import with_encoding_names
-from placecode.reports import figures
-from placecode.reports.pages.base import ReportFigure, report_figure, run_name
+from placecode.reports import figures, wording
+from placecode.reports.pages.base import Page, ReportFigure, counts, report_figure, run_name
 from placecode.runs.read import Run
 
+MEASURES = (
+    ("norm", ""),
+    ("moved_relative", "start"),
+    ("procrustes_raw", "2d-fixed"),
+    ("procrustes", "2d-fixed"),
+    ("rsa", "2d-fixed"),
+    ("neighbor_agreement", "relation"),
+    ("attention_cosine", "2d-fixed"),
+)
+"""The (analysis, target) pairs in the table of measures of both pages."""
 PUBLISHED = {
     "2d-fixed": (0.977, 0.1),
     f"learned, {figures.SIGMA} 0.2": (0.956, 0.0),
@@ -45,6 +61,105 @@ GEOMETRY = {
 """Measures of the PE drawn before and after training, with their axis labels."""
 USUAL_SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Sigmas for which the figure of noise draws curves, if the run has at least three of them; otherwise all."""
+FITTED = 0.95
+"""A model has fitted its training puzzles if its accuracy on them is at least this."""
+GENERALIZES, MEMORIZES = 0.85, 0.5
+"""A fitted model generalizes if its OOD accuracy is at least the first, and memorizes if it is at most the second."""
+OUTCOMES = ("generalizes", "partly", "memorizes", "not fitted", "diverged")
+"""What a model has learned, from best to worst."""
+
+
+class SigmaPage(Page):
+    """The page of lst-sigma."""
+
+    measures = MEASURES
+
+    def figures(self) -> list[ReportFigure]:
+        """Return all figures, or only accuracy and learning curves if the run has no members of the sweep."""
+        run = self.run
+        name, chance, members = run_name(run), chance_of(run), members_of(run)
+        labels = members["label"].where(~is_swept(run), members["encoding"])
+        members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
+        drawn = [
+            report_figure("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
+            report_figure("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
+        ]
+        if not is_swept(run).any():  # a part of the experiment with references only
+            return drawn
+        drawn += _published(run)
+        if len(sweep_members(run)["sigma"].unique()) > 2:
+            drawn += _relations(run)
+        return [*drawn, *_pictures(run), *_behaviour(run)]
+
+    def sentences(self) -> list[str]:
+        """Return sentences on accuracy and outcome at the small and the large sigma, and on their difference."""
+        run = self.run
+        settings: list[dict[str, Any]] = []
+        small = large = difference = None
+        if is_swept(run).any():
+            table = final_accuracy(run, sweep_members(run))
+            small, large = contrast_sigmas(run)
+            for sigma in dict.fromkeys((small, large)):
+                means = table[table["sigma"] == sigma].groupby("split")["value"].mean()
+                seeds = int(((table["sigma"] == sigma) & (table["split"] == "train")).sum())
+                learned = outcome(means["train"], means["ood"]) if seeds else "diverged"
+                settings.append({"sigma": sigma, "outcome": learned, "seeds": seeds, **means})
+            by_seed = table[table["split"] == "ood"].pivot(index="seed", columns="sigma", values="value")
+            if small != large and {small, large} <= set(by_seed.columns):
+                paired = interval((by_seed[small] - by_seed[large]).to_numpy())
+                difference = paired if np.isfinite(paired.mean) else None  # NaN if no seed finished at both
+        return wording.sentences(
+            "lst-sigma", settings=settings, small=small, large=large, difference=difference, **counts(run)
+        )
+
+
+class EncodingsPage(Page):
+    """The page of lst-encodings."""
+
+    measures = MEASURES
+
+    def figures(self) -> list[ReportFigure]:
+        run = self.run
+        name, chance, members = run_name(run), chance_of(run), with_encoding_names(finished_members(run))
+        final = final_accuracy(run, members)
+        published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
+        least = float(final["dropout"].min())
+        with_least = final[final["dropout"] == least]
+        return [
+            report_figure("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
+            report_figure("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
+            report_figure("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
+        ]
+
+    def sentences(self) -> list[str]:
+        """Return a sentence for each dropout rate and outcome, with its encodings, the most accurate first."""
+        run = self.run
+        members = with_encoding_names(members_of(run))
+        table = final_accuracy(run, members[members["state"] == "done"])
+        means = table.groupby(["dropout", "name", "split"])["value"].mean()
+        seeds = table[table["split"] == "ood"].groupby(["dropout", "name"]).size()
+        groups = []
+        for rate in sorted(members["dropout"].unique()):
+            by_outcome: dict[str, list[tuple[str, float | None]]] = {learned: [] for learned in OUTCOMES}
+            for name in dict.fromkeys(members.loc[members["dropout"] == rate, "name"]):
+                if (rate, name) in seeds:
+                    ood = float(means[rate, name, "ood"])
+                    by_outcome[outcome(means[rate, name, "train"], ood)].append((name, ood))
+                else:
+                    by_outcome["diverged"].append((name, None))
+            for learned, encodings in by_outcome.items():
+                if encodings:
+                    ordered = sorted(encodings, key=lambda pair: (-(pair[1] or 0.0), pair[0]))
+                    groups.append({"dropout": rate, "outcome": learned, "encodings": ordered})
+        fewest, most = (int(seeds.min()), int(seeds.max())) if len(seeds) else (0, 0)
+        return wording.sentences("lst-encodings", groups=groups, fewest_seeds=fewest, most_seeds=most, **counts(run))
+
+
+def outcome(train: float, ood: float) -> str:
+    """Return the outcome (one of OUTCOMES) of a model with these accuracies on training and OOD puzzles."""
+    if train < FITTED:
+        return "not fitted"
+    return "generalizes" if ood >= GENERALIZES else "memorizes" if ood <= MEMORIZES else "partly"
 
 
 def chance_of(run: Run) -> float:
@@ -57,26 +172,6 @@ def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     values: pd.DataFrame = rows.loc[rows["split"] == "ood", ["member", "step", "value"]]
     return values.merge(members.drop(columns="value", errors="ignore"), on="member")
-
-
-# ------------------------------------------------------------------------------------------------------- lst-sigma
-
-
-def of_sigmas(run: Run) -> list[ReportFigure]:
-    """Return the figures of lst-sigma; a run without members of the sweep has only accuracy and learning curves."""
-    name, chance, members = run_name(run), chance_of(run), members_of(run)
-    labels = members["label"].where(~is_swept(run), members["encoding"])
-    members = members.assign(encoding=labels, options="{}").drop(columns=["dropout_at_evaluation"])
-    drawn = [
-        report_figure("latin.accuracy", figures.accuracy_by_sigma(members, run.metrics, name, chance)),
-        report_figure("latin.curves", figures.learning_curves(members, run.metrics, name, chance)),
-    ]
-    if not is_swept(run).any():  # a part of the experiment with references only
-        return drawn
-    drawn += _published(run)
-    if len(sweep_members(run)["sigma"].unique()) > 2:
-        drawn += _relations(run)
-    return [*drawn, *_pictures(run), *_behaviour(run)]
 
 
 def _published(run: Run) -> list[ReportFigure]:
@@ -223,20 +318,3 @@ def _errors(run: Run) -> ReportFigure:
             grid[row, column] = values.reindex(numbers).mean()
         panels.append((f"{figures.SIGMA} = {sigma:g}", grid))
     return report_figure("latin.errors", figures.error_maps(panels, run_name(run)))
-
-
-# --------------------------------------------------------------------------------------------------- lst-encodings
-
-
-def of_encodings(run: Run) -> list[ReportFigure]:
-    """Return the figures of lst-encodings: accuracies with and without dropout, all encodings, and learning curves."""
-    name, chance, members = run_name(run), chance_of(run), with_encoding_names(finished_members(run))
-    final = final_accuracy(run, members)
-    published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
-    least = float(final["dropout"].min())
-    with_least = final[final["dropout"] == least]
-    return [
-        report_figure("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
-        report_figure("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
-        report_figure("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
-    ]

@@ -8,7 +8,7 @@ import pytest
 from helpers.made_up_own import made_up, scored
 
 from placecode.experiments.channels.own_results import Found
-from placecode.reports.pages.own_words import headline, in_short, sentences, verdict
+from placecode.reports.pages.fit_text import headline, lead, sentences, verdict
 
 NO_OTHER = {"heldout_mse": 1.01}
 """Other methods predict nothing."""
@@ -122,5 +122,5 @@ def test_no_method_is_called_blind_where_none_was_compared() -> None:
 def test_no_sentence_has_a_missing_value() -> None:
     lost = made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={})
     for found in (lost, scored(made_up(), {"procrustes_r2": float("nan"), "ari": 1.0, "ari_p": 0.01}, CHANCE)):
-        for line in [*sentences(found), *in_short(found), verdict(found).sentence]:
+        for line in [*sentences(found), *lead(found), verdict(found).sentence]:
             assert line.endswith(".") and "nan" not in line.lower() and "None" not in line

@@ -30,31 +30,12 @@ MEASURES: tuple[Measure, ...] = (
     ("neighbor_agreement", "positions"),
 )
 """Measures (analysis, target) that are shares of channels whose nearest channel in the PE is related to them."""
-MAX_SENTENCES = 5
-"""Largest number of sentences at the top of a report."""
 PAIRWISE = {
     "fc": "correlation",
     "mutual information": "mutual information",
     "partial correlation": "partial correlation",
 }
 """Baselines that compare channels pair by pair, and how sentences name them."""
-
-
-def of_settings(run: Run) -> list[str]:
-    """Return all sentences of a report on masked prediction: structure of the PE and held-out error of each setting,
-    then the same of other methods."""
-    sections = _sections(run)
-    order = ("in_settings", "linear", "pairwise", "shared_worlds", "lost")
-    return [sentence for name in order for sentence in sections[name]]
-
-
-def in_short(run: Run) -> list[str]:
-    """Return at most MAX_SENTENCES sentences: all if there are no more, else those on the lowest and highest values."""
-    sections, all_sentences = _sections(run), of_settings(run)
-    if len(all_sentences) <= MAX_SENTENCES:
-        return all_sentences
-    pairwise = sections["pairwise"] if len(sections["pairwise"]) == 1 else []
-    return [*sections["short"], *pairwise, *sections["lost"]][:MAX_SENTENCES]
 
 
 def verdicts(run: Run) -> list[Verdict]:
@@ -81,7 +62,7 @@ def verdicts(run: Run) -> list[Verdict]:
     return [Verdict(kind, sentence) for kind, sentence in zip(kinds, sentences, strict=True)]
 
 
-def _sections(run: Run) -> dict[str, list[str]]:
+def sections(run: Run) -> dict[str, list[str]]:
     """Return the sentences of templates/masked.j2 by the name of their section."""
     members = _labelled(run)
     return wording.sections(

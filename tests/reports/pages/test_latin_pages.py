@@ -22,8 +22,11 @@ from placecode.experiments.reading import (
 )
 from placecode.models.member import Member
 from placecode.reports.pages.knobs import levels_of, settling, worth
-from placecode.reports.pages.latin_words import of_encodings, of_sigmas
 from placecode.reports.pages.registry import page_of
+
+
+def sentences(run: Any) -> list[str]:
+    return page_of(experiments.experiment_of(run), run).sentences()
 
 
 def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, int]] = ()) -> Any:
@@ -40,20 +43,20 @@ def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, in
 
 
 def test_lost_members_are_left_out_and_counted_among_all() -> None:
-    small, large, lost = of_sigmas(sigma_run({0.2: [0.9, 0.9], 2.0: [0.3, 0.4]}, lost={(0.2, 0), (2.0, 1)}))
+    small, large, lost = sentences(sigma_run({0.2: [0.9, 0.9], 2.0: [0.3, 0.4]}, lost={(0.2, 0), (2.0, 1)}))
     assert small.startswith(f"sigma = 0.2: train 1.000, test {STRANGE:.3f}, ood 0.900 (mean of 1 seed).")
     assert large.startswith(f"sigma = 2: train 1.000, test {STRANGE:.3f}, ood 0.300 (mean of 1 seed).")
     assert "generalizes" in small and "memorizes" in large
     assert lost.startswith("2 of 8 members diverged")  # with 2 x 2 references; no seed is left at both sigmas
-    _, large, lost = of_sigmas(sigma_run({0.2: [0.9], 2.0: [0.3]}, lost={(2.0, 0)}))
+    _, large, lost = sentences(sigma_run({0.2: [0.9], 2.0: [0.3]}, lost={(2.0, 0)}))
     assert large.startswith("sigma = 2: no member finished") and lost.startswith("1 of 4 members diverged")
 
 
 def test_references_are_no_sigma() -> None:
     run = sigma_run({0.2: [0.9], 2.0: [0.3]})
-    assert len(of_sigmas(run)) == 3
+    assert len(sentences(run)) == 3
     run.members = run.members[run.members["encoding"] != "learned"]
-    (sentence,) = of_sigmas(run)
+    (sentence,) = sentences(run)
     assert "only references" in sentence
 
 
@@ -71,7 +74,7 @@ def test_encodings_are_grouped_by_what_they_learned_the_best_first() -> None:
         ("in part", f"learned, {sigma} 1 (0.580)."),
         ("not fitted", "rotary, fraction 0.5 (0.400)."),
     ]
-    for sentence, (kind, encodings) in zip(of_encodings(run)[:-1], expected, strict=True):
+    for sentence, (kind, encodings) in zip(sentences(run)[:-1], expected, strict=True):
         assert kind in sentence and sentence.endswith(f": {encodings}")
 
 
@@ -83,7 +86,7 @@ def test_an_encoding_whose_members_all_diverged_is_named() -> None:
         lambda m: 0.3 if m.encoding == "none" else 0.4,
         diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
-    memorize, diverged, _, lost = of_encodings(run)
+    memorize, diverged, _, lost = sentences(run)
     assert memorize.endswith(": rotary (0.400); NoPE (0.300).") and diverged.endswith("all diverged: alibi.")
     assert lost.startswith("4 of 9 members")
 
@@ -103,16 +106,12 @@ def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: Fal
     return made_up(experiment, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
 
 
-def words(run: Any) -> list[str]:
-    return page_of(experiments.experiment_of(run), run).words()
-
-
 def test_settings_that_change_by_more_than_the_threshold_have_not_settled() -> None:
     run = heads({(1, 0.2): 0.02, (2, 0.2): 0.021, (4, 2.0): -0.05})
     unsettled = settling(run, experiments.experiment_of(run).lines(run))["unsettled"]
     assert [(setting["name"], setting["sigma"]) for setting in unsettled] == [("4 heads", 2.0), ("2 heads", 0.2)]
     assert [setting["value"] for setting in unsettled] == pytest.approx([-0.05, 0.021])
-    assert words(run)[-1].startswith("Not settled: 2 of 6 settings")
+    assert sentences(run)[-1].startswith("Not settled: 2 of 6 settings")
 
 
 def test_models_without_a_sigma_may_not_have_settled_either() -> None:
@@ -121,8 +120,8 @@ def test_models_without_a_sigma_may_not_have_settled_either() -> None:
     )
     early = lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0)  # noqa: E731
     run = made_up(experiment, lambda m: 0.5, early=early, epoch=6)
-    assert words(run)[-1].startswith("Not settled: 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
-    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
+    assert sentences(run)[-1].startswith("Not settled: 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
+    assert sentences(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
 
 
 def test_a_change_before_the_last_quarter_is_none() -> None:
@@ -136,8 +135,8 @@ def test_a_change_before_the_last_quarter_is_none() -> None:
 def test_members_that_diverged_are_no_change() -> None:
     wild = {(heads, sigma): 9.0 for heads in (1, 2, 4) for sigma in SIGMAS}
     run = heads(wild, diverged=lambda m: m.heads == 4)
-    assert words(run)[-2].startswith("Not settled: 4 of 4 settings")
-    assert words(run)[-1].startswith("4 of 12 members diverged")
+    assert sentences(run)[-2].startswith("Not settled: 4 of 4 settings")
+    assert sentences(run)[-1].startswith("4 of 12 members diverged")
 
 
 @pytest.mark.parametrize(("epochs", "first", "last"), [(1, 1, 1), (2, 1, 2), (6, 2, 4), (40, 10, 30), (200, 50, 150)])

@@ -1,17 +1,24 @@
-"""Figures, tables, map and slider settings in the report of `placecode fit` on a user's table."""
+"""The page of `placecode fit` on a user's table: its figures, tables, sigma slider and map of channels.
+
+The sentences come from fit_text.py.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from placecode.analysis.agreement import MAX_DROP, MIN_AGREEMENT, similarity_order
-from placecode.experiments.channels.own_results import Found, Method
+from placecode.experiments.channels import own_results
+from placecode.experiments.channels.own_results import Found
 from placecode.reports import figures, wording
-from placecode.reports.pages.base import ReportFigure, report_figure
-from placecode.reports.pages.interactive import ChannelMap, Listing
-from placecode.reports.pages.own_words import METHOD_NAMES, MIN_NEIGHBOR_CONFIDENCE, RANKED, by_name
+from placecode.reports.pages import fit_text
+from placecode.reports.pages.base import Page, ReportFigure, report_figure, run_name
+from placecode.reports.pages.fit_text import METHOD_NAMES, MIN_NEIGHBOR_CONFIDENCE, RANKED, by_name
+from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider, Verdict
 
 MAX_EDGES = 2_000
 """Largest number of lines between channels on a map."""
@@ -30,17 +37,62 @@ IN_TITLES = {"heldout_mse": "error", "procrustes_r2": "R2", "neighbor_agreement"
 """Short names of the scores in the titles of panels."""
 
 
-def of_fit(fit: Found, run_name: str) -> list[ReportFigure]:
+class FitPage(Page):
+    """The page of `placecode fit` on a user's table."""
+
+    measures = (("moved_relative", "start"), ("stability", "other seeds"), ("stability", "other data"))
+    map_first = True
+
+    @cached_property
+    def fit(self) -> own_results.Found:
+        """The result of the fit, read from the folder of the run."""
+        return own_results.read(self.run.path)
+
+    def figures(self) -> list[ReportFigure]:
+        return fit_figures(self.fit, run_name(self.run))
+
+    def sentences(self) -> list[str]:
+        return fit_text.sentences(self.fit)
+
+    def lead(self) -> list[str]:
+        return fit_text.lead(self.fit)
+
+    def verdicts(self) -> list[Verdict]:
+        return [fit_text.verdict(self.fit)]
+
+    def slider(self) -> SigmaSlider | None:
+        slider = super().slider()
+        if slider is None:
+            return None
+        first = next((i for i, position in enumerate(slider.positions) if position.sigma == self.fit.sigma), 0)
+        return replace(slider, **sorted_channels(self.fit), first=first)
+
+    def channel_map(self) -> ChannelMap | None:
+        return channel_map(self.fit)
+
+    def listings(self) -> list[Listing]:
+        return listings(self.fit)
+
+
+def fit_figures(fit: Found, run_name: str) -> list[ReportFigure]:
     """Return the figures of a fit: its map, the maps of other methods and, if it tried several sigmas, their errors."""
     ours = figures.channels_on_map(fit.ours.maps[2], fit.names, fit.ours.labels, fit.confidence, run_name, edges(fit))
     methods = by_name(fit)
+    titles = {
+        name: ", ".join(
+            f"{title} {value:{RANKED[score][1]}}"
+            for score, title in IN_TITLES.items()
+            if (value := method.scores.get(score)) is not None
+        )
+        for name, method in methods.items()
+    }
     on_a_plane = fit.positions is not None and fit.positions.shape[1] == 2
     by_method = figures.maps_by_method(
         {name: method.maps[2] for name, method in methods.items()},
         {name: method.labels if fit.labels is None else fit.labels for name, method in methods.items()},
         run_name,
         fit.positions if on_a_plane else None,
-        {name: _scored(method) for name, method in methods.items()},
+        titles,
         "modules that the method found" if fit.labels is None else "known groups",
     )
     drawn = [report_figure("fit.map", ours), report_figure("fit.methods", by_method, coloured_by_position=on_a_plane)]
@@ -49,7 +101,7 @@ def of_fit(fit: Found, run_name: str) -> list[ReportFigure]:
     return drawn
 
 
-def sorting(fit: Found) -> dict[str, Any]:
+def sorted_channels(fit: Found) -> dict[str, Any]:
     """Return the fields of the `SigmaSlider` that sort and colour the channels, and its caption.
 
     Channels are sorted by module. If the fits agree on no modules, similar channels are put next to each other.
@@ -62,7 +114,7 @@ def sorting(fit: Found) -> dict[str, Any]:
     return {"groups": fit.ours.labels, "group_names": names, "note": note}
 
 
-def channels(fit: Found) -> ChannelMap:
+def channel_map(fit: Found) -> ChannelMap:
     """Return the searchable map: every channel with its module, the confidence of its position, and its neighbours."""
     confidence, pairs = fit.confidences()
     columns: dict[str, list[object]] = {"confidence": [float(value) for value in confidence]}
@@ -120,12 +172,3 @@ def edges(fit: Found) -> list[tuple[int, int, float]]:
     confidence = fit.pairs[first, second]
     order = np.argsort(-confidence, kind="stable")[:MAX_EDGES]
     return [(int(first[i]), int(second[i]), float(confidence[i])) for i in order]
-
-
-def _scored(method: Method) -> str:
-    """Return the scores of a method as text for the title of its panel."""
-    return ", ".join(
-        f"{title} {value:{RANKED[score][1]}}"
-        for score, title in IN_TITLES.items()
-        if (value := method.scores.get(score)) is not None
-    )

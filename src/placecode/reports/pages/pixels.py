@@ -1,20 +1,38 @@
-"""The figure of the pixels-sigma report: each learned map of shuffled pixels, drawn as the picture it puts together."""
+"""The page of experiments on shuffled pixels, which draws learned maps as pictures."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from placecode.analysis import places
+from placecode.experiments.channels.pixels import NEXT_TO
 from placecode.experiments.channels.structure import flat_map
 from placecode.experiments.reading import sweep_members
 from placecode.reports import figures
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.reports.pages.interactive import mean_similarity, stored_members
+from placecode.reports.pages.masked import MaskedPage
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
 MAX_SIGMAS = 4
 """Largest number of sigmas whose maps are shown."""
+
+
+class PixelsPage(MaskedPage):
+    """The page of experiments on shuffled pixels, which adds the maps drawn as pictures."""
+
+    measures = (
+        NEXT_TO,
+        ("procrustes_r2", "positions"),
+        ("coordinate_agreement", "positions"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    def figures(self) -> list[ReportFigure]:
+        return [*super().figures(), *as_pictures(self.run)]
 
 
 def as_pictures(run: Run) -> list[ReportFigure]:

@@ -21,8 +21,6 @@ from placecode.version import VERSION
 
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
 SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "slider.js", "channels.js")
-MAX_LEAD_SENTENCES = 5
-"""Maximum number of sentences about a run at the top of the page. A report lists the others in a collapsed part."""
 INSTALL = "pip install plotly"
 """Command that installs plotly, for pages that were written without it."""
 
@@ -39,16 +37,20 @@ def environment() -> jinja2.Environment:
     )
 
 
-def filled(
-    template: str, title: str, sliders: Sequence[dict[str, Any]], channel_map: dict[str, Any] | None, **content: Any
+def render_template(
+    template: str,
+    title: str,
+    sliders: Sequence[dict[str, Any]],
+    channel_map_data: dict[str, Any] | None,
+    **content: Any,
 ) -> str:
     """Return the text of an HTML page, rendered from a template such as "page.html".
 
-    `sliders` has the data of each sigma slider, as from `packing.slider`, and `channel_map` those of the map of
+    `sliders` has the data of each sigma slider, as from `packing.slider`, and `channel_map_data` those of the map of
     channels, as from `packing.channel_map`, or None. `content` has the other variables of the template. The page
     includes plotly only if it has a slider or a map.
     """
-    interactive = bool(sliders or channel_map)
+    interactive = bool(sliders or channel_map_data)
     library = plotly() if interactive else None
     scripts = [*([] if library is None else [library]), _joined(SCRIPTS)]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
@@ -57,8 +59,8 @@ def filled(
         "styles": _joined(STYLES),
         "scripts": scripts,
         "hashes": [base64.b64encode(digest).decode() for digest in digests],  # for the content security policy
-        "data": packing.as_script({"title": title, "sliders": sliders, "channel_map": channel_map}),
-        "still": interactive and library is None,
+        "data": packing.as_script({"title": title, "sliders": sliders, "channel_map": channel_map_data}),
+        "needs_plotly": interactive and library is None,
         "install": INSTALL,
         "version": VERSION,
     }
