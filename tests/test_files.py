@@ -142,7 +142,7 @@ def test_json_has_a_line_for_each_list_of_plain_values_and_each_row(tmp_path) ->
 
 TABLES = {
     "plain": {"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"], "learn": [True, False]},
-    "missing": {"origin": pd.array([1, None], dtype="Int64"), "options": ["{}", None], "ramp": [2**62 + 1, 0]},
+    "missing": {"donor": pd.array([1, None], dtype="Int64"), "options": ["{}", None], "ramp": [2**62 + 1, 0]},
     "zeros": {"value": [-0.0, 5e-324]},
     "empty": {
         "step": pd.Series([], dtype="int64"),

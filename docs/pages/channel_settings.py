@@ -108,7 +108,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["brain-mask"]
     values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
     errors = {
-        (trained, tested, sigma): of(run, values[tested], hidden=trained, sigma=sigma)
+        (trained, tested, sigma): of(run, values[tested], mask_ratio=trained, sigma=sigma)
         for trained, tested, sigma in product(SHARES, SHARES, SIGMAS)
     }
 
@@ -126,7 +126,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
-        mirrors = interval_over_worlds(run, of(run, analysis_values(run, *MIRROR), hidden=trained, sigma=sigma)).mean
+        mirrors = interval_over_worlds(
+            run, of(run, analysis_values(run, *MIRROR), mask_ratio=trained, sigma=sigma)
+        ).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
         rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))

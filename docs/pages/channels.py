@@ -63,8 +63,8 @@ NETWORKS: list[Measure] = [(name, atlas) for name in ("modularity", "segregation
 YEO = NETWORKS[0]
 PEOPLE = {
     "its own": ("normal", True),
-    "of other people, frozen": ("taken", False),
-    "of other people, trained further": ("taken", True),
+    "of other people, frozen": ("donor", False),
+    "of other people, trained further": ("donor", True),
     "of other people, regions shuffled, frozen": ("shuffled", False),
     "random, frozen": ("normal", False),
 }
@@ -254,10 +254,10 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     similar = analysis_values(run, "stability", "other data")
     return {
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
-        "taken_minus_random": interval_over_worlds(run, second(half, 0.1, "taken") - second(half, 0.5, "normal")),
+        "taken_minus_random": interval_over_worlds(run, second(half, 0.1, "donor") - second(half, 0.5, "normal")),
         "with_most_hidden": [
-            interval_over_worlds(run, second(most, 0.01, "taken") - second(most, 0.01, "shuffled")),
-            interval_over_worlds(run, second(most, 0.1, "taken") - second(most, 0.5, "normal")),
+            interval_over_worlds(run, second(most, 0.01, "donor") - second(most, 0.01, "shuffled")),
+            interval_over_worlds(run, second(most, 0.1, "donor") - second(most, 0.5, "normal")),
         ],
         "similarity": {
             sigma: interval_over_worlds(run, second(similar, sigma, "normal", True)) for sigma in (0.01, 2.0)

@@ -295,7 +295,7 @@ def modularity() -> Figure:
 
 def masked_prediction() -> Figure:
     """Draw a simulated recording, one time point of it with half of the channels hidden, and the targets."""
-    task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
+    task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, mask_ratio=0.5)])
     split, n, times = task.splits["train"], 20, 61
     recording = split.inputs[0, :times].numpy()
     rows = (split.targets[None] == times - 1).nonzero()[:, 1][None]

@@ -65,7 +65,7 @@ STRUCTURE = {
 """Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
 NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *NON_SETTING_COLUMNS)
 """Columns of the member table that do not distinguish settings."""
-IN_NAME = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
+IN_NAME = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "mask_ratio")
 """Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
 EPSILON = 1e-8
 """The usual epsilon of Adam; members with another one are left out."""
@@ -133,7 +133,7 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
     accuracies = values.query("metric == 'accuracy' and condition == 'all' and split == 'ood'")["value"]
     if len(accuracies):
         return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, accuracies, shape)
-    errors = values[values["condition"] == f"hidden {rows['hidden'].iloc[0]:g}"]
+    errors = values[values["condition"] == f"hidden {rows['mask_ratio'].iloc[0]:g}"]
     return curve("test error", -1, 1.0, rows, errors.query("metric == 'mse' and split == 'test'")["value"], shape)
 
 

@@ -284,7 +284,7 @@ def counted(p_values: pd.Series, unit: str = "") -> str:
 
 def percent_hidden(run: Run) -> dict[str, str]:
     """Return the test conditions of a run as they stand in headers of tables, by name: {"hidden 0.5": "50% hidden"}."""
-    return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["ratios"]}
+    return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["eval_mask_ratios"]}
 
 
 def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:

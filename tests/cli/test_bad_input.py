@@ -161,7 +161,7 @@ def table() -> pd.DataFrame:
         ("--seeds 0", "seeds"),
         ("--draws 3", "draws"),
         ("--halves -1", "halves"),
-        ("--hidden 1", "the share of hidden channels"),
+        ("--mask-ratio 1", "the share of hidden channels"),
         ("--groups who", "groups"),
     ],
 )

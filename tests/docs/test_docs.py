@@ -341,10 +341,10 @@ def test_python_and_commands_of_masked_prediction_run(tmp_path: Path, capsys: py
     assert names["mirrors"] > 0.5  # with a nearest region drawn at random: 1 / 7
     assert len(names["errors"]) == 4 * 2 and len(names["chance"]) == 4 and len(names["linear"]) == 2 * 2
     moved = names["moved"]
-    assert moved.members["start"].tolist() == ["normal", "normal", "taken", "taken"]
-    for origin, taken in ((0, 2), (1, 3)):
+    assert moved.members["start"].tolist() == ["normal", "normal", "donor", "donor"]
+    for donor, taken in ((0, 2), (1, 3)):
         for when in ("start", "end"):
-            assert np.array_equal(moved.array(f"pe_{when}/{taken}"), moved.array(f"pe_end/{origin}"))
+            assert np.array_equal(moved.array(f"pe_{when}/{taken}"), moved.array(f"pe_end/{donor}"))
     runs = [words for words in commands(MASKED) if words[0] == "run"]
     assert len(runs) == 3
     for words in runs:

@@ -11,7 +11,7 @@ from helpers.training.two_orders import FIVE, FOUR, HEIRS, TwoOrders
 from placecode.analysis import attention
 from placecode.encodings.tables import resized
 from placecode.errors import BadInput
-from placecode.execution import local, origins
+from placecode.execution import donors, local
 from placecode.execution.progress import Event, Interrupted
 from placecode.execution.settings import ExecutionSettings
 from placecode.models.member import DONOR_STARTS, Member
@@ -41,16 +41,16 @@ def size(pe: np.ndarray) -> float:
     return float(np.sqrt((pe.astype(float) ** 2).mean()))
 
 
-def test_initial_pes_are_computed_from_those_of_the_origins(complete: Run) -> None:
-    heirs = complete.members[complete.members["origin"].notna()].to_dict("records")
+def test_initial_pes_are_computed_from_those_of_the_donors(complete: Run) -> None:
+    heirs = complete.members[complete.members["donor"].notna()].to_dict("records")
     assert [(row["data"], row["start"], row["sigma"]) for row in heirs[::SEEDS]] == list(HEIRS)
     assert (complete.members["state"] == "done").all()
     for row in heirs:
-        start, learned = complete.array(f"pe_start/{row['origin']}"), complete.array(f"pe_end/{row['origin']}")
+        start, learned = complete.array(f"pe_start/{row['donor']}"), complete.array(f"pe_end/{row['donor']}")
         assert abs(learned - start).max() > 0.01
         order = np.random.default_rng(row["seed"]).permutation(16)
         unscaled = {
-            "before": start,
+            "donor-untrained": start,
             "rescaled": learned,
             "shuffled": learned[:, order],
             "resized": resized(learned, places(4), places(5 if row["data"] == FIVE else 4)),
@@ -58,7 +58,7 @@ def test_initial_pes_are_computed_from_those_of_the_origins(complete: Run) -> No
         }[row["start"]]
         pe = complete.array(f"pe_start/{row['member']}")
         np.testing.assert_array_equal(pe, complete.array(f"pe_end/{row['member']}"))  # frozen
-        if row["start"] in ("before", "shuffled"):
+        if row["start"] in ("donor-untrained", "shuffled"):
             np.testing.assert_array_equal(pe, unscaled)
         else:
             assert size(pe) == pytest.approx(row["sigma"], rel=1e-6)
@@ -118,40 +118,40 @@ def test_a_run_that_is_stopped_while_members_with_resized_pes_train(complete: Ru
     assert_same(local.execute(experiment, tmp_path / "run", execution=CPU, resume=True).path, complete.path)
 
 
-def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_donors_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that start from the PE before training are not affected. A PE of zeros is not rescaled."""
     wild = {"learning_rate": 1e30, "optimizer": "sgd"}
 
     def members(self: TwoOrders) -> list[Member]:
         kinds = (wild, {"encoding": "random"}, {"start": "zero", "learn": False})
         first = [self.spec(data=FOUR, **fields) for fields in kinds]
-        heirs = (("before", 0), ("rescaled", 0), ("before", 1), ("rescaled", 2))
-        return [*first, *(self.spec(start=start, origin=origin, data=FOUR) for start, origin in heirs)]
+        heirs = (("donor-untrained", 0), ("rescaled", 0), ("donor-untrained", 1), ("rescaled", 2))
+        return [*first, *(self.spec(start=start, donor=donor, data=FOUR) for start, donor in heirs)]
 
     monkeypatch.setattr(TwoOrders, "members", members)
     run = local.execute(TwoOrders.from_scale("quick", epochs=1), tmp_path / "run", execution=CPU)
     diverged = run.members[run.members["state"] == "diverged"]
     assert diverged["member"].tolist() == [0, 4] and diverged["diverged_at"].tolist()[1] == 0
-    for heir, origin in ((3, 0), (5, 1), (6, 2)):
-        np.testing.assert_array_equal(run.array(f"pe_start/{heir}"), run.array(f"pe_start/{origin}"))
+    for heir, donor in ((3, 0), (5, 1), (6, 2)):
+        np.testing.assert_array_equal(run.array(f"pe_start/{heir}"), run.array(f"pe_start/{donor}"))
     assert not run.array("pe_start/6").any() and run.array("pe_end/6").any()
 
 
 def check(task: Task, **fields: object) -> None:
     first = Member(width=8, layers=2, data=FOUR)
-    origins.check([first, replace(first, **{"origin": 0, **fields})], [0, 1], task)
+    donors.check([first, replace(first, **{"donor": 0, **fields})], [0, 1], task)
 
 
 @pytest.mark.parametrize("start", sorted(DONOR_STARTS))
 def test_pes_of_another_shape_are_rejected(task: Task, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("width", 16), ("layers", 3), ("placement", "input")):
-        with pytest.raises(BadInput, match=f"member 1 must have the {name} of its origin 0, .* got {value}"):
+        with pytest.raises(BadInput, match=f"member 1 must have the {name} of its donor 0, .* got {value}"):
             check(task, start=start, **{name: value})
     if not start.startswith("resized"):
-        with pytest.raises(BadInput, match=r"the number of tokens of its origin 0, 16, .* got 25"):
+        with pytest.raises(BadInput, match=r"the number of tokens of its donor 0, 16, .* got 25"):
             check(task, start=start, data=FIVE)
         return
-    for data, owner in ((FIVE, "the member"), (FOUR, "its origin 0")):
+    for data, owner in ((FIVE, "the member"), (FOUR, "its donor 0")):
         with monkeypatch.context() as patch:
             patch.setattr(task.for_data_set(data), "positions", None)
             with pytest.raises(BadInput, match=f"the tokens of {owner} are not on one"):

@@ -51,7 +51,7 @@ def gains() -> list[tuple[Any, ...]]:
 
 
 def sizes() -> list[tuple[Any, ...]]:
-    """Encoding, data, start, origin, optimizer, step size, sigma, seed."""
+    """Encoding, data, start, donor, optimizer, step size, sigma, seed."""
     small, large, adam = "order=4", "order=5", ("adam", 0.01)
     fresh = [("learned", data, "normal", None, *adam, *rest) for data, *rest in crossed((small, large))]
     donors = [("learned", small, "normal", None, "sgd", 0.03, 0.05, seed + 1000) for seed in SEEDS]
@@ -72,7 +72,7 @@ PLANNED: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
     "lst-placement": (("placement",), crossed(("every", "input"))),
     "lst-gain": (("output_gain", "learning_rate"), gains()),
     "lst-data": (("data",), crossed(("puzzles=18", "puzzles=54"))),
-    "lst-size": (("encoding", "data", "start", "origin", "optimizer", "learning_rate"), sizes()),
+    "lst-size": (("encoding", "data", "start", "donor", "optimizer", "learning_rate"), sizes()),
 }
 """Columns besides sigma and seed, and their values, member by member; lst-causal has a file of its own."""
 

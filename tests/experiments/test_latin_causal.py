@@ -98,15 +98,15 @@ def test_a_run_without_labels_gets_them_from_its_experiment(run: Run, tmp_path: 
 
 
 def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
-    heirs = table[table["origin"].notna() & (table["seed"] < 1000)]
+    heirs = table[table["donor"].notna() & (table["seed"] < 1000)]
     masters = table[table["kind"] == "master"].set_index("seed")
     assert (masters["optimizer"] == "sgd").all()
     of_masters = heirs[heirs["kind"].str.startswith("master's")]
-    assert of_masters["origin"].tolist() == masters.loc[of_masters["seed"] + 3000, "member"].tolist()
+    assert of_masters["donor"].tolist() == masters.loc[of_masters["seed"] + 3000, "member"].tolist()
     heirs = heirs.drop(of_masters.index)
     assert len(heirs) == 6 * len(DONORS) and len(of_masters) == 2 * len(DONORS)
     for row in heirs.to_dict("records"):
-        sigma, seed = DONORS[row["origin"]]
+        sigma, seed = DONORS[row["donor"]]
         expected = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
         assert (sigma, seed) == (expected.get(row["kind"], row["sigma"]), row["seed"] + 1000)
 
@@ -121,7 +121,7 @@ def test_the_start_of_the_pe_of_every_kind(run: Run, table: pd.DataFrame, task: 
     same_draw = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
     for row in table.to_dict("records"):
         kind, start = row["kind"], pe(row["member"])
-        donor = None if pd.isna(row["origin"]) else row["origin"]
+        donor = None if pd.isna(row["donor"]) else row["donor"]
         if kind in ("random, frozen", "frozen by its step size", "random, frozen, by SGD", "learned, by SGD"):
             np.testing.assert_array_equal(start, pe(same_draw[row["sigma"], row["seed"]]))  # the same draw
         elif kind == "true centred, frozen":

@@ -49,14 +49,14 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
             (s, k) for s in experiment.sigmas for k in range(5)
         ]
     sized = members[80:120]
-    assert [member.origin for member in sized] == list(range(40))
-    assert all((members[m.origin].sigma, members[m.origin].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
+    assert [member.donor for member in sized] == list(range(40))
+    assert all((members[m.donor].sigma, members[m.donor].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
 
 
 def test_sized_vectors_are_the_start_at_the_size_of_the_end(frozen: Run) -> None:
     """Block by block; and they are frozen."""
-    for number, origin in zip(range(8, 12), range(4), strict=True):
-        start, end = (frozen.array(f"pe_{when}/{origin}").astype(float) for when in ("start", "end"))
+    for number, donor in zip(range(8, 12), range(4), strict=True):
+        start, end = (frozen.array(f"pe_{when}/{donor}").astype(float) for when in ("start", "end"))
         sized = frozen.array(f"pe_start/{number}").astype(float)
         assert np.array_equal(sized, frozen.array(f"pe_end/{number}"))
         for block in range(2):

@@ -55,8 +55,16 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
         ({"steps": 0}, "steps", "a whole number of at least 1"),
         ({"against": ("tree",)}, "against", "one of linear, ridge"),
         ({"seeds": ()}, "seeds", "at least one"),
-        ({"ratios": (0.9,)}, "ratios", "at least two, with the fraction hidden in training (0.5) among them"),
-        ({"hidden": 0.15}, "ratios", "at least two, with the fraction hidden in training (0.15) among them"),
+        (
+            {"eval_mask_ratios": (0.9,)},
+            "eval_mask_ratios",
+            "at least two, with the fraction hidden in training (0.5) among them",
+        ),
+        (
+            {"mask_ratio": 0.15},
+            "eval_mask_ratios",
+            "at least two, with the fraction hidden in training (0.15) among them",
+        ),
     ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) -> None:
@@ -68,7 +76,7 @@ def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) 
 def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
     """The number of hidden channels rises to half of six over all four steps."""
     words = ["--seeds", "2", "--many", "2,", "--samples", "300,", "--test", "30", "--steps", "4", "--layers", "1"]
-    words += ["--widths", "8,", "--batches", "8,", "--shares", "0.5,", "--against", "linear,", "--device", "cpu"]
+    words += ["--widths", "8,", "--batches", "8,", "--mask-ratios", "0.5,", "--against", "linear,", "--device", "cpu"]
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
     run = Run(tmp_path / "run")
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]

@@ -83,7 +83,17 @@ CASES = {
     "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
     "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, against="linear,pca,fc", cut=3),
     "brain-mask": Case(
-        ["PLACES", "--folds", "1", "--sigmas", "0.1,2", "--trained-with", "0.25,0.75", "--ratios", "0.25,0.75"],
+        [
+            "PLACES",
+            "--folds",
+            "1",
+            "--sigmas",
+            "0.1,2",
+            "--mask-ratios",
+            "0.25,0.75",
+            "--eval-mask-ratios",
+            "0.25,0.75",
+        ],
         *(8, {"": REGIONS}, PAIRS, ("hidden 0.25", "hidden 0.75"), "linear,ridge,fc"),
         cut=4,
         worlds=(0,),
@@ -220,7 +230,7 @@ def test_every_member_is_evaluated_at_its_own_fraction_and_at_another(ran: Ran) 
     conditions = metrics.groupby(["member", "step", "split"])["condition"].agg(sorted)
     assert len(conditions) == ran.case.members * 2 * 2  # before and after training, training and test
     assert all(names == list(ran.case.shares) for names in conditions)
-    assert {f"hidden {fraction:g}" for fraction in ran.run.members["hidden"]} <= set(ran.case.shares)
+    assert {f"hidden {fraction:g}" for fraction in ran.run.members["mask_ratio"]} <= set(ran.case.shares)
 
 
 def test_every_member_has_the_tokens_of_its_data(ran: Ran) -> None:

@@ -62,7 +62,8 @@ def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: i
 
 
 @pytest.mark.parametrize(
-    "fields", [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"hidden": 1.0}, {"sigmas": (0.1, 0.1)}]
+    "fields",
+    [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"mask_ratio": 1.0}, {"sigmas": (0.1, 0.1)}],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:

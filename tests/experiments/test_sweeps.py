@@ -34,12 +34,12 @@ def test_axes_are_crossed_with_all_members_of_the_experiment() -> None:
     assert members[-1].label == "2d-fixed, heads 2, learning rate 0.01"
 
 
-def test_origins_stay_within_their_combination() -> None:
+def test_donors_stay_within_their_combination() -> None:
     experiment = experiments.lookup("lst-frozen").from_scale("quick", seeds=(0,), sweep=("heads=1,2",))
     members, half = experiment.members(), len(experiment.members()) // 2
-    copies = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
-    assert copies and all(origin // half == number // half for number, origin in copies)
-    assert all(members[origin].heads == members[number].heads for number, origin in copies)
+    copies = [(number, member.donor) for number, member in enumerate(members) if member.donor is not None]
+    assert copies and all(donor // half == number // half for number, donor in copies)
+    assert all(members[donor].heads == members[number].heads for number, donor in copies)
 
 
 def test_fields_of_the_data_give_data_sets() -> None:

@@ -13,7 +13,7 @@ from placecode.models.member import Member, grid
 from placecode.tasks.table import TableTask, table_tasks
 from placecode.training.trainer import Trainer, evaluate, stack_for
 
-SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "hidden": 0.3, "learning_rate": 1e-2}
+SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "mask_ratio": 0.3, "learning_rate": 1e-2}
 
 
 Questions = list[tuple[torch.Tensor, torch.Tensor]]

@@ -43,7 +43,7 @@ def train_of(parts: dict[str, TableTask], split: str = "train") -> np.ndarray:
 
 def questions(task: TableTask) -> tuple[np.ndarray, np.ndarray]:
     """Return the raw values of the masked test samples, and which of them are hidden."""
-    _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(task.row_count("test"))[None])
+    _, targets = task.bind([Member(mask_ratio=0.3)]).batch("test", torch.arange(task.row_count("test"))[None])
     return task.raw_values("test", torch.arange(task.examples("test"))).double().numpy(), targets[
         0, ..., -1
     ].numpy() > 0

@@ -1,11 +1,10 @@
-"""Read the committed runs of masked prediction with pandas, numpy and scipy alone, as a check of the package.
+"""Compute results of the committed runs of masked prediction with pandas, numpy and scipy, as a check of the package.
 
 A world is a network, a draw of channels or a split of people. The world of a member is its seed modulo the number of
 worlds, and intervals are over worlds.
 """
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,17 @@ import pandas as pd
 from helpers.made_up import student
 
 from placecode import experiments
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2] / "results"
-CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
+CONFIGS = {path.parent.name: Run(path.parent).config for path in sorted(ROOT.glob("*/config.json"))}
 PIXELS = [name for name, config in CONFIGS.items() if config["experiment"].startswith("pixels")]
 MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["experiment"]).claims]
 """Runs of experiments that have claims."""
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]  # runs with stored arrays
 SWEEPS = {
-    name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
+    name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["eval_mask_ratios"])
     for name in MASKED
     if CONFIGS[name]["experiment"].endswith("-sigma")
 }
@@ -41,13 +41,13 @@ ONE_DRAW = 1.1e-3  # tolerance of p-values of silhouettes: one of 1,000 draws ma
 @functools.cache
 def config(folder: Path) -> dict[str, Any]:
     """Read the config of a run."""
-    return dict(json.loads((folder / "config.json").read_text()))
+    return Run(folder).config
 
 
 @functools.cache
 def table(folder: Path, name: str) -> pd.DataFrame:
     """Read a table of a run."""
-    return pd.read_parquet(folder / f"{name}.parquet")
+    return Run(folder).members if name == "members" else pd.read_parquet(folder / f"{name}.parquet")
 
 
 def where(rows: pd.DataFrame, **columns: Any) -> pd.DataFrame:

@@ -28,7 +28,7 @@ REFUSED = {
     "one of post, pre": {"norm": ["none"]},
     "one of every, input": {"placement": ["last"]},
     "one of swept, reference, donor, control": {"role": ["none"]},
-    "left out for the start normal": {"origin": [3]},
+    "left out for the start normal": {"donor": [3]},
     "True or False": {"learn": ["no"]},
     "a text": {"label": [3]},
 }
@@ -46,9 +46,9 @@ def test_wrong_values_are_refused(rule, name) -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"start": "taken"}, "origin must be the number of a member; got None."),
-        ({"start": "shuffled", "origin": -1}, "origin must be the number of a member; got -1."),
-        ({"start": "rescaled", "origin": 0, "sigma": None}, "sigma must be a number of at least 0 for the start res"),
+        ({"start": "donor"}, "donor must be the number of a member; got None."),
+        ({"start": "shuffled", "donor": -1}, "donor must be the number of a member; got -1."),
+        ({"start": "rescaled", "donor": 0, "sigma": None}, "sigma must be a number of at least 0 for the start res"),
         ({"last_epoch": 2, "cooldown": 0.1}, "last_epoch must be left out with a cooldown"),
         ({"start": "ones"}, f"start must be one of {STARTS}, taken, shuffled, before, "),
         *(({"start": start}, f"start must be {STARTS}, or an array of") for start in ([1.0], [["a", "b"]], 3, None)),
@@ -139,7 +139,7 @@ def test_varied_names_what_differs_but_not_the_seed() -> None:
         Member(),
         Member("rotary", None, 7, options={"axes": 2, "fraction": 0.5}, width=64, heads=4, norm="pre", clip=1.0),
         Member(start="uniform", learn=False, placement="input", dropout=0.1, dropout_at_evaluation=True),
-        Member(start="resized-shuffled", origin=3, sigma=0.1, data="large"),
+        Member(start="resized-shuffled", donor=3, sigma=0.1, data="large"),
         Member(optimizer="sgd", learning_rate=0.1, pe_learning_rate=0.0, weight_decay=0.01, momentum=0.5),
         Member(optimizer="adamw", output_gain=0.1, weight_decay=0.01, pe_weight_decay=0.0, last_epoch=3),
     ],

@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 ClaimsOf = Callable[[Path], dict[str, dict[str, Any]]]
 LEARNED = {"learn": True, "start": "normal", "placement": "every"}
 FROZEN = {**LEARNED, "learn": False}
-SIZED = {**FROZEN, "start": "sized"}
+SIZED = {**FROZEN, "start": "donor-size"}
 AT_INPUT = {**LEARNED, "placement": "input"}
 EPOCH_200 = 200 * 64
 """The step at which epoch 200 ends; an epoch is 64 steps of 128 puzzles."""

@@ -137,10 +137,10 @@ def by_hand_transfer(at: Path) -> dict[str, Callable[[], Effect]]:
         return over_worlds(at, small - large)
 
     return {
-        "another-half-serves-as-well": lambda: minus((0.01, "taken", False), (0.01, "normal", True)),
-        "another-half-beats-shuffled": lambda: minus((0.01, "taken", False), (0.01, "shuffled", False)),
-        "another-half-beats-random": lambda: minus((0.01, "taken", False), (0.5, "normal", False)),
-        "large-sigma-has-nothing-to-give": lambda: minus((2.0, "shuffled", False), (2.0, "taken", False)),
+        "another-half-serves-as-well": lambda: minus((0.01, "donor", False), (0.01, "normal", True)),
+        "another-half-beats-shuffled": lambda: minus((0.01, "donor", False), (0.01, "shuffled", False)),
+        "another-half-beats-random": lambda: minus((0.01, "donor", False), (0.5, "normal", False)),
+        "large-sigma-has-nothing-to-give": lambda: minus((2.0, "shuffled", False), (2.0, "donor", False)),
         "halves-agree": stability_falls,
     }
 
@@ -191,7 +191,7 @@ OF_ERRORS = {
 
 def by_hand(folder: Path) -> dict[str, Effect | None]:
     """Return the effect of every claim with its interval, or None if the tables do not have what the claim is about."""
-    experiment, trained = config(folder)["experiment"], config(folder)["fields"]["hidden"]
+    experiment, trained = config(folder)["experiment"], config(folder)["fields"]["mask_ratio"]
     undecided = OF_ERRORS[experiment] if trained != (0.3 if experiment == "synergy-sigma" else 0.5) else set()
 
     def if_any(effect: Callable[[], Effect]) -> Effect | None:

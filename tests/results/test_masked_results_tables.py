@@ -8,8 +8,8 @@ from helpers.committed_masked import ALL_BLOCKS, CONFIGS, MASKED, NO_VECTORS, RO
 
 from placecode.models.member import NON_SETTING_COLUMNS
 
-SWEPT = ("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps")
-SWEPT += ("trained_with", "optimizers", "variants")
+SWEPT = ("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "ramps")
+SWEPT += ("mask_ratios", "optimizers", "variants")
 """Fields that list values. All combinations of these are members."""
 
 
@@ -30,9 +30,9 @@ def test_every_member_has_every_condition_at_every_step(run: str) -> None:
 
     evaluations = fields["evaluations"]
     steps = {round(fields["steps"] * (i / evaluations) ** 1.5) for i in range(evaluations + 1)}
-    conditions = {f"hidden {share:g}" for share in fields["ratios"]}
-    trained = fields.get("trained_with", fields.get("shares", [fields["hidden"]]))
-    assert set(members["hidden"]) == set(trained) and {f"hidden {share:g}" for share in trained} <= conditions
+    conditions = {f"hidden {share:g}" for share in fields["eval_mask_ratios"]}
+    trained = fields.get("mask_ratios", [fields["mask_ratio"]])
+    assert set(members["mask_ratio"]) == set(trained) and {f"hidden {share:g}" for share in trained} <= conditions
     assert set(metrics["step"]) == steps and set(metrics["metric"]) == {"mse"}
     done = set(members.loc[members["state"] == "done", "member"])
     rows = metrics[metrics["member"].isin(done)]

@@ -178,7 +178,7 @@ def test_members_that_diverged_are_counted_and_excluded() -> None:
 
 
 ORIGINS = [Member(sigma=sigma, seed=seed) for sigma in (0.2, 2.0) for seed in (0, 1)]
-RESCALED = [Member(sigma=0.2, seed=i % 2, start="rescaled", origin=i, learn=False) for i in range(4)]
+RESCALED = [Member(sigma=0.2, seed=i % 2, start="rescaled", donor=i, learn=False) for i in range(4)]
 PAIR = [Member(sigma=0.2), Member(sigma=2.0)]
 
 
@@ -193,10 +193,10 @@ PAIR = [Member(sigma=0.2), Member(sigma=2.0)]
             [("sinusoid", None, 160, 0.0), ("learned", 0.2, 160, 0.1), ("learned", 0.2, 32, 0.2)],
         ),
         ([Member("sinusoid", options={"axes": axes}) for axes in (1, 2)], ("axes", "mean"), [(1, 0.0), (2, 0.1)]),
-        # members that are rescaled to one sigma differ only in the sigma of their origin
+        # members that are rescaled to one sigma differ only in the sigma of their donor
         (
             [*ORIGINS, *RESCALED],
-            ("start", "sigma", "origin_sigma", "n", "mean"),
+            ("start", "sigma", "donor_sigma", "n", "mean"),
             [
                 ("normal", 0.2, None, 2, 0.05),
                 ("normal", 2.0, None, 2, 0.25),
@@ -212,7 +212,7 @@ def test_kinds_of_members(members: list[Member], names: tuple[str, ...], expecte
     assert [tuple(row[name] for name in names) for row in rounded] == expected
 
 
-@pytest.mark.parametrize("heirs", [[], [Member(sigma=s, start="taken", origin=i) for i, s in enumerate((0.2, 2.0))]])
+@pytest.mark.parametrize("heirs", [[], [Member(sigma=s, start="donor", donor=i) for i, s in enumerate((0.2, 2.0))]])
 def test_fields_that_say_nothing_more_have_no_column(heirs: list[Member]) -> None:
     rows = summary_of([*PAIR, *heirs], [0.5] * (2 + len(heirs)))
     assert len(rows) == 2 + len(heirs)

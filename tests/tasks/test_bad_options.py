@@ -34,7 +34,7 @@ BAD: dict[Any, dict[str, list[Any]]] = {
     Synergy: SYNERGY | SIMULATED,
     Pixels: PIXELS | SIMULATED,
     sample_table: {"samples": [19], "source": ["faces"]},
-    masked: {"window": [0], "ratios": [(), (0.5, 0.5)]},
+    masked: {"window": [0], "eval_mask_ratios": [(), (0.5, 0.5)]},
 }
 
 
@@ -53,7 +53,7 @@ def test_bad_options_are_refused(make, option, value) -> None:
     [
         (LatinSquares, {"train": 82, "heldout": 9, "per_class": 30}, "train", 82),
         (LatinSquares, {"train": 3.0, "heldout": 9, "per_class": 30}, "train", 3.0),
-        (masked, {"ratios": (1.0,)}, "the share of hidden channels", 1.0),
+        (masked, {"eval_mask_ratios": (1.0,)}, "the share of hidden channels", 1.0),
         (Pixels, {"size": 21, "stride": 4}, "size and stride", (21, 4)),
         (Pixels, {"source": "digits"}, "train and test", (20_000, 2_000)),
     ],

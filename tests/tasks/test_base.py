@@ -56,7 +56,7 @@ def test_describe_records_every_option(kind, options) -> None:
     task, through_sizes = kind(**options), {"nodes", "clusters", "groups"}
     record = json.loads(json.dumps(task.describe()))
     assert record["counts"] == {"train": 300, "test": 100}
-    names = {"ratios", "worlds", "seed", *settings_of(kind.settings_class)}
+    names = {"eval_mask_ratios", "worlds", "seed", *settings_of(kind.settings_class)}
     assert names - through_sizes - {"train", "test"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()
     if task.positions is not None:

@@ -83,7 +83,7 @@ def test_the_seed_chooses_who_is_held_out(folder) -> None:
 
 
 def test_windows_stay_within_one_person(folder) -> None:
-    task = Brain(folder, heldout=["p0"], window=4, ratios=(0.5,))
+    task = Brain(folder, heldout=["p0"], window=4, eval_mask_ratios=(0.5,))
     assert len(task.splits["train"]) == 81 + 82 + 83 + 84 - 4 * 3 and task.features == 5
 
 

@@ -18,14 +18,16 @@ class Numbers(Masked):
 
     name = "numbers"
 
-    def __init__(self, worlds: int = 1, window: int = 1, ratios: tuple[float, ...] = (0.5, 0.9), n: int = N) -> None:
+    def __init__(
+        self, worlds: int = 1, window: int = 1, eval_mask_ratios: tuple[float, ...] = (0.5, 0.9), n: int = N
+    ) -> None:
         world, time, channel = np.ogrid[:worlds, :T, :n]
         values = 1000 * world + 10 * time + channel
         splits = {
             "train": join_recordings([values[:, :25], values[:, 25:]], window),
             "test": join_recordings([values], window),
         }
-        super().__init__(splits, window, ratios)
+        super().__init__(splits, window, eval_mask_ratios)
 
 
 def members(*seeds: int, **fields: object) -> list[Member]:
@@ -48,7 +50,7 @@ def test_hidden_values_are_zero_and_marked() -> None:
 
 
 def test_evaluation_hides_every_share_alike_for_all_members() -> None:
-    task = Numbers().bind(members(0, 1, hidden=0.2))
+    task = Numbers().bind(members(0, 1, mask_ratio=0.2))
     inputs, _ = task.batch("test", rows(task, "test", 2))
     hidden = inputs[..., 1].sum(-1)
     assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all() and torch.equal(inputs[0], inputs[1])
@@ -60,7 +62,7 @@ def test_evaluation_hides_every_share_alike_for_all_members() -> None:
 
 
 def test_training_hides_new_channels_at_every_step() -> None:
-    stacked = [*members(0, 1, hidden=0.5), *members(0, hidden=0.17)]
+    stacked = [*members(0, 1, mask_ratio=0.5), *members(0, mask_ratio=0.17)]
     task = Numbers().bind(stacked)
     indices = torch.arange(8).expand(3, -1)
     first, second = (task.batch("train", indices, step)[0][..., 1] for step in (0, 1))
@@ -114,7 +116,7 @@ def test_evaluation_of_long_training_sets_is_limited() -> None:
 
 def test_a_ramp_hides_from_one_channel_to_the_full_share() -> None:
     """Five of six in the end: 1 + 4 (step + 1) / 10, rounded down, until step 9."""
-    task = Numbers().bind([*members(0, 0, hidden=0.9), *members(0, 1, hidden=0.9, ramp=10)])
+    task = Numbers().bind([*members(0, 0, mask_ratio=0.9), *members(0, 1, mask_ratio=0.9, ramp=10)])
     indices = torch.arange(T).expand(4, -1)
     counts = []
     for step in range(12):
@@ -133,7 +135,7 @@ def test_a_member_trains_alike_alone_and_in_a_stack() -> None:
     task = Numbers(worlds=2)
     scaled = {name: join_recordings([split.inputs.numpy() / 1000]) for name, split in task.splits.items()}
     task.splits = scaled
-    stacked = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
+    stacked = [*members(0, 1, 2), *members(1, mask_ratio=0.2, sigma=1.0)]
     stack = stack_for(stacked, task, dtype=torch.float64)
     stack_trainer = Trainer(stack, task, 8)
     lone_trainer = Trainer(stack_for(stacked[3:], task, dtype=torch.float64), task, 8)

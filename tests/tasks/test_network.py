@@ -40,7 +40,7 @@ def test_the_default_has_the_cohesion_of_the_prototype(task) -> None:
     assert np.bincount(Network(**SMALL, sizes=(12, 5, 3)).labels).tolist() == [12, 5, 3]
     inside, across = np.array([cohesion(world, task.labels) for world in data(task)]).T
     assert np.abs(inside - 0.29).max() < 0.04 and np.abs(across).max() < 0.05
-    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
+    assert (task.tokens, task.features, task.worlds, task.window, task.eval_mask_ratios) == (100, 2, 2, 1, (0.5, 0.9))
 
 
 def test_the_weights_of_a_task_generate_its_data(task) -> None:

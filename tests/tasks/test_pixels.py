@@ -24,7 +24,7 @@ def task() -> Pixels:
 
 
 def test_every_cell_of_the_grid_is_one_channel(task) -> None:
-    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
+    assert (task.tokens, task.features, task.worlds, task.window, task.eval_mask_ratios) == (100, 2, 2, 1, (0.5, 0.9))
     cells = task.positions @ [10, 1]
     assert sorted(cells.tolist()) == list(range(100)) and cells.tolist() != sorted(cells.tolist())
     assert task.labels is None

@@ -37,7 +37,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
 
 def evaluated(task: TableTask, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     """All that is asked at evaluation, (b, n, w + 1) twice."""
-    bound = task.bind([Member(hidden=hidden)])
+    bound = task.bind([Member(mask_ratio=hidden)])
     inputs, targets = bound.batch(split, torch.arange(task.row_count(split))[None])
     return inputs[0], targets[0]
 
@@ -58,7 +58,7 @@ def test_missing_values_are_neither_shown_nor_predicted() -> None:
 @pytest.mark.parametrize("step", [None, 3])
 def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     values = numbers(missing=0.1)
-    task = table_tasks(values)["all"].bind([Member(hidden=0.5)])
+    task = table_tasks(values)["all"].bind([Member(mask_ratio=0.5)])
     rows = torch.arange(40)[None]
     inputs, targets = task.batch("train", rows, step)
     changed = values.copy()
@@ -71,15 +71,15 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     assert hidden.sum() > 50 and is_training[samples].all()
     changed[hidden] = 1e4
     other = TableTask(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
-    unchanged, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
+    unchanged, _ = other.bind([Member(mask_ratio=0.5)]).batch("train", rows, step)
     assert torch.equal(unchanged, inputs)
     changed[~np.isnan(values) & ~hidden] += 1  # and they do on what is shown
-    assert not torch.equal(other.bind([Member(hidden=0.5)]).batch("train", rows, step)[0], inputs)
+    assert not torch.equal(other.bind([Member(mask_ratio=0.5)]).batch("train", rows, step)[0], inputs)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
 def test_the_share_counts_known_values(share) -> None:
-    task = table_tasks(numbers(missing=0.3), ratios=(share,))["all"]
+    task = table_tasks(numbers(missing=0.3), eval_mask_ratios=(share,))["all"]
     inputs, targets = evaluated(task, "test", share)
     hidden = targets[..., -1].sum(1)
     present = hidden + (inputs[..., -1] == 0).sum(1)
@@ -270,7 +270,7 @@ def test_halves_share_held_out_samples_and_standardization() -> None:
 def test_evaluated_samples_are_spread_over_the_part() -> None:
     task = table_tasks(numbers(20_000))["all"]
     assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
-    _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(1000)[None])
+    _, targets = task.bind([Member(mask_ratio=0.3)]).batch("test", torch.arange(1000)[None])
     rows = task.splits["test"].targets[torch.arange(1000) * (len(task.splits["test"]) // 1000)]
     expected, _ = task.standardize(task.splits["test"].inputs[0][rows])
     assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
@@ -280,7 +280,9 @@ def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    in_memory, on_disk = (table_tasks(table)["all"].bind([Member(hidden=0.3, seed=2)]) for table in (values, mapped))
+    in_memory, on_disk = (
+        table_tasks(table)["all"].bind([Member(mask_ratio=0.3, seed=2)]) for table in (values, mapped)
+    )
     assert in_memory.digest == on_disk.digest
     assert table_tasks(values + 1)["all"].digest != in_memory.digest != table_tasks(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):
@@ -297,7 +299,7 @@ def losses(task: TableTask, members: list[Member], steps: int = 12, **how: Any) 
 def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
     values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
     task = table_tasks(values, categories=categories)["all"]
-    members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))
+    members = grid(Member(**SMALL, mask_ratio=0.4), sigma=(0.05, 0.5), seed=(0, 1))
     by_hand, plain = losses(task, members), losses(task, members, fast=False)
     exact = losses(task, members, dtype=torch.float64, fast=False)
     assert Trainer(stack_for(members, task), task, 1).running.cpu_step is not None
@@ -309,7 +311,7 @@ def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
 
 def test_members_do_not_depend_on_their_neighbours() -> None:
     task = table_tasks(numbers(missing=0.2))["all"]
-    members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6)]
+    members = [Member(**SMALL, seed=0, mask_ratio=0.3), Member(**SMALL, seed=7, mask_ratio=0.6)]
     np.testing.assert_allclose(losses(task, members[1:])[:, 0], losses(task, members)[:, 1], rtol=1e-4)
     one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members)
     assert not torch.equal(one, two)  # other seeds hide other channels
@@ -317,8 +319,8 @@ def test_members_do_not_depend_on_their_neighbours() -> None:
 
 
 def test_evaluation_reports_the_share_of_hidden_channels() -> None:
-    task = table_tasks(numbers(missing=0.2), ratios=(0.3,))["all"]
-    member = Member(**SMALL, hidden=0.3)
+    task = table_tasks(numbers(missing=0.2), eval_mask_ratios=(0.3,))["all"]
+    member = Member(**SMALL, mask_ratio=0.3)
     stack = stack_for([member], task)
     result = evaluate(stack, task.bind([member]), "test")
     inputs, targets = evaluated(task)

@@ -262,7 +262,7 @@ def test_a_stack_whose_members_have_all_diverged_ends() -> None:
 def test_smaller_stacks_of_masked_prediction_train_as_alone() -> None:
     """Every member keeps the data of its world."""
     task = Network(nodes=8, clusters=2, train=200, test=50, worlds=3)
-    members = [small(seed=seed, hidden=0.5, last_epoch=1 if seed == 1 else None) for seed in range(3)]
+    members = [small(seed=seed, mask_ratio=0.5, last_epoch=1 if seed == 1 else None) for seed in range(3)]
     trainer, alone = (
         run_to_end(Trainer(stack_for(chosen, task, dtype=torch.float64), task, 70)) for chosen in (members, members[2:])
     )

@@ -228,7 +228,7 @@ def _outcome(run: Run) -> tuple[str, str]:
     rows = [row for row in rows if row["encoding"] in encodings]  # all but the baselines
     if run.experiment == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
         rows = [row for row in rows if row.get("data", DATA_SETS[0]) == DATA_SETS[0]]
-    shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
+    shares = list(run.members["mask_ratio"].unique()) if "mask_ratio" in run.members else []
     trained_condition = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
     rows = [row for row in rows if row["condition"] in ("all", trained_condition)]
     are_errors = bool(rows) and rows[0]["metric"] == "mse"

@@ -148,8 +148,8 @@ class Random(Additive):
             if member.start.array.shape not in (shape, shape[1:]):
                 raise must_be("start", f"an array of shape {shape[1:]} or {shape}", member.start.array.shape)
             return member.start.array
-        if member.origin is not None:
-            raise must_be("start", "an array by now, that of the PE of its origin", member.start)
+        if member.donor is not None:
+            raise must_be("start", "an array by now, that of the PE of its donor", member.start)
         return from_positions(member, layout, shape) if member.start in POSITION_STARTS else scaled_draw(member, shape)
 
 

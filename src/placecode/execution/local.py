@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from placecode.errors import BadInput
-from placecode.execution import memory, origins, processes, stacks
+from placecode.execution import donors, memory, processes, stacks
 from placecode.execution.contract import ExperimentProtocol
 from placecode.execution.environment import describe_environment
 from placecode.execution.progress import Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
@@ -42,7 +42,7 @@ def prepare(experiment: ExperimentProtocol, member_ranges: str) -> tuple[list[Me
     members = experiment.members()
     numbers = parse_ranges(member_ranges, len(members))
     task = experiment.build_task()
-    origins.check(members, numbers, task)
+    donors.check(members, numbers, task)
     check(experiment, task, [members[i] for i in numbers])
     return members, numbers, task
 
@@ -143,8 +143,8 @@ def execute(
         weights = partial(stacks.weights_of, folder.checkpoints)
         stack_members: dict[int, list[Member]] = {}
         try:
-            for generation in origins.generations(members, plan.stacks):
-                stack_members |= origins.resolve_starts(members, plan.stacks, generation, task, weights)
+            for generation in donors.generations(members, plan.stacks):
+                stack_members |= donors.resolve_starts(members, plan.stacks, generation, task, weights)
                 queue = {index: stack_members[index] for index in generation if index in unfinished}
                 if not queue:
                     continue

@@ -242,9 +242,9 @@ def assemble(
             if not outcomes[number].diverged and row in not_finite:
                 outcomes[number] = TrainingOutcome(diverged_at=step, diverged_by="evaluation")
     for number in trained_numbers:
-        origin = members[number].origin
-        if origin is not None and outcomes[origin].diverged and members[number].start != "before":
-            outcomes[number] = TrainingOutcome(diverged_at=0, diverged_by="origin")
+        donor = members[number].donor
+        if donor is not None and outcomes[donor].diverged and members[number].start != "donor-untrained":
+            outcomes[number] = TrainingOutcome(diverged_at=0, diverged_by="donor")
     table = member_table(trained_numbers, [members[i] for i in trained_numbers], [outcomes[i] for i in trained_numbers])
     steps = experiment.training_steps(task)
     if experiment.swaps_pes:  # it needs arrays of all stacks, which may not fit into memory together

@@ -83,10 +83,10 @@ DisplaySetting = tuple[str, str]
 def display_setting(field: str, value: Any) -> DisplaySetting:
     """Return the name and the value of a setting for figures.
 
-    >>> display_setting("train", 10000), display_setting("hidden", 0.15), display_setting("optimizer", "sgd")
+    >>> display_setting("train", 10000), display_setting("mask_ratio", 0.15), display_setting("optimizer", "sgd")
     (('samples', '10,000'), ('hidden in training', '15%'), ('', 'sgd'))
     """
-    if field == "hidden":
+    if field == "mask_ratio":
         return "hidden in training", f"{100 * value:.12g}%"
     name = {"train": "samples", "data": "", "optimizer": ""}.get(field, field.replace("_", " "))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

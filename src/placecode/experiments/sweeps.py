@@ -121,7 +121,7 @@ def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
     """Return all members, once for every combination of the axes.
 
     The label of the combination is added to the label of each member. A member that copies the PE of a donor
-    (`origin`) copies that of the donor with the same combination.
+    (`donor`) copies that of the donor with the same combination.
     """
     result: list[Member] = []
     for label, values in combinations(axes):
@@ -132,7 +132,7 @@ def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
             changes = {
                 **fields,
                 "label": f"{member.label}, {label}" if member.label else label,
-                "origin": None if member.origin is None else first + member.origin,
+                "donor": None if member.donor is None else first + member.donor,
                 "data": data or member.data,
             }
             result.append(replace(member, **changes))

@@ -93,7 +93,7 @@ class _TestSamples:
         Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), where b is the number of
         samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
         """
-        share = torch.full(values.shape[:-1], float(self.stack.members[0].hidden), dtype=torch.float64)
+        share = torch.full(values.shape[:-1], float(self.stack.members[0].mask_ratio), dtype=torch.float64)
         masked = self.task.hide(values, mask_scores, share.to(values.device))
         inputs, targets = (part.flatten(0, -3) for part in masked)
         count = len(self.stack.members)

@@ -69,7 +69,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         scales within one standard error of the lowest validation error, the one whose PEs agree most is chosen.
     effort : {"auto", "quick", "thorough"}, default="auto"
         Size of the models and length of training. "auto" is thorough on a GPU and quick on a CPU.
-    hidden : float, default=0.3
+    mask_ratio : float, default=0.3
         Share of the channels that are hidden from the models, which predict them from the other channels.
     n_seeds, n_halves : int, optional
         Number of models per sigma that are trained on all training samples, and number of models per sigma that are
@@ -125,7 +125,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         sigma: Any = "auto",
         *,
         effort: str = "auto",
-        hidden: float = 0.3,
+        mask_ratio: float = 0.3,
         n_seeds: int | None = None,
         n_halves: int | None = None,
         steps: int | None = None,
@@ -141,7 +141,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.sigma = sigma
         self.effort = effort
-        self.hidden = hidden
+        self.mask_ratio = mask_ratio
         self.n_seeds = n_seeds
         self.n_halves = n_halves
         self.steps = steps
@@ -188,7 +188,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma_, self.sigma_reason_, self.sigmas_ = result.sigma, result.why, list(result.sigmas)
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}
-        self._columns, self._hidden = experiment.tables[DATA_SETS[0]].columns, experiment.hidden
+        self._columns, self._hidden = experiment.tables[DATA_SETS[0]].columns, experiment.mask_ratio
         self.channels_, self.names_ = self._columns.indices, result.names
         self._weights = weights.numpy()
         self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
@@ -234,8 +234,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             optional = name not in ("neighbors", "n_draws")
             if not (value is None and optional) and not (isinstance(value, Integral) and int(value) >= least):
                 raise must_be(name, f"a whole number of at least {least}", value)
-        if not isinstance(self.hidden, Real) or not 0 < float(self.hidden) < 1:
-            raise must_be("hidden", "a number above 0 and below 1", self.hidden)
+        if not isinstance(self.mask_ratio, Real) or not 0 < float(self.mask_ratio) < 1:
+            raise must_be("mask_ratio", "a number above 0 and below 1", self.mask_ratio)
         if isinstance(self.random_state, Integral) and int(self.random_state) < 0:
             raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
 
@@ -278,7 +278,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "width": self.width,
             "layers": self.layers,
             "learning_rate": self.learning_rate,
-            "hidden": self.hidden,
+            "mask_ratio": self.mask_ratio,
             "neighbors": self.neighbors,
             "draws": self.n_draws,
             "seeds": tuple(range(seed, seed + int(count))),

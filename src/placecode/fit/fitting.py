@@ -75,7 +75,7 @@ def experiment_of_sheet(
         groups=sheet.groups,
         labels=labels,
         positions=positions,
-        ratios=(settings.get("hidden", OwnData.hidden),),
+        eval_mask_ratios=(settings.get("mask_ratio", OwnData.mask_ratio),),
         seed=settings.get("data_seed", 0),
     )
     channels = parts[DATA_SETS[0]].tokens
@@ -212,7 +212,7 @@ def conclude(
     p_value = against_chance(stack, task, experiment.draws).p
     dependent = _dependent_channels(stack, task, experiment.draws)
     error = float(sample_errors(stack, task, "test").mean())
-    mean_error = others.MaskedSamples(task, "test", experiment.hidden).error_of_means()
+    mean_error = others.MaskedSamples(task, "test", experiment.mask_ratio).error_of_means()
     has_structure = p_value <= LEVEL and error < mean_error and dependent.sum() > 1
     placed = dependent if has_structure else np.zeros_like(dependent)
 
@@ -241,7 +241,7 @@ def conclude(
         return replace(method, scores={**method.scores, **_scores(method, task)})
 
     announce("comparing with other methods")
-    results = dict(others.compare(experiment.tables, experiment.hidden))
+    results = dict(others.compare(experiment.tables, experiment.mask_ratio))
     methods = {name: with_scores(result) for name, result in results.items() if isinstance(result, Method)}
     return Found(
         names=task.token_names,

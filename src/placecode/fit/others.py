@@ -56,7 +56,7 @@ class MaskedSamples:
     """
 
     def __init__(self, task: TableTask, split: str, hidden: float, most: int | None = None) -> None:
-        bound = task.bind([Member(hidden=hidden)])
+        bound = task.bind([Member(mask_ratio=hidden)])
         count = min(task.examples(split), most or task.examples(split))
         inputs, targets = (part[0].double().numpy() for part in bound.batch(split, torch.arange(count)[None]))
         self.used = task.columns.used  # (n, w)

@@ -36,14 +36,23 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 """
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
-DONOR_STARTS = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
+DONOR_STARTS = (
+    "donor",
+    "shuffled",
+    "donor-untrained",
+    "donor-size",
+    "rescaled",
+    "rescaled-shuffled",
+    "resized",
+    "resized-shuffled",
+)
 """Further values of `Member.start`: initial values copied from the PE of another member of the experiment, the donor.
 
-- taken: the donor's PE after training.
-- shuffled: as "taken", with the tokens in random order.
-- before: the donor's PE before training.
-- sized: the donor's PE before training, with each block rescaled to the root mean square that it has after training.
-- rescaled, rescaled-shuffled: as "taken" and "shuffled", rescaled to a root mean square of sigma.
+- donor: the donor's PE after training.
+- shuffled: as "donor", with the tokens in random order.
+- donor-untrained: the donor's PE before training.
+- donor-size: the donor's PE before training, with each block rescaled to its root mean square after training.
+- rescaled, rescaled-shuffled: as "donor" and "shuffled", rescaled to a root mean square of sigma.
 - resized, resized-shuffled: as "rescaled" and "rescaled-shuffled", but first interpolated from the donor's grid of
   tokens to this member's grid, which may have another size.
 """
@@ -52,14 +61,14 @@ RESIZED_STARTS = ("resized", "resized-shuffled")
 RESCALED_STARTS = ("rescaled", "rescaled-shuffled", *RESIZED_STARTS)
 """The values in `DONOR_STARTS` that are rescaled to a root mean square of sigma."""
 NON_SETTING_COLUMNS = (
-    "member", "seed", "origin", "role", "label", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch",
+    "member", "seed", "donor", "role", "label", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch",
 )  # fmt: skip
 """Columns of `members.parquet` that are not settings of the model: they identify the member, or say how its training
 ended."""
 ROLES = ("swept", "reference", "donor", "control")
 """Values of `Member.role`, what a member is for: it is part of the sweep, serves for comparison (reference), gives its
 PE to other members (donor), or is a control that should show no effect."""
-FIRST_COLUMNS = ("encoding", "sigma", "seed", "start", "origin", "learn")
+FIRST_COLUMNS = ("encoding", "sigma", "seed", "start", "donor", "learn")
 """Fields that come first in `Member.record`, and therefore in tables of members."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
@@ -203,9 +212,9 @@ class Member(ModelSettings):
     seed: int = 0
     """Seed of the initial weights, the PE, the data order and dropout."""
     start: str | InitialPE = "normal"
-    """Initial values of the PE: a name in `STARTS`, a name in `DONOR_STARTS` (copied from the member `origin`), or an
+    """Initial values of the PE: a name in `STARTS`, a name in `DONOR_STARTS` (copied from the member `donor`), or an
     array, which becomes an `InitialPE`."""
-    origin: int | None = None
+    donor: int | None = None
     """Index in the experiment of the donor, the member whose PE is copied. Required if `start` is in `DONOR_STARTS`,
     otherwise None. A donor cannot have a donor itself."""
     learn: bool = True
@@ -224,10 +233,10 @@ class Member(ModelSettings):
     last_epoch: int | None = None
     """Number of epochs after which this member stops, if other members of the experiment train longer. None: no
     limit."""
-    hidden: float = 0.5
+    mask_ratio: float = 0.5
     """Fraction of the channels that are hidden during training. Used only in masked prediction."""
     ramp: int = 0
-    """Number of training steps in which the number of hidden channels grows from one to the fraction `hidden`, as a
+    """Number of training steps in which the number of hidden channels grows from one to the fraction `mask_ratio`, as a
     curriculum. With 0 there is no growth: the full fraction is hidden from the first step."""
     data: str = ""
     """Name of the data set to train on, if the experiment has several, otherwise empty."""
@@ -248,10 +257,10 @@ class Member(ModelSettings):
             real_number("sigma", self.sigma, least=0)
         if isinstance(self.start, str):
             choice("start", self.start, (*STARTS, *DONOR_STARTS))
-        has_origin = is_whole(self.origin) and self.origin >= 0
-        if has_origin != (self.start in DONOR_STARTS) or (self.origin is not None and not has_origin):
+        has_donor = is_whole(self.donor) and self.donor >= 0
+        if has_donor != (self.start in DONOR_STARTS) or (self.donor is not None and not has_donor):
             when = "the number of a member" if self.start in DONOR_STARTS else f"left out for the start {self.start}"
-            raise must_be("origin", when, self.origin)
+            raise must_be("donor", when, self.donor)
         if self.start in RESCALED_STARTS and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         super().__post_init__()
@@ -264,7 +273,7 @@ class Member(ModelSettings):
                 rule = "left out with a cooldown, which ends with the longest training"
                 raise must_be("last_epoch", rule, self.last_epoch)
         real_number("output_gain", self.output_gain, above=0)
-        for name in ("dropout", "hidden"):
+        for name in ("dropout", "mask_ratio"):
             real_number(name, getattr(self, name), least=0, below=1)
         for name in ("data", "label"):
             if not isinstance(getattr(self, name), str):
@@ -275,7 +284,7 @@ class Member(ModelSettings):
         """A key that must be equal for members of one stack. Their encoding family must be equal too (`stack_key`)."""
         names = ("width", "layers", "heads", "expansion", "norm", "placement", "optimizer", "batch", "data")
         equal = [getattr(self, name) for name in names]
-        return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
+        return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.donor is not None)
 
     def record(self) -> dict[str, Any]:
         """Return the specification as a row of plain values for tables and files, with one value per field.
@@ -297,17 +306,17 @@ class Member(ModelSettings):
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
         start = str(values["start"])
         values["start"] = start if start in (*STARTS, *DONOR_STARTS) else "zero"
-        values["origin"] = int(values["origin"]) if values["start"] in DONOR_STARTS else None
+        values["donor"] = int(values["donor"]) if values["start"] in DONOR_STARTS else None
         values["last_epoch"] = None if values.get("last_epoch") is None else int(values["last_epoch"])
         return cls(**{**values, "options": Options(json.loads(values["options"]))})
 
     def without_donor(self) -> Member:
-        """Return this member with an initial PE of zeros instead of a copy of the donor's, and without `origin`.
+        """Return this member with an initial PE of zeros instead of a copy of the donor's, and without `donor`.
 
         Such a stand-in has arrays of the same shapes and takes the same time and memory to train, but can be built
         before the donor is trained. A member without donor is returned unchanged.
         """
-        return self if self.origin is None else dataclasses.replace(self, start="zero", origin=None)
+        return self if self.donor is None else dataclasses.replace(self, start="zero", donor=None)
 
 
 def _plain(value: Any) -> Any:
@@ -338,11 +347,11 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """Return the names of the fields and options that differ between members, except seed, origin, role and label.
+    """Return the names of the fields and options that differ between members, except seed, donor, role and label.
 
     >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
     ['sigma']
     """
     rows = [{**member.record(), **member.options} for member in members]
-    names = {name: None for row in rows for name in row if name not in ("seed", "origin", "options", "role", "label")}
+    names = {name: None for row in rows for name in row if name not in ("seed", "donor", "options", "role", "label")}
     return [name for name in names if len({row.get(name) for row in rows}) > 1]

@@ -7,12 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-FIELDS: dict[str, str] = {}
+FIELDS = {
+    "hidden": "mask_ratio",
+    "ratios": "eval_mask_ratios",
+    "shares": "mask_ratios",
+    "trained_with": "mask_ratios",
+}
 """Former names of settings of experiments, mapped to the present ones."""
 FIELDS_OF: dict[str, dict[str, str]] = {}
 """The same for names that had another meaning in each experiment, by the name of the experiment."""
-MEMBER_FIELDS = {"gain": "output_gain"}
+MEMBER_FIELDS = {"gain": "output_gain", "hidden": "mask_ratio", "origin": "donor", "origin_sigma": "donor_sigma"}
 """Former names of columns of members.parquet, and of fields of members in the rows of summary.json."""
+MEMBER_VALUES = {
+    "start": {"taken": "donor", "before": "donor-untrained", "sized": "donor-size"},
+    "diverged_by": {"origin": "donor"},
+}
+"""Former values of fields and columns (by their present names), mapped to the present ones."""
 
 
 def former_fields(experiment: str) -> dict[str, str]:
@@ -27,10 +37,11 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def current_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of summary.json with the present names of the fields of members."""
-    return {MEMBER_FIELDS.get(name, name): value for name, value in row.items()}
+    """Return a row of summary.json with the present names and values of the fields of members."""
+    renamed = {MEMBER_FIELDS.get(name, name): value for name, value in row.items()}
+    return {name: MEMBER_VALUES.get(name, {}).get(value, value) for name, value in renamed.items()}
 
 
 def current_members(members: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of members with the present names of its columns."""
-    return members.rename(columns=MEMBER_FIELDS)
+    """Return a table of members with the present names of its columns, and their present values."""
+    return members.rename(columns=MEMBER_FIELDS).replace(MEMBER_VALUES)

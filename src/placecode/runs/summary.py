@@ -33,13 +33,13 @@ def summarize(
     specs = [spec_of(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
     by_number = dict(zip(members["member"], specs, strict=True))
-    origin_sigmas = [by_number[spec.origin].sigma if spec.origin in by_number else None for spec in specs]
-    pairs = list(zip(specs, origin_sigmas, strict=True))
-    if any(spec.origin in by_number and sigma != spec.sigma for spec, sigma in pairs):
-        names.append("origin_sigma")  # otherwise it equals sigma
+    donor_sigmas = [by_number[spec.donor].sigma if spec.donor in by_number else None for spec in specs]
+    pairs = list(zip(specs, donor_sigmas, strict=True))
+    if any(spec.donor in by_number and sigma != spec.sigma for spec, sigma in pairs):
+        names.append("donor_sigma")  # otherwise it equals sigma
     setting_of = {}
     for number, (spec, sigma) in zip(members["member"], pairs, strict=True):
-        values = {**spec.record(), **spec.options, "origin_sigma": sigma}
+        values = {**spec.record(), **spec.options, "donor_sigma": sigma}
         values["sigma"] = spec.sigma if lookup(spec.encoding).uses_sigma else None
         setting_of[number] = json.dumps({name: values.get(name) for name in names})
     diverged = members.loc[members["state"] == "diverged", "member"]

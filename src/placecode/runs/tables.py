@@ -27,7 +27,7 @@ class TrainingOutcome:
     """Step at which the member diverged."""
     diverged_by: str = ""
     """Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
-    TF32), evaluation (parameters are finite, but metrics are not) or origin (the member's origin diverged). Empty if
+    TF32), evaluation (parameters are finite, but metrics are not) or donor (the member's donor diverged). Empty if
     the member did not diverge."""
     settled_epoch: int = -1
     """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
@@ -55,7 +55,7 @@ def member_table(
     table = pd.DataFrame(rows)
     for name in ("sigma", "pe_learning_rate", "pe_weight_decay", "clip"):
         table[name] = table[name].astype("float64")
-    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
+    return table.astype(dict.fromkeys(("donor", "last_epoch"), "Int64"))
 
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
     default = {**Member().record(), **asdict(TrainingOutcome())}
     missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
-    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
+    return table.astype(dict.fromkeys(("donor", "last_epoch"), "Int64"))
 
 
 def no_baselines() -> pd.DataFrame:

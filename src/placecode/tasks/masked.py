@@ -6,8 +6,8 @@ standardized data. The loss is the mean squared error of the hidden channels.
 
 In training, new channels are hidden in every step, at random from the seed of the member. At evaluation, the hidden
 channels do not depend on the member, so that all members predict the same values. Every example is evaluated once for
-each fraction of hidden channels in `ratios`. Such a pair is a row of the evaluation, and its fraction is the condition,
-for example "hidden 0.5".
+each fraction of hidden channels in `eval_mask_ratios`. Such a pair is a row of the evaluation, and its fraction is the
+condition, for example "hidden 0.5".
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Masked(Task):
         Splits of the data by name. One of them is "train".
     window : int
         Number of time points of an example.
-    ratios : sequence of float
-        Fractions of hidden channels at evaluation. The fraction in training is `Member.hidden`.
+    eval_mask_ratios : sequence of float
+        Fractions of hidden channels at evaluation. The fraction in training is `Member.mask_ratio`.
     seed : int
         Seed of the hidden channels at evaluation.
     """
@@ -93,17 +93,23 @@ class Masked(Task):
     """Known networks of the channels, by the name of the partition."""
 
     def __init__(
-        self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
+        self,
+        splits: Mapping[str, Recordings],
+        window: int = 1,
+        eval_mask_ratios: Sequence[float] = (0.5, 0.9),
+        seed: int = 0,
     ) -> None:
         tokens = splits["train"].inputs.shape[-1]
         whole_number("window", window, 1)
-        for ratio in ratios:
+        for ratio in eval_mask_ratios:
             masked_count(ratio, tokens)
-        if not ratios or len(set(ratios)) < len(ratios):
-            raise must_be("ratios", "different shares of hidden channels, one at least", tuple(ratios))
+        if not eval_mask_ratios or len(set(eval_mask_ratios)) < len(eval_mask_ratios):
+            raise must_be(
+                "eval_mask_ratios", "different shares of hidden channels, one at least", tuple(eval_mask_ratios)
+            )
         self.splits, self.window, self.outputs = dict(splits), window, window
-        self.ratios = tuple(float(ratio) for ratio in ratios)
-        self.conditions = tuple(f"hidden {ratio:g}" for ratio in self.ratios)
+        self.eval_mask_ratios = tuple(float(ratio) for ratio in eval_mask_ratios)
+        self.conditions = tuple(f"hidden {ratio:g}" for ratio in self.eval_mask_ratios)
         self.seed = int(seed)
         self._evaluation_keys = {name: random.keys_for([seed], f"hidden in {name}") for name in splits}
         self._keys = self._world = self._count = self._ramp = torch.empty(0)
@@ -139,7 +145,7 @@ class Masked(Task):
         seeds = [member.seed for member in members]
         bound._keys = random.keys_for(seeds, "hidden").to(device)
         bound._world = torch.tensor([seed % self.worlds for seed in seeds], device=device)
-        bound._count = torch.tensor([masked_count(member.hidden, self.tokens) for member in members], device=device)
+        bound._count = torch.tensor([masked_count(member.mask_ratio, self.tokens) for member in members], device=device)
         bound._ramp = torch.tensor([max(member.ramp, 1) for member in members], device=device)
         return bound
 
@@ -148,8 +154,8 @@ class Masked(Task):
         return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
     def row_count(self, split: str) -> int:
-        """Return the number of rows of an evaluation: all examples with the first of `ratios`, then with the next."""
-        return self.examples(split) * len(self.ratios)
+        """Return the number of rows of an evaluation: each example once for each of the `eval_mask_ratios`."""
+        return self.examples(split) * len(self.eval_mask_ratios)
 
     def row_conditions(self, split: str) -> Sequence[str]:
         """Return the condition of each row of an evaluation, its fraction of hidden channels, such as "hidden 0.5"."""
@@ -177,7 +183,9 @@ class Masked(Task):
         e, b, n, _ = values.shape
         if step is None:
             mask_scores = self.mask_scores(split, rows).view(e, b, n)
-            hidden_counts = torch.tensor([masked_count(ratio, n) for ratio in self.ratios], device=rows.device)
+            hidden_counts = torch.tensor(
+                [masked_count(ratio, n) for ratio in self.eval_mask_ratios], device=rows.device
+            )
             counts = hidden_counts[rows // self.examples(split)]  # (e, b)
         else:
             mask_scores = random.bits(self._keys, step, b * n).view(e, b, n)
@@ -228,7 +236,7 @@ class Masked(Task):
             "tokens": self.tokens,
             "worlds": self.worlds,
             "window": self.window,
-            "ratios": list(self.ratios),
+            "ratios": list(self.eval_mask_ratios),
             "seed": self.seed,
             "counts": {name: len(split) for name, split in self.splits.items()},
             "names": list(self.token_names),

@@ -88,7 +88,7 @@ class Network(Masked):
 
     Parameters
     ----------
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     worlds : int
         Number of independent networks, g. Seed s of a member uses network s modulo this number.
@@ -108,7 +108,9 @@ class Network(Masked):
     name = "network"
     settings_class = NetworkSettings
 
-    def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, eval_mask_ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any
+    ) -> None:
         chosen = NetworkSettings(**settings)
         sizes = cluster_sizes(chosen.nodes, chosen.clusters, chosen.sizes or None)
         order_seed, world_seeds = split_seed(worlds, seed)
@@ -132,7 +134,7 @@ class Network(Masked):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
         for sentence in dynamics_warnings(train_states, drive, labels, bounded=function != "linear"):
             warnings.warn(sentence, stacklevel=2)
-        super().__init__(splits, chosen.window, ratios, seed)
+        super().__init__(splits, chosen.window, eval_mask_ratios, seed)
 
         self.labels, self.weights = labels, weights
         self.token_names = tuple(f"node {node + 1}" for node in range(len(labels)))

@@ -73,7 +73,7 @@ class Pixels(Masked):
 
     Parameters
     ----------
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     worlds : int
         Number of independent draws of the data. The order of the pixels is the same in all of them. Seed s of a member
@@ -92,12 +92,14 @@ class Pixels(Masked):
     name = "pixels"
     settings_class = PixelsSettings
 
-    def __init__(self, ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, eval_mask_ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any
+    ) -> None:
         chosen = PixelsSettings(**settings)
         cells, images, rngs = _set_up(chosen, worlds, seed)
         pairs = [images.split(rng, chosen.train, chosen.test) for rng in rngs]
         train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
-        super().__init__(standardized_splits(train_values, test_values), 1, ratios, seed)
+        super().__init__(standardized_splits(train_values, test_values), 1, eval_mask_ratios, seed)
 
         self.positions = _grid(cells, images.columns)
         self.token_names = _names(self.positions)

@@ -70,7 +70,7 @@ class Synergy(Masked):
 
     Parameters
     ----------
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     worlds : int
         Number of independent realizations of the data. Seed s of a member uses world s modulo this number.
@@ -98,7 +98,9 @@ class Synergy(Masked):
     name = "synergy"
     settings_class = SynergySettings
 
-    def __init__(self, ratios: Sequence[float] = (0.3, 0.5), worlds: int = 1, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, eval_mask_ratios: Sequence[float] = (0.3, 0.5), worlds: int = 1, seed: int = 0, **settings: Any
+    ) -> None:
         chosen = SynergySettings(**settings)
         sizes = chosen.sizes or (chosen.group_size,) * chosen.groups
         order_seed, world_seeds = split_seed(worlds, seed)
@@ -119,7 +121,7 @@ class Synergy(Masked):
                 samples = draw(rng, count, blocks, chosen.values, chosen.correlation, chosen.noise)
                 part.append(samples[:, columns])
         train_samples, test_samples = (np.stack(part) for part in parts)
-        super().__init__(standardized_splits(train_samples, test_samples), 1, ratios, seed)
+        super().__init__(standardized_splits(train_samples, test_samples), 1, eval_mask_ratios, seed)
 
         group_sizes = [size for _, size in blocks]
         self.kinds = np.repeat([kind for kind, _ in blocks], group_sizes)[columns]
@@ -151,7 +153,7 @@ class Synergy(Masked):
 
     def describe(self) -> dict[str, Any]:
         """Return the description of `Masked`, and the best possible error for each fraction of hidden channels."""
-        best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
+        best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.eval_mask_ratios, strict=True)}
         return {**super().describe(), "best_mse": best}
 
 

@@ -60,7 +60,7 @@ class TableTask(Masked):
         Which n columns are channels, and the numbers that standardize them.
     rows_by_split : mapping of str to ndarray of int64
         Indices of the samples in each split.
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int
         Seed of the hidden channels at evaluation.
@@ -79,14 +79,14 @@ class TableTask(Masked):
         values: Values,
         columns: Columns,
         rows_by_split: Mapping[str, npt.NDArray[np.int64]],
-        ratios: Sequence[float] = (0.3,),
+        eval_mask_ratios: Sequence[float] = (0.3,),
         seed: int = 0,
     ) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
             data = torch.from_numpy(values)[None]
         splits = {name: Recordings(data, torch.from_numpy(rows)) for name, rows in rows_by_split.items()}
-        super().__init__(splits, 1, ratios, seed)
+        super().__init__(splits, 1, eval_mask_ratios, seed)
         self.columns, self.outputs = columns, columns.width
         self._indices = torch.from_numpy(columns.indices)
         self._levels = torch.from_numpy(columns.levels)
@@ -111,7 +111,7 @@ class TableTask(Masked):
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
         bound = super().bind(members)
-        ratios = [member.hidden for member in members]
+        ratios = [member.mask_ratio for member in members]
         bound._share = torch.tensor(ratios, device=self._indices.device, dtype=torch.float64)
         return bound
 
@@ -130,7 +130,8 @@ class TableTask(Masked):
         """
         if step is None:
             examples, mask_scores = self.examples(split), self.mask_scores(split, rows)
-            share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // examples]  # (e, b)
+            ratios = torch.tensor(self.eval_mask_ratios, device=rows.device, dtype=torch.float64)
+            share = ratios[rows // examples]  # (e, b)
             rows = rows % examples * len(self.splits[split]) // examples  # evenly spaced in the split
         else:
             share = self._share[:, None].expand(rows.shape)
@@ -202,7 +203,7 @@ class TableTask(Masked):
             "tokens": self.tokens,
             "left out": np.setdiff1d(np.arange(width), self.columns.indices).tolist(),
             "categories": int((self.columns.levels > 0).sum()),
-            "ratios": list(self.ratios),
+            "ratios": list(self.eval_mask_ratios),
             "seed": self.seed,
             "counts": {name: len(split) for name, split in self.splits.items()},
             "names": list(self.token_names),
@@ -230,7 +231,7 @@ def table_tasks(
     groups: npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
     positions: npt.ArrayLike | None = None,
-    ratios: Sequence[float] = (0.3,),
+    eval_mask_ratios: Sequence[float] = (0.3,),
     seed: int = 0,
 ) -> dict[str, TableTask]:
     """Split a table, and return three tasks on it by name: "all", "first half" and "second half".
@@ -252,7 +253,7 @@ def table_tasks(
         True group of each column.
     positions : array-like, shape (m, 2) or (m, 3), optional
         True position of each column.
-    ratios : sequence of float
+    eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int
         Seed of the splits and of the hidden channels at evaluation.
@@ -285,7 +286,7 @@ def table_tasks(
     for name in DATA_SETS:
         training_rows = parts["train" if name == "all" else name]
         rows_by_split = {"train": training_rows, **{split: parts[split] for split in HELD_OUT_SPLITS}}
-        task = TableTask(values, columns, rows_by_split, ratios, seed)
+        task = TableTask(values, columns, rows_by_split, eval_mask_ratios, seed)
         task.token_names = tuple(column_names[i] for i in columns.indices)
         task.autocorrelation_length, task.exchange_blocks = length, block_of
         task.labels = None if labels is None else np.asarray(labels)[columns.indices]

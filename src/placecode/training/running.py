@@ -12,7 +12,7 @@ The parameters of a member that has stopped no longer change.
 
 A finished run records divergence in `members.parquet`: the column `diverged_at` is the step (-1 if the member did not
 diverge), and `diverged_by` is the check that detected it, one of `CAUSES`. `placecode.execution.stacks` adds two more
-values of `diverged_by`: "evaluation" (outputs are not finite) and "origin" (the donor of the PE diverged). The columns
+values of `diverged_by`: "evaluation" (outputs are not finite) and "donor" (the donor of the PE diverged). The columns
 `settled_epoch` and `rested_epoch` record the second and third reason.
 """
 

@@ -13,7 +13,7 @@ from placecode.tasks.latin_squares import LatinSquares
 
 FOUR, FIVE = "order 4", "order 5"
 HEIRS = (
-    *((FOUR, start, 0.7) for start in ("before", "rescaled", "resized", "shuffled")),
+    *((FOUR, start, 0.7) for start in ("donor-untrained", "rescaled", "resized", "shuffled")),
     *((FIVE, "resized", 0.7), (FIVE, "resized-shuffled", 0.7), (FIVE, "resized", 0.1)),
 )
 """Data, start and sigma of the members whose PE comes from member 0 or 1, with the seed of that member."""
@@ -44,9 +44,9 @@ class TwoOrders(LatinExperiment):
         first = [self.spec(sigma=0.3, seed=seed, data=FOUR) for seed in self.seeds]
         placed = [self.spec(sigma=0.3, start=start, data=FIVE) for start in ("true", "axes")]
         heirs = [
-            self.spec(sigma=sigma, seed=seed, start=start, origin=origin, data=data, learn=False)
+            self.spec(sigma=sigma, seed=seed, start=start, donor=donor, data=data, learn=False)
             for data, start, sigma in HEIRS
-            for origin, seed in enumerate(self.seeds)
+            for donor, seed in enumerate(self.seeds)
         ]
         fixed: dict[str, Any] = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
         return [*first, *placed, *heirs, *grid(self.spec(**fixed), data=(FOUR, FIVE), seed=self.seeds)]

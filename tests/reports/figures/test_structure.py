@@ -37,7 +37,7 @@ def run_of(
     for kind, seed in itertools.product(kinds, range(seeds)):
         number, lost = len(members), kind in gone
         state = "diverged" if lost else "done"
-        spec = {"sigma": np.nan, by: kind, "seed": seed, "hidden": 0.5, "data": "", "state": state}
+        spec = {"sigma": np.nan, by: kind, "seed": seed, "mask_ratio": 0.5, "data": "", "state": state}
         members.append({"member": number, **spec})
         for step, (name, target), block in itertools.product((0, 100), MEASURES, (-1, 0)):
             value = np.nan if lost and step else rng.uniform(0.3, 0.6) + 7 * (block == 0)

@@ -99,7 +99,7 @@ def level(member: Member) -> float:
     """An error that only members of one setting have."""
     sizes = {"nodes=25": 0.1, "nodes=50": 0.2, "noise=0.3": 0.3, "noise=1": 0.4, "": 0.0}
     kind = {"adam": 1, "adamw": 2, "sgd": 3}[member.optimizer]
-    return kind + sizes[member.data] + member.hidden / 100 + member.learning_rate + (member.sigma or 0) * 10
+    return kind + sizes[member.data] + member.mask_ratio / 100 + member.learning_rate + (member.sigma or 0) * 10
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def level(member: Member) -> float:
         (NetworkNoise.from_scale("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
         (
             BrainMask.from_scale("quick", seeds=(0, 1), sigmas=(0.01, 2.0)),
-            lambda m: f"{100 * m.hidden:g}% hidden in training",
+            lambda m: f"{100 * m.mask_ratio:g}% hidden in training",
         ),
         (
             SynergyOptimizer.from_scale("quick", rates=(1e-3, 0.01)),

@@ -42,7 +42,7 @@ def baseline_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with the errors of the baselines `names` at every fraction of hidden channels, and with their
     structure, in the worlds of these members. Slow predictors are fitted only in `slow_worlds`."""
-    first = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
+    first = {(member.seed % task.worlds, member.mask_ratio): member for member in reversed(members)}
     fractions = sorted({fraction for _, fraction in first})  # hidden in training
     for world in sorted({world for world, _ in first}):
         values = structure.training_values(task, world)
@@ -70,7 +70,7 @@ def _error_rows(name: str, task: Masked, member: Member, values: np.ndarray) -> 
     if task.window > 1:
         starts = task.splits["train"].targets.cpu().numpy()  # no window crosses from one recording into the next
         values = np.stack([values[starts + i] for i in range(task.window)], axis=-1)
-    fitted = PREDICTORS[name]().fit(values, seed=member.seed, share=member.hidden)
+    fitted = PREDICTORS[name]().fit(values, seed=member.seed, share=member.mask_ratio)
     bound = task.bind([member])
     for split in task.splits:
         if split == "train":

@@ -136,25 +136,28 @@ class BrainMask(BrainExperiment):
 
     name = "brain-mask"
     about = "human fMRI: fractions of hidden regions in training and at evaluation"
-    swept_by = {"hidden": "trained_with"}
+    swept_by = {"mask_ratio": "mask_ratios"}
 
     sigmas: tuple[float, ...] = sweep_over((0.01, 0.2, 2.0), "initial scales of the PE")
-    trained_with: tuple[float, ...] = sweep_over((0.15, 0.5, 0.75, 0.9), "fractions of hidden regions in training")
-    ratios: tuple[float, ...] = (0.15, 0.5, 0.75, 0.9)
+    mask_ratios: tuple[float, ...] = sweep_over((0.15, 0.5, 0.75, 0.9), "fractions of hidden regions in training")
+    eval_mask_ratios: tuple[float, ...] = (0.15, 0.5, 0.75, 0.9)
 
-    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
+    scales = {
+        "paper": {},
+        "quick": {**QUICK, "sigmas": (0.01,), "mask_ratios": (0.15, 0.9), "eval_mask_ratios": (0.15, 0.9)},
+    }
 
     def plan(self) -> list[Member]:
         """Return the members by fraction of hidden regions in training, then by sigma, then by seed."""
-        return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
+        return grid(self.spec(), mask_ratio=self.mask_ratios, sigma=self.sigmas, seed=self.seeds)
 
 
 FIRST, SECOND = "first half", "second half"
 """Names of the data sets of brain-transfer: the two halves of the training people."""
 PE_NAMES = {
     ("normal", True): "own PE",
-    ("taken", False): "another's PE, frozen",
-    ("taken", True): "another's PE, trained on",
+    ("donor", False): "another's PE, frozen",
+    ("donor", True): "another's PE, trained on",
     ("shuffled", False): "another's PE shuffled, frozen",
     ("normal", False): "random PE, frozen",
 }
@@ -189,8 +192,8 @@ class BrainTransfer(BrainExperiment):
             first = len(members)
             members += self.over_sigmas([sigma], data=FIRST)
             members += self.over_sigmas([sigma], data=SECOND)
-            for start, learn in (("taken", False), ("taken", True), ("shuffled", False)):
-                copy = self.spec(sigma=sigma, data=SECOND, start=start, learn=learn, origin=first)
-                members += [replace(copy, seed=seed, origin=first + i) for i, seed in enumerate(self.seeds)]
+            for start, learn in (("donor", False), ("donor", True), ("shuffled", False)):
+                copy = self.spec(sigma=sigma, data=SECOND, start=start, learn=learn, donor=first)
+                members += [replace(copy, seed=seed, donor=first + i) for i, seed in enumerate(self.seeds)]
             members += self.over_sigmas([sigma], data=SECOND, learn=False)
         return members

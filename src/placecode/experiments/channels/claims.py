@@ -66,7 +66,7 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
     Raise NotInRun if members were not trained with the usual fraction of hidden channels, which the claims are about.
     """
-    trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["task"]["task"] == Synergy.name else 0.5
+    trained, usual = run.config["fields"]["mask_ratio"], 0.3 if run.config["task"]["task"] == Synergy.name else 0.5
     if trained != usual:
         raise NotInRun(f"members were trained with {trained:g} hidden, and not with {usual:g}")
     rows = run.metrics[(run.metrics["metric"] == "mse") & (run.metrics["condition"] == condition)]
@@ -327,7 +327,7 @@ BRAIN: tuple[Claim, ...] = (
 )
 """Claims on brain-sigma."""
 
-OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("taken", False), ("shuffled", False), ("normal", False)
+OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("donor", False), ("shuffled", False), ("normal", False)
 """Start of the PE, and whether it is trained: learned by the model, copied and frozen, copied with shuffled regions and
 frozen, random and frozen."""
 

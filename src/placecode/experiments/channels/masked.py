@@ -42,8 +42,8 @@ class MaskedExperiment(ModelExperiment):
 
     steps: int = setting(10_000, "training steps")
     evaluations: int = 20
-    hidden: float = setting(0.5, "fraction of the channels that are hidden in training")
-    ratios: tuple[float, ...] = sweep_over((0.5, 0.9), "fractions of hidden channels at evaluation")
+    mask_ratio: float = setting(0.5, "fraction of the channels that are hidden in training")
+    eval_mask_ratios: tuple[float, ...] = sweep_over((0.5, 0.9), "fractions of hidden channels at evaluation")
     width: int = 64
     learning_rate: float = 3e-4
     batch: int = 32
@@ -59,11 +59,11 @@ class MaskedExperiment(ModelExperiment):
         for name in self.against:
             if name not in BASELINES:
                 raise one_of("against", BASELINES, name)
-        hidden = getattr(self, self.swept_by["hidden"]) if "hidden" in self.swept_by else (self.hidden,)
-        if len(self.ratios) < 2 or not set(hidden) <= set(self.ratios):
-            words = ", ".join(f"{share:g}" for share in hidden)
+        trained = getattr(self, self.swept_by["mask_ratio"]) if "mask_ratio" in self.swept_by else (self.mask_ratio,)
+        if len(self.eval_mask_ratios) < 2 or not set(trained) <= set(self.eval_mask_ratios):
+            words = ", ".join(f"{ratio:g}" for ratio in trained)
             rule = f"at least two, with the fraction hidden in training ({words}) among them"
-            raise must_be("ratios", rule, list(self.ratios))
+            raise must_be("eval_mask_ratios", rule, list(self.eval_mask_ratios))
 
     @property
     def worlds(self) -> int:

@@ -51,7 +51,7 @@ class OwnData(ModelExperiment):
     halves: int = setting(1, "number of additional seeds that are trained on each half of the training samples")
     steps: int = setting(2000, "training steps")
     evaluations: int = 4
-    hidden: float = setting(0.3, "fraction of the channels that are hidden")
+    mask_ratio: float = setting(0.3, "fraction of the channels that are hidden")
     width: int = 32
     layers: int = 2
     expansion: int = 2
@@ -85,8 +85,8 @@ class OwnData(ModelExperiment):
         super().__post_init__()
         for name, least in (("steps", 1), ("halves", 0), ("neighbors", 1), ("draws", 19), ("batch", 1)):
             self._check(whole_number, name, least=least)
-        if not 0 < self.hidden < 1:
-            raise must_be("hidden", "a number above 0 and below 1", self.hidden)
+        if not 0 < self.mask_ratio < 1:
+            raise must_be("mask_ratio", "a number above 0 and below 1", self.mask_ratio)
 
     @staticmethod
     def effort_on(device: str, effort: str) -> str:

@@ -50,8 +50,8 @@ class SynergyExperiment(MaskedExperiment, SynergySettings):
     """Base class of experiments on synergistic channels."""
 
     steps: int = 12_000
-    hidden: float = 0.3
-    ratios: tuple[float, ...] = (0.3, 0.5)
+    mask_ratio: float = 0.3
+    eval_mask_ratios: tuple[float, ...] = (0.3, 0.5)
     layers: int = 3
     learning_rate: float = 1e-3
     batch: int = 128
@@ -97,7 +97,7 @@ class SynergySize(SynergyExperiment):
     swept_by = {
         "groups": "many",
         "train": "samples",
-        "hidden": "shares",
+        "mask_ratio": "mask_ratios",
         "learning_rate": "rates",
         "batch": "batches",
         "width": "widths",
@@ -110,7 +110,7 @@ class SynergySize(SynergyExperiment):
     batches: tuple[int, ...] = sweep_over((512,), "examples per step")
     rates: tuple[float, ...] = sweep_over((1e-3,), "learning rates")
     widths: tuple[int, ...] = sweep_over((64,), "features per token")
-    shares: tuple[float, ...] = sweep_over((0.3,), "fractions of the channels that are hidden in training")
+    mask_ratios: tuple[float, ...] = sweep_over((0.3,), "fractions of the channels that are hidden in training")
     ramps: tuple[int, ...] = sweep_over((0,), "steps in which the hidden channels grow from one to that fraction")
     seeds: tuple[int, ...] = tuple(range(5))
 
@@ -144,8 +144,8 @@ class SynergySize(SynergyExperiment):
 
     def plan(self) -> list[Member]:
         """Return the members of all combinations of data set, batch, width, learning rate, hidden fraction and ramp."""
-        names = ("data", "batch", "width", "learning_rate", "hidden", "ramp")
-        settings = product(self.data_sets(), self.batches, self.widths, self.rates, self.shares, self.ramps)
+        names = ("data", "batch", "width", "learning_rate", "mask_ratio", "ramp")
+        settings = product(self.data_sets(), self.batches, self.widths, self.rates, self.mask_ratios, self.ramps)
         return [
             member
             for values in settings

@@ -93,8 +93,9 @@ class LstCausal(DonorExperiment):
         members += controls(NONE, encoding="none", sigma=None)
         first_twin = len(members)
         members += controls(TWIN, TWIN_SEED_OFFSET, sigma=SMALL, learn=False)
-        again = self.spec(sigma=SMALL, start="before", learn=False, origin=first_twin, role="control", label=TWIN_AGAIN)
-        members += [replace(again, seed=seed, origin=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEED_OFFSET))]
+        fields = {"start": "donor-untrained", "learn": False, "role": "control", "label": TWIN_AGAIN}
+        again = self.spec(sigma=SMALL, donor=first_twin, **fields)
+        members += [replace(again, seed=seed, donor=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEED_OFFSET))]
         by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
         donors |= {(MASTER, seed): len(members) + i for i, seed in enumerate(self.seeds)}
         master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
@@ -109,12 +110,12 @@ class LstCausal(DonorExperiment):
         of_member = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **of_member)
-        origins = {
+        donor_of = {
             (sigma, seed): donors[sigma if fields["donor"] == "own" else fields["donor"], seed]
             for sigma in self.sigmas
             for seed in self.seeds
         }
-        return self.with_donors(origins, label=label, **of_member)
+        return self.with_donors(donor_of, label=label, **of_member)
 
     def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]

@@ -87,7 +87,7 @@ class KnobExperiment(LatinExperiment):
         """Return a member for each sigma and seed that starts with the PE of another member, its donor. `donors` maps
         pairs (sigma, seed) to the index of the donor in the plan. `fields` are set in all members."""
         return [
-            self.spec(sigma=sigma, seed=seed, origin=donors[sigma, seed], **fields)
+            self.spec(sigma=sigma, seed=seed, donor=donors[sigma, seed], **fields)
             for sigma in self.sigmas
             for seed in self.seeds
         ]

@@ -28,7 +28,7 @@ from placecode.validation import whole_number
 PE_VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {},
     "frozen at its start": {"learn": False},
-    "frozen random vectors of the learned PE's final size": {"start": "sized", "learn": False},
+    "frozen random vectors of the learned PE's final size": {"start": "donor-size", "learn": False},
     "learned, added at the input alone": {"placement": "input"},
 }
 """The fields of the members that lst-frozen compares, by label."""

@@ -31,7 +31,7 @@ LEARNED = {"learn": True, "start": "normal", "placement": "every"}
 """Columns of the members of lst-frozen with a learned PE in every block."""
 FROZEN = {**LEARNED, "learn": False}
 """Columns of the members whose PE is frozen at its random initial values."""
-SIZED = {**FROZEN, "start": "sized"}
+SIZED = {**FROZEN, "start": "donor-size"}
 """Columns of the members with frozen random vectors of the norm that the learned PE has after training."""
 AT_INPUT = {**LEARNED, "placement": "input"}
 """Columns of the members with a learned PE that is added only at the input."""

@@ -270,7 +270,9 @@ def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
 
 def _trained(members: pd.DataFrame) -> base.Array:
     """Return the shares of hidden channels that members were trained with, sorted; empty if they are not known."""
-    return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
+    if "mask_ratio" not in members.columns:
+        return np.zeros(0)
+    return np.unique(members["mask_ratio"].dropna().to_numpy(dtype=float))
 
 
 def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from helpers.training.tiny_runs import assert_same
 
 from placecode.errors import BadInput
-from placecode.execution import local, origins
+from placecode.execution import donors, local
 from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels import structure
 from placecode.experiments.channels.brain import BrainTransfer
@@ -52,16 +52,16 @@ def pe(run: Run, when: str, number: int) -> np.ndarray:
     return run.array(f"pe_{when}/{number}")
 
 
-def test_initial_pes_are_those_that_the_origins_learned(complete: Run) -> None:
+def test_initial_pes_are_those_that_the_donors_learned(complete: Run) -> None:
     table = complete.members
-    heirs = table[table["origin"].notna()]
-    assert heirs["start"].tolist() == ["taken"] * 4 + ["shuffled"] * 2 and heirs["origin"].tolist() == [0, 1] * 3
+    heirs = table[table["donor"].notna()]
+    assert heirs["start"].tolist() == ["donor"] * 4 + ["shuffled"] * 2 and heirs["donor"].tolist() == [0, 1] * 3
     for row in heirs.to_dict("records"):
-        start, learned = pe(complete, "start", row["member"]), pe(complete, "end", row["origin"])
-        parent = table.loc[table["member"] == row["origin"]].iloc[0]
+        start, learned = pe(complete, "start", row["member"]), pe(complete, "end", row["donor"])
+        parent = table.loc[table["member"] == row["donor"]].iloc[0]
         assert parent["seed"] == row["seed"] and parent["data"] == "first half" and row["data"] == "second half"
-        assert not np.array_equal(learned, pe(complete, "start", row["origin"]))  # it has learned something
-        if row["start"] == "taken":
+        assert not np.array_equal(learned, pe(complete, "start", row["donor"]))  # it has learned something
+        if row["start"] == "donor":
             np.testing.assert_array_equal(start, learned)
         else:
             order = [int(np.flatnonzero((learned[0] == token).all(axis=1))[0]) for token in start[0]]
@@ -78,27 +78,27 @@ def test_two_processes_give_the_same_bytes(people: Path, complete: Run, tmp_path
     )
 
 
-def test_chosen_members_must_include_their_origins(people: Path, complete: Run, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="must include the origins of all members; 0:2 are missing"):
+def test_chosen_members_must_include_their_donors(people: Path, complete: Run, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must include the donors of all members; 0:2 are missing"):
         local.execute(experiment(people), tmp_path / "part", execution=CPU, member_ranges="4:8")
     assert not (tmp_path / "part").exists()
     part = local.execute(experiment(people), tmp_path / "part", execution=CPU, member_ranges="1:2,5:6")
     np.testing.assert_array_equal(pe(part, "start", 5), pe(complete, "start", 5))
 
 
-FIRST, HEIR = Member(), Member(start="taken", origin=0)
+FIRST, HEIR = Member(), Member(start="donor", donor=0)
 
 
 @pytest.mark.parametrize(
     ("members", "text"),
     [
-        ([FIRST, HEIR, Member(start="taken", origin=1)], "origin of member 2 must be .* without an origin; got 1"),
-        ([FIRST, HEIR, Member(start="shuffled", origin=7)], "origin of member 2 must be .* without an origin; got 7"),
-        ([Member(encoding="rotary"), HEIR], "member 0 must have a learned PE to be the origin"),
-        ([FIRST, Member(encoding="none", start="taken", origin=0)], "member 1 must have a learned PE to start from"),
+        ([FIRST, HEIR, Member(start="donor", donor=1)], "donor of member 2 must be .* without a donor; got 1"),
+        ([FIRST, HEIR, Member(start="shuffled", donor=7)], "donor of member 2 must be .* without a donor; got 7"),
+        ([Member(encoding="rotary"), HEIR], "member 0 must have a learned PE to be the donor"),
+        ([FIRST, Member(encoding="none", start="donor", donor=0)], "member 1 must have a learned PE to start from"),
     ],
 )
-def test_origins_that_are_rejected(tiny_task: Task, members: list[Member], text: str) -> None:
-    origins.check([FIRST, HEIR], [0, 1], tiny_task)
+def test_donors_that_are_rejected(tiny_task: Task, members: list[Member], text: str) -> None:
+    donors.check([FIRST, HEIR], [0, 1], tiny_task)
     with pytest.raises(BadInput, match=text):
-        origins.check(members, range(len(members)), tiny_task)
+        donors.check(members, range(len(members)), tiny_task)
