@@ -94,8 +94,8 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "late_gains_are_positive": bool((means.loc[late] > 0).all()),
         "settled": means.drop(late),
         "largest_change": change.abs().max().max(),
-        "rested_epochs": rows["rested_epoch"],
-        "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
+        "rested_epochs": rows["zero_loss_epoch"],
+        "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["zero_loss_epoch"] > 0).all()),
         "noise_table": columns_table({"sigma": map("{:g}".format, sigmas)} | noise_columns),
         "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
         "noise_held_out": tables.gap(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
@@ -117,7 +117,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "mean": average,
         "gap": average - theirs,
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
-        "stopped": sweep_members(run).groupby("sigma")["rested_epoch"].median().loc[sigmas],
+        "stopped": sweep_members(run).groupby("sigma")["zero_loss_epoch"].median().loc[sigmas],
     }
     return pd.DataFrame(columns).assign(values=[interval(row) for _, row in ours.iterrows()])
 
@@ -252,7 +252,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tiny_norm": of(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
-        "stopped": int((run.members["rested_epoch"] >= 0).sum()),
+        "stopped": int((run.members["zero_loss_epoch"] >= 0).sum()),
     }
 
 

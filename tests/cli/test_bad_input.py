@@ -83,11 +83,11 @@ def test_invalid_options_of_run(refuse: Refuse, words: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("lst-heads --many 3", "heads"),
+        ("lst-heads --head-counts 3", "heads"),
         ("lst-width --widths 12", "heads"),
         ("lst-placement --placements last", "placement"),
         ("lst-decay --decays 0", "decays"),
-        ("lst-decay --parts pe,none", "parts"),
+        ("lst-decay --decayed-weights pe,none", "decayed_weights"),
         ("lst-optimizer --optimizers lion", "optimizer"),
         ("lst-optimizer --epsilons 1e-8", "epsilons"),
         ("lst-optimizer --pe-rates 0.1,1", "pe_rates"),

@@ -131,7 +131,7 @@ def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
     """Checks are 52 steps or 13 epochs apart; at the second one parameters are equal."""
     run = local.execute(tiny(sigmas=(0.2,), epochs=60, learning_rate=0.0, cooldown=0.0), tmp_path / "run")
     assert run.members["settled_epoch"].tolist() == [26, 26]
-    assert run.members["rested_epoch"].tolist() == [-1, -1] and run.members["diverged_by"].tolist() == ["", ""]
+    assert run.members["zero_loss_epoch"].tolist() == [-1, -1] and run.members["diverged_by"].tolist() == ["", ""]
     assert run.metrics["step"].max() == 60 * 4
 
 

@@ -19,7 +19,7 @@ from placecode.models.member import Member
 SEEDS, EPOCHS = 5, 8
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "lst-heads": {"many": (1, 2, 4)},
+    "lst-heads": {"head_counts": (1, 2, 4)},
     "lst-depth": {"depths": (2, 4, 6)},
     "lst-width": {"widths": (64, 320)},
     "lst-placement": {},

@@ -45,8 +45,8 @@ def test_paper_is_the_published_protocol() -> None:
     assert (experiment.order, experiment.per_class, experiment.heldout, experiment.distance) == (4, 3000, 108, 0.8)
     assert experiment.references == (0.0, 0.1)
     assert len(experiment.members()) == 330  # 20 sigmas and 2 kinds of 2d-fixed, 15 seeds each
-    assert (experiment.log_softmax, experiment.rest, experiment.block_noise) == (2, 100, (0.2,))
-    assert experiment == LstSigma(rest=100, block_noise=(0.2,))  # else the defaults of the fields
+    assert (experiment.log_softmax, experiment.zero_loss_patience, experiment.block_noise) == (2, 100, (0.2,))
+    assert experiment == LstSigma(zero_loss_patience=100, block_noise=(0.2,))  # else the defaults of the fields
 
 
 def test_fields_win_over_the_scale() -> None:
@@ -143,7 +143,7 @@ def test_all_encodings_at_paper_scale() -> None:
     members = experiment.members()
     assert len(experiment.encodings) == 19
     assert len(members) == len(set(members)) == 570
-    assert (experiment.epochs, experiment.rest, experiment.dropout_epochs) == (1000, 100, 200)
+    assert (experiment.epochs, experiment.zero_loss_patience, experiment.dropout_epochs) == (1000, 100, 200)
     settings = [(text, rate, seed) for text in experiment.encodings for rate in (0.0, 0.1) for seed in range(15)]
     for member, (text, rate, seed) in zip(members, settings, strict=True):
         spec = parse_encoding(text)

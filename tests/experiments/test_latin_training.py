@@ -33,7 +33,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def slingshot(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    experiment = LstSlingshot.from_scale("quick", **SMALL, every=1)
+    experiment = LstSlingshot.from_scale("quick", **SMALL, evaluate_every=1)
     return local.execute(experiment, tmp_path_factory.mktemp("slingshot") / "run")
 
 
@@ -41,7 +41,7 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
     experiment = LstFrozen.from_scale("paper")
     members = experiment.members()
     assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
-    assert (experiment.epochs, experiment.rest, experiment.log_softmax) == (1000, 100, 2)
+    assert (experiment.epochs, experiment.zero_loss_patience, experiment.log_softmax) == (1000, 100, 2)
     for i, kind in enumerate(PE_VARIANTS):
         group = members[40 * i : 40 * (i + 1)]
         assert {member.label for member in group} == {kind}
@@ -128,7 +128,7 @@ def test_mean_logit_loss_and_accuracy_are_recorded_and_drawn(slingshot: Run) -> 
 
 
 @pytest.mark.parametrize(
-    "fields", [{"losses": (3,)}, {"losses": ()}, {"frozen": (0,)}, {"every": 0}, {"losses": (1, 1)}]
+    "fields", [{"losses": (3,)}, {"losses": ()}, {"frozen": (0,)}, {"evaluate_every": 0}, {"losses": (1, 1)}]
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:

@@ -31,7 +31,7 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
 
 
 def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> None:
-    few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
+    few = {**TINY[NetworkSigma], "sigmas": (0.1,), "baseline_names": ("linear",)}
     one, both = (
         local.execute(
             NetworkSigma.from_scale("quick", **{**few, "seeds": seeds}),
@@ -53,7 +53,7 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
     ("fields", "name", "rule"),
     [
         ({"steps": 0}, "steps", "a whole number of at least 1"),
-        ({"against": ("tree",)}, "against", "one of linear, ridge"),
+        ({"baseline_names": ("tree",)}, "baseline_names", "one of linear, ridge"),
         ({"seeds": ()}, "seeds", "at least one"),
         (
             {"eval_mask_ratios": (0.9,)},
@@ -75,8 +75,32 @@ def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) 
 
 def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
     """The number of hidden channels rises to half of six over all four steps."""
-    words = ["--seeds", "2", "--many", "2,", "--samples", "300,", "--test", "30", "--steps", "4", "--layers", "1"]
-    words += ["--widths", "8,", "--batches", "8,", "--mask-ratios", "0.5,", "--against", "linear,", "--device", "cpu"]
+    words = [
+        "--seeds",
+        "2",
+        "--group-counts",
+        "2,",
+        "--samples",
+        "300,",
+        "--test",
+        "30",
+        "--steps",
+        "4",
+        "--layers",
+        "1",
+    ]
+    words += [
+        "--widths",
+        "8,",
+        "--batches",
+        "8,",
+        "--mask-ratios",
+        "0.5,",
+        "--baseline-names",
+        "linear,",
+        "--device",
+        "cpu",
+    ]
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
     run = Run(tmp_path / "run")
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
@@ -108,7 +132,13 @@ def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
 
 
 def test_slow_baselines_are_fitted_in_the_first_worlds_alone(tmp_path: Path) -> None:
-    fields = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
+    fields = {
+        **TINY[NetworkSigma],
+        "seeds": (5, 6),
+        "sigmas": (0.1,),
+        "baseline_names": ("linear", "ridge"),
+        "slow_baseline_worlds": 1,
+    }
     run = local.execute(NetworkSigma.from_scale("quick", **fields), tmp_path / "run")
     worlds = run.baselines.groupby("baseline")["world"].unique()
     assert sorted(worlds["linear"]) == [5, 6] and list(worlds["ridge"]) == [5]

@@ -45,7 +45,7 @@ class Case:
     tokens: dict[str, int]
     figures: set[str]
     shares: tuple[str, ...] = ("hidden 0.5", "hidden 0.9")
-    against: str = FEW
+    baseline_names: str = FEW
     cut: int = 1
     worlds: tuple[int, ...] = (0, 1)
 
@@ -58,7 +58,7 @@ CASES = {
     "network-sigma": Case([*NETWORK, "--sigmas", "0.1,2"], 4, {"": 10}, SWEEP),
     "network-encodings": Case([*NETWORK, *ENCODINGS], 6, {"": 10}, KINDS, cut=3),
     "network-size": Case(
-        [*NETWORK, "--sigmas", "0.1,2", "--many", "8,12"], 8, {"nodes=8": 8, "nodes=12": 12}, PAIRS, cut=5
+        [*NETWORK, "--sigmas", "0.1,2", "--node-counts", "8,12"], 8, {"nodes=8": 8, "nodes=12": 12}, PAIRS, cut=5
     ),
     "network-noise": Case(
         [*NETWORK, "--sigmas", "0.1,", "--noises", "0.2,0.4"], 4, {"noise=0.2": 10, "noise=0.4": 10}, PAIRS, cut=2
@@ -66,7 +66,19 @@ CASES = {
     "synergy-sigma": Case([*SYNERGY, "--sigmas", "0.1,2"], 4, {"": 6}, SWEEP, LOW, ",".join(BASELINES)),
     "synergy-encodings": Case([*SYNERGY, *ENCODINGS], 6, {"": 6}, KINDS, LOW),
     "synergy-size": Case(
-        [*SYNERGY, "--sigmas", "0.1,", "--many", "2,3", "--samples", "100,200", "--widths", "8,", "--batches", "4,"],
+        [
+            *SYNERGY,
+            "--sigmas",
+            "0.1,",
+            "--group-counts",
+            "2,3",
+            "--samples",
+            "100,200",
+            "--widths",
+            "8,",
+            "--batches",
+            "4,",
+        ],
         *(8, {f"groups={k} samples={n}": 3 * k for k in (2, 3) for n in (100, 200)}, PAIRS, LOW),
         cut=3,
     ),
@@ -78,10 +90,10 @@ CASES = {
         4,
         {"": 16},
         SWEEP | {"picture"},
-        against="linear,pca,fc",
+        baseline_names="linear,pca,fc",
     ),
     "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
-    "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, against="linear,pca,fc", cut=3),
+    "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, baseline_names="linear,pca,fc", cut=3),
     "brain-mask": Case(
         [
             "PLACES",
@@ -101,16 +113,16 @@ CASES = {
     "brain-transfer": Case(  # a piece must hold the members from which others of it start: sigma by sigma
         ["PLACES", "--sigmas", "0.1,2"],
         *(24, {"first half": REGIONS, "second half": REGIONS}, PAIRS),
-        against="linear,pca,fc",
+        baseline_names="linear,pca,fc",
         cut=12,
         worlds=(0,),
     ),
     "brain-preprocessing": Case(
-        ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--without", "sub-0,", "--tr", "2"],
+        ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--left-out-people", "sub-0,", "--tr", "2"],
         12,
         {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS},
         PAIRS | {"preprocessing"},
-        against="linear,fc",
+        baseline_names="linear,fc",
         cut=6,
     ),
 }
@@ -181,7 +193,15 @@ def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_f
     """Run each experiment once; no test changes its folder."""
     name, case = request.param, CASES[request.param]
     words = [option for word in case.words for option in (brains[name] if word == "PLACES" else [word])]
-    command = ["run", name, "--scale", "quick", *settable(name, [*MODEL, *words]), "--against", case.against]
+    command = [
+        "run",
+        name,
+        "--scale",
+        "quick",
+        *settable(name, [*MODEL, *words]),
+        "--baseline-names",
+        case.baseline_names,
+    ]
     out = tmp_path_factory.mktemp("runs") / name
     with contextlib.nullcontext() if name in REPORTED else without_reports():
         assert cli.main([*command, "--out", str(out)]) == 0
@@ -252,7 +272,7 @@ def test_every_world_has_its_baselines(ran: Ran) -> None:
             here = table[(table["data"] == data) & (table["world"] == world)]
             late = baselines.SLOW if world > 0 else ()  # slow ones are fitted in the first world alone, at this scale
             names = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
-            assert names == [name for name in ran.case.against.split(",") if name not in late]
+            assert names == [name for name in ran.case.baseline_names.split(",") if name not in late]
             errors = here.loc[here["metric"] == "mse", "baseline"].unique()
             if ran.name == "brain-mask":  # ridge is fitted at each fraction of the members
                 assert {"ridge, trained with 0.25 hidden", "ridge, trained with 0.75 hidden"} < set(errors)
@@ -288,7 +308,7 @@ def test_a_report_has_every_figure_baseline_and_condition(ran: Ran) -> None:
     assert len(re.findall(r'<div class="wide[^>]*><svg', page)) == len(ran.case.figures)
     assert {path.stem for path in (ran.run.path / "figures").glob("*.png")} == ran.case.figures
     text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
-    predictors = {"linear", "pca", "ridge", "trees"} & set(ran.case.against.split(","))
+    predictors = {"linear", "pca", "ridge", "trees"} & set(ran.case.baseline_names.split(","))
     assert all(f"baseline:{name}" in text for name in predictors)
     assert all(f">{condition}</th>" in text for condition in ran.case.shares)
     assert all(data in text for data in ran.case.tokens)

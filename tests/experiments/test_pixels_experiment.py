@@ -28,7 +28,7 @@ SAME = "hidden 0.5"
 POSITIONS = np.stack(np.divmod(np.random.default_rng(0).permutation(SIZE**2), SIZE), axis=1).astype(float)
 TINY: dict[str, Any] = {
     **{"size": 4, "train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 3, "evaluations": 1},
-    **{"seeds": (0, 1), "sigmas": (0.01, 2.0), "against": ("linear", "fc", "pca of channels")},
+    **{"seeds": (0, 1), "sigmas": (0.01, 2.0), "baseline_names": ("linear", "fc", "pca of channels")},
 }
 
 

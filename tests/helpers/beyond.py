@@ -12,7 +12,7 @@ SMALLEST |= {"width": 8, "layers": 1, "heads": 2, "expansion": 1}
 SWEPT: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},
     "lst-optimizer": {"sigmas": (0.01, 0.2), "rates": (1e-3, 1e-2), "sgd_rates": (0.1,), "pe_rates": (0.1, 10.0)},
-    "lst-heads": {"many": (1, 2, 4)},
+    "lst-heads": {"head_counts": (1, 2, 4)},
     "lst-depth": {"depths": (2, 1)},
     "lst-width": {"widths": (8, 16)},
     "lst-decay": {"decays": (1.0, 3.0)},

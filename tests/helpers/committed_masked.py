@@ -18,7 +18,7 @@ from placecode.runs.read import Run
 ROOT = Path(__file__).parents[2] / "results"
 CONFIGS = {path.parent.name: Run(path.parent).config for path in sorted(ROOT.glob("*/config.json"))}
 PIXELS = [name for name, config in CONFIGS.items() if config["experiment"].startswith("pixels")]
-MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
+MASKED = [name for name, config in CONFIGS.items() if "baseline_names" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["experiment"]).claims]
 """Runs of experiments that have claims."""
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]  # runs with stored arrays

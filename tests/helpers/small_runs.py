@@ -17,7 +17,7 @@ from placecode.runs.read import Run
 
 SMALL: dict[str, Any] = {
     **{"train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 4, "evaluations": 2},
-    "against": ("linear", "fc", "partial correlation"),
+    "baseline_names": ("linear", "fc", "partial correlation"),
 }
 """Settings with which experiments of channels train in a moment."""
 

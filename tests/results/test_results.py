@@ -210,7 +210,7 @@ def test_published_sweep_is_complete() -> None:
     expected = set(itertools.product([round(0.1 * i, 1) for i in range(1, 21)], range(15)))
     assert len(learned) == 300 and set(zip(learned["sigma"], learned["seed"], strict=True)) == expected
     assert len(members) == 315 and (members["state"] == "done").all() and (members["dropout"] == 0).all()
-    assert (members["rested_epoch"] > 0).all()  # every training loss stayed at exactly 0
+    assert (members["zero_loss_epoch"] > 0).all()  # every training loss stayed at exactly 0
     task = CONFIGS["lst-sigma"]["task"]
     assert task["log_softmax"] == 2 and task["sha256"].startswith("9a708ab15764ad00")  # the authors' loss and puzzles
     assert len(correlations("lst-sigma")) == 11  # all of them are compared below

@@ -1,4 +1,4 @@
-"""Members that stop early: they settle, are at rest, reach their last epoch or diverge."""
+"""Members that stop early: they settle, keep a loss of 0, reach their last epoch or diverge."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continu
     outcome = trainer.outcome()
     settled = outcome["settled_epoch"].tolist()
     assert settled[1] == -1 and all(2 * LOOK < epoch < epochs for epoch in (settled[0], settled[2]))
-    assert outcome["rested_epoch"].tolist() == [-1] * 3  # without `rest`, a loss of zero stops no member
+    assert (
+        outcome["zero_loss_epoch"].tolist() == [-1] * 3
+    )  # without `zero_loss_patience`, a loss of zero stops no member
     assert len(trainer.running.stack.members) == 1
     running = Running(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH)
     for step in range(epochs * EPOCH):
@@ -113,16 +115,16 @@ def test_fingerprints_differ_if_one_bit_differs() -> None:
 
 def test_a_member_is_at_rest_after_a_number_of_epochs_with_zero_loss() -> None:
     members = [quick(), slow()]
-    trainer, _ = trained(members, 130, rest=5)
+    trainer, _ = trained(members, 130, zero_loss_patience=5)
     outcome = trainer.outcome()
-    rested, never = outcome["rested_epoch"].tolist()
-    assert 5 < rested < 115 and never == -1
+    stopped, never = outcome["zero_loss_epoch"].tolist()
+    assert 5 < stopped < 115 and never == -1
     assert outcome["settled_epoch"].tolist() == [-1, -1]
     running = Running(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH)
-    losses = torch.stack([running.update(step) for step in range(rested * EPOCH)]).view(rested, EPOCH, 2)
+    losses = torch.stack([running.update(step) for step in range(stopped * EPOCH)]).view(stopped, EPOCH, 2)
     quiet = (losses == 0).all(1)[:, 0].tolist()
     assert quiet[-5:] == [True] * 5
-    assert all(not all(quiet[first : first + 5]) for first in range(rested - 5))  # and not before
+    assert all(not all(quiet[first : first + 5]) for first in range(stopped - 5))  # and not before
     assert same_bits(trainer.stack.flat[0], running.stack.flat[0])
 
 
@@ -156,7 +158,7 @@ def run_to_end(trainer: Trainer) -> Trainer:
 
 def five() -> Trainer:
     members = [quick(), slow(last_epoch=30), quick(seed=2), slow(seed=3), slow(seed=4)]
-    return Trainer(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH, rest=5)
+    return Trainer(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH, zero_loss_patience=5)
 
 
 @pytest.fixture(scope="module")

@@ -245,7 +245,7 @@ class TestRun:
         trainer = Trainer(stack_for([small()], tiny_task), tiny_task, steps=0)
         assert [event.step for event in trainer.run()] == [0]
 
-    @pytest.mark.parametrize("name", ["steps", "rest"])
+    @pytest.mark.parametrize("name", ["steps", "zero_loss_patience"])
     def test_negative_numbers_are_rejected(self, name: str, tiny_task) -> None:
         with pytest.raises(BadInput) as error:
             Trainer(stack_for([small()], tiny_task), tiny_task, **{"steps": 1, name: -1})

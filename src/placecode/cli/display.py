@@ -250,10 +250,10 @@ def estimate_text(experiment: Experiment, expected: Estimate, execution: Executi
         f"{expected.steps} steps each, on {execution.device}{processes}, precision {execution.precision}.",
         f"Estimated time for training: {duration(expected.seconds)}; memory: {expected.bytes / 2**30:.1f} GiB.",
     ]
-    if experiment.rest_epochs:
+    if experiment.zero_loss_patience:
         lines.append(
             f"The time is an upper limit: a member stops once its training loss has been exactly 0 for "
-            f"{experiment.rest_epochs} epochs."
+            f"{experiment.zero_loss_patience} epochs."
         )
     if expected.bytes_per_member is not None:
         per_member, largest = format_bytes(expected.bytes_per_member), _counted(expected.largest_stack_size, "member")

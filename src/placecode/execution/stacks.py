@@ -93,7 +93,7 @@ def train(
         saved = checkpoints.load(folder, name)
         stack = execution.build_stack(members, task)
         trainer = Trainer(
-            stack, task, experiment.training_steps(task), experiment.evaluate_at(task), experiment.rest_epochs
+            stack, task, experiment.training_steps(task), experiment.evaluate_at(task), experiment.zero_loss_patience
         )
         metrics, saved_step = pd.DataFrame(), -1
         if saved is not None:
@@ -275,7 +275,7 @@ def assemble(
 
 def _outcome_of(state: Mapping[str, Tensor], row: int) -> TrainingOutcome:
     """Return how the training of one member ended. Its values are in this row of the final `state`."""
-    names = ("diverged_at", "settled_epoch", "rested_epoch")
+    names = ("diverged_at", "settled_epoch", "zero_loss_epoch")
     outcome = {name: int(state[name][row]) for name in names}
     return TrainingOutcome(**outcome, diverged_by=CAUSES[int(state["cause"][row])])
 

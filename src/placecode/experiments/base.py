@@ -123,10 +123,8 @@ class Experiment(Settings):
         """Return the number of training steps of every member."""
         raise NotImplementedError
 
-    @property
-    def rest_epochs(self) -> int:
-        """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0: never."""
-        return 0
+    zero_loss_patience = 0
+    """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0: never."""
 
     def evaluate_at(self, task: Task) -> Sequence[int]:
         """Return the steps after which all splits are evaluated, in addition to the first and the last step."""

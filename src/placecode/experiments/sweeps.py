@@ -25,7 +25,17 @@ from placecode.runs.former_names import former_fields
 if TYPE_CHECKING:
     from placecode.experiments.base import Experiment
 
-NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
+NOT_SWEPT = (
+    "epochs",
+    "steps",
+    "evaluations",
+    "zero_loss_patience",
+    "dropout_epochs",
+    "evaluate_every",
+    "folds",
+    "slow_baseline_worlds",
+    "data_seed",
+)
 """Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
 
 

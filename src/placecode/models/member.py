@@ -61,7 +61,8 @@ RESIZED_STARTS = ("resized", "resized-shuffled")
 RESCALED_STARTS = ("rescaled", "rescaled-shuffled", *RESIZED_STARTS)
 """The values in `DONOR_STARTS` that are rescaled to a root mean square of sigma."""
 NON_SETTING_COLUMNS = (
-    "member", "seed", "donor", "role", "label", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch",
+    "member", "seed", "donor", "role", "label",
+    "state", "diverged_at", "diverged_by", "settled_epoch", "zero_loss_epoch",
 )  # fmt: skip
 """Columns of `members.parquet` that are not settings of the model: they identify the member, or say how its training
 ended."""

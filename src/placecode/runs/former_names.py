@@ -8,15 +8,32 @@ from typing import Any
 import pandas as pd
 
 FIELDS = {
+    "against": "baseline_names",
+    "every": "evaluate_every",
     "hidden": "mask_ratio",
+    "master_sigma": "sgd_donor_sigma",
+    "parts": "decayed_weights",
     "ratios": "eval_mask_ratios",
+    "rest": "zero_loss_patience",
     "shares": "mask_ratios",
+    "slow_in": "slow_baseline_worlds",
     "trained_with": "mask_ratios",
+    "without": "left_out_people",
 }
 """Former names of settings of experiments, mapped to the present ones."""
-FIELDS_OF: dict[str, dict[str, str]] = {}
-"""The same for names that had another meaning in each experiment, by the name of the experiment."""
-MEMBER_FIELDS = {"gain": "output_gain", "hidden": "mask_ratio", "origin": "donor", "origin_sigma": "donor_sigma"}
+FIELDS_OF = {
+    "lst-heads": {"many": "head_counts"},
+    "network-size": {"many": "node_counts"},
+    "synergy-size": {"many": "group_counts"},
+}
+"""The same for a name that had another meaning in each experiment, by the name of the experiment."""
+MEMBER_FIELDS = {
+    "gain": "output_gain",
+    "hidden": "mask_ratio",
+    "origin": "donor",
+    "origin_sigma": "donor_sigma",
+    "rested_epoch": "zero_loss_epoch",
+}
 """Former names of columns of members.parquet, and of fields of members in the rows of summary.json."""
 MEMBER_VALUES = {
     "start": {"taken": "donor", "before": "donor-untrained", "sized": "donor-size"},

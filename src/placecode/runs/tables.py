@@ -31,7 +31,7 @@ class TrainingOutcome:
     the member did not diverge."""
     settled_epoch: int = -1
     """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
-    rested_epoch: int = -1
+    zero_loss_epoch: int = -1
     """Epoch after which training was stopped because the training loss had been exactly 0 for long enough."""
 
     @property

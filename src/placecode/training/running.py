@@ -5,7 +5,7 @@ A member stops before the last training step for one of four reasons:
 - It *diverged*: its loss, its gradient or its parameters are not finite.
 - It *settled*: its parameters are bit for bit the same as at an earlier check, one or more whole epochs before. This
   rule applies only if training is the same in every epoch (no dropout, no random masks).
-- It is *at rest*: its training loss was exactly 0 in every step of a given number of consecutive epochs.
+- It *kept a loss of 0*: its training loss was exactly 0 in every step of a given number of consecutive epochs.
 - It reached its last epoch (`Member.last_epoch`).
 
 The parameters of a member that has stopped no longer change.
@@ -13,7 +13,7 @@ The parameters of a member that has stopped no longer change.
 A finished run records divergence in `members.parquet`: the column `diverged_at` is the step (-1 if the member did not
 diverge), and `diverged_by` is the check that detected it, one of `CAUSES`. `placecode.execution.stacks` adds two more
 values of `diverged_by`: "evaluation" (outputs are not finite) and "donor" (the donor of the PE diverged). The columns
-`settled_epoch` and `rested_epoch` record the second and third reason.
+`settled_epoch` and `zero_loss_epoch` record the second and third reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ member did not diverge. The vector `cause` contains indices of this tuple. "floa
 step overflow in float16 but are finite in TF32."""
 LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
-"""Value of `diverged_at`, `settled_epoch` and `rested_epoch` if the event did not occur."""
+"""Value of `diverged_at`, `settled_epoch` and `zero_loss_epoch` if the event did not occur."""
 NO_LAST_EPOCH = 1 << 62
 """Number that replaces a `Member.last_epoch` of None. No training has as many epochs."""
 MIN_STEPS_BETWEEN_CHECKS = 50
@@ -63,7 +63,7 @@ class Running:
     """
 
     VECTORS = (
-        "alive", "diverged_at", "cause", "settled_epoch", "rested_epoch", "ended",
+        "alive", "diverged_at", "cause", "settled_epoch", "zero_loss_epoch", "ended",
         "quiet_epochs", "loud", "fingerprint",
     )  # fmt: skip
     """Names of the status vectors, shape (e,), which are part of a checkpoint.
@@ -71,7 +71,7 @@ class Running:
     - alive: whether the member has not diverged.
     - diverged_at: step, counted from 1, at which the member diverged, or -1.
     - cause: index in `CAUSES` of the check that detected divergence, 0 for none.
-    - settled_epoch, rested_epoch: number of epochs after which the member had settled or was at rest, or -1.
+    - settled_epoch, zero_loss_epoch: number of epochs after which the member stopped for this reason, or -1.
     - ended: whether the member has reached its last epoch.
     - quiet_epochs: number of the latest consecutive epochs with a loss of exactly 0 in every step.
     - loud: whether the loss was not 0 in at least one step of the current epoch.
@@ -91,11 +91,11 @@ class Running:
 
         self.alive = torch.ones(count, dtype=torch.bool, device=device)
         self.diverged_at, self.cause = vector_of(NEVER), vector_of(0)
-        self.settled_epoch, self.rested_epoch = vector_of(NEVER), vector_of(NEVER)
+        self.settled_epoch, self.zero_loss_epoch = vector_of(NEVER), vector_of(NEVER)
         self.quiet_epochs, self.loud = vector_of(0), torch.zeros_like(self.alive)
         self.fingerprint, self.ended = vector_of(0), torch.zeros_like(self.alive)
         self.stopped = torch.zeros_like(self.alive)
-        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Computed by
+        """Whether each member has settled, has kept a loss of 0 or has reached its last epoch, (e,). Computed by
         `refresh_stopped` from the status vectors, so it is not part of a checkpoint."""
         epochs = [NO_LAST_EPOCH if member.last_epoch is None else member.last_epoch for member in stack.members]
         self._last_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
@@ -176,23 +176,23 @@ class Running:
             return 1.0
         return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
 
-    def end_epoch(self, epoch: int, rest: int) -> None:
+    def end_epoch(self, epoch: int, zero_loss_patience: int) -> None:
         """Mark the members that stop after `epoch` epochs, without waiting for the GPU.
 
         Parameters
         ----------
         epoch : int
             Number of epochs completed.
-        rest : int
+        zero_loss_patience : int
             Number of consecutive epochs with a loss of exactly 0 after which a member stops. 0 disables this rule.
         """
         training = self.alive & ~self.stopped
         settled = self._settled(epoch) & training
         self.settled_epoch.copy_(torch.where(settled, epoch, self.settled_epoch))
         self.quiet_epochs.copy_(torch.where(self.loud, 0, self.quiet_epochs + training.long()))
-        if rest:
-            rested = training & ~settled & (self.quiet_epochs >= rest)
-            self.rested_epoch.copy_(torch.where(rested, epoch, self.rested_epoch))
+        if zero_loss_patience:
+            stopping = training & ~settled & (self.quiet_epochs >= zero_loss_patience)
+            self.zero_loss_epoch.copy_(torch.where(stopping, epoch, self.zero_loss_epoch))
         self.ended.logical_or_(self._last_epochs <= epoch)
         self.loud.zero_()
         self.refresh_stopped()
@@ -213,7 +213,7 @@ class Running:
 
     def refresh_stopped(self) -> None:
         """Update `stopped` in place from the status vectors."""
-        self.stopped.copy_((self.settled_epoch >= 0) | (self.rested_epoch >= 0) | self.ended)
+        self.stopped.copy_((self.settled_epoch >= 0) | (self.zero_loss_epoch >= 0) | self.ended)
 
     def check_parameters(self, step: int) -> None:
         """Mark members whose parameters are not finite as diverged after `step` steps, and call `explain`.

@@ -37,7 +37,7 @@ fit its caches. On a GPU the maximum is 64 times as large."""
 MIN_STOPPED_FRACTION = 1 / 8
 """Fraction of the members of the running stack that must have stopped before a smaller stack without them is built.
 Building a stack takes as long as several training steps."""
-OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
+OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "zero_loss_epoch")
 """Names of the status vectors (`Running.VECTORS`) that `Trainer.outcome` returns."""
 
 
@@ -82,7 +82,7 @@ class Progress:
 class Trainer:
     """Train the members of a stack together. Each member has its own order of the training examples.
 
-    Members stop early when they settle, diverge, come to rest or reach their last epoch (see
+    Members stop early when they settle, diverge, keep a loss of 0 or reach their last epoch (see
     `placecode.training.running`). Once enough members have stopped, the others continue in a smaller stack. If no
     member is left, training ends with a last evaluation. Its rows are repeated for all remaining evaluation steps.
 
@@ -96,7 +96,7 @@ class Trainer:
         Number of training steps.
     evaluate_at : sequence of int
         Steps after which all splits are evaluated. Step 0 (before training) and the last step are always included.
-    rest : int
+    zero_loss_patience : int
         Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0 disables this rule.
 
     Attributes
@@ -107,11 +107,18 @@ class Trainer:
         The members in training, including those that stopped after the stack was last reduced.
     """
 
-    def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = (), rest: int = 0) -> None:
-        for name, value in (("steps", steps), ("rest", rest)):
+    def __init__(
+        self,
+        stack: Stack,
+        task: Task,
+        steps: int,
+        evaluate_at: Sequence[int] = (),
+        zero_loss_patience: int = 0,
+    ) -> None:
+        for name, value in (("steps", steps), ("zero_loss_patience", zero_loss_patience)):
             if value < 0:
                 raise must_be(name, "a whole number of at least 0", value)
-        self.stack, self.steps, self.rest = stack, steps, rest
+        self.stack, self.steps, self.zero_loss_patience = stack, steps, zero_loss_patience
         self.running = Running(stack, task, steps)
         self.task = self.running.task
         self.step = 0
@@ -132,9 +139,9 @@ class Trainer:
 
     @property
     def stopped(self) -> Tensor:
-        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Ignores divergence."""
+        """Whether each member has settled, kept a loss of 0 or reached its last epoch, (e,). Ignores divergence."""
         status = self._status()
-        return (status["settled_epoch"] >= 0) | (status["rested_epoch"] >= 0) | status["ended"]
+        return (status["settled_epoch"] >= 0) | (status["zero_loss_epoch"] >= 0) | status["ended"]
 
     @property
     def optimizer(self) -> optimizers.Optimizer:
@@ -159,7 +166,7 @@ class Trainer:
         losses = self.running.update(self.step)
         self.step += 1
         if self.step % self.steps_per_epoch == 0 and self.steps > self.steps_per_epoch:
-            self.running.end_epoch(self.step // self.steps_per_epoch, self.rest)
+            self.running.end_epoch(self.step // self.steps_per_epoch, self.zero_loss_patience)
             self._drop_stopped()
         return losses
 

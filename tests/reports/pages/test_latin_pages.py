@@ -97,7 +97,7 @@ SIGMAS = (0.2, 2.0)
 def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
     """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
     experiment = experiments.EXPERIMENTS["lst-heads"].from_scale(
-        "paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8
+        "paper", head_counts=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8
     )
 
     def change(m: Member) -> float:

@@ -39,7 +39,7 @@ QUICK: dict[str, Any] = {
     "heads": 4,
     "learning_rate": 2e-3,
     "batch": 16,
-    "against": ("linear", "pca", "fc", "partial correlation"),
+    "baseline_names": ("linear", "pca", "fc", "partial correlation"),
 }
 """Settings of the experiments on brains at the scale "quick"."""
 
@@ -85,13 +85,13 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
 
     variants: tuple[str, ...] = sweep_over(VARIANTS, f"ways to preprocess the recordings: {', '.join(VARIANTS)}")
     band: tuple[float, ...] = setting((0.01, 0.1), "frequencies to keep in the variants band and all, in Hz")
-    without: tuple[str, ...] = setting(("NAP_001", "NAP_013"), "people to leave out in the variant without")
+    left_out_people: tuple[str, ...] = setting(("NAP_001", "NAP_013"), "people to leave out in the variant without")
     sigmas: tuple[float, ...] = (0.01, 0.1, 0.5, 2.0)
-    against: tuple[str, ...] = ("linear", "fc")
+    baseline_names: tuple[str, ...] = ("linear", "fc")
 
     scales = {
         "paper": {"seeds": (0, 1, 2, 3, 4)},
-        "quick": {**QUICK, "sigmas": (0.01, 2.0), "variants": ("as-is", "all"), "against": ("linear", "fc")},
+        "quick": {**QUICK, "sigmas": (0.01, 2.0), "variants": ("as-is", "all"), "baseline_names": ("linear", "fc")},
     }
 
     def __post_init__(self) -> None:
@@ -109,13 +109,17 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
         """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
         low, high = self.band
         band = {"low": low, "high": high}
+        excluded = (*self.exclude, *self.left_out_people)
         by_variant: dict[str, tuple[str, dict[str, Any]]] = {
             "as-is": ("no preprocessing", {}),
             "detrend": ("detrending", {"detrend": True}),
             "band": (f"a band of {low:g} to {high:g} Hz", band),
             "global-signal": ("the global signal removed", {"global_signal": True}),
             "all": ("all three", {"detrend": True, **band, "global_signal": True}),
-            "without": (f"{' and '.join(self.without)} left out", {"exclude": (*self.exclude, *self.without)}),
+            "without": (
+                f"{' and '.join(self.left_out_people)} left out",
+                {"exclude": (*self.exclude, *self.left_out_people)},
+            ),
         }
         return dict(by_variant[variant] for variant in self.variants)
 

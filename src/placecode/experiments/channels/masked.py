@@ -47,18 +47,18 @@ class MaskedExperiment(ModelExperiment):
     width: int = 64
     learning_rate: float = 3e-4
     batch: int = 32
-    slow_in: int = setting(3, "number of worlds in which the slow baselines, ridge and trees, are fitted")
-    against: tuple[str, ...] = sweep_over(BASELINES, f"the baselines: {', '.join(BASELINES)}", least=0)
+    slow_baseline_worlds: int = setting(3, "number of worlds in which the slow baselines, ridge and trees, are fitted")
+    baseline_names: tuple[str, ...] = sweep_over(BASELINES, f"the baselines: {', '.join(BASELINES)}", least=0)
 
     metric = "mse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check(whole_number, "steps", least=1)
-        self._check(whole_number, "slow_in", least=0)
-        for name in self.against:
+        self._check(whole_number, "slow_baseline_worlds", least=0)
+        for name in self.baseline_names:
             if name not in BASELINES:
-                raise one_of("against", BASELINES, name)
+                raise one_of("baseline_names", BASELINES, name)
         trained = getattr(self, self.swept_by["mask_ratio"]) if "mask_ratio" in self.swept_by else (self.mask_ratio,)
         if len(self.eval_mask_ratios) < 2 or not set(trained) <= set(self.eval_mask_ratios):
             words = ", ".join(f"{ratio:g}" for ratio in trained)
@@ -124,10 +124,10 @@ class MaskedExperiment(ModelExperiment):
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
         # members of the whole experiment, so that each part of an experiment has the same baselines
         same_data = [member for member in self.members() if member.data in data]
-        slow = sorted({member.seed % task.worlds for member in same_data})[: self.slow_in]
+        slow = sorted({member.seed % task.worlds for member in same_data})[: self.slow_baseline_worlds]
         first = [member for member in same_data if member.seed % task.worlds in worlds]
         with connectivity.one_thread():
-            return list(baselines.baseline_rows(task, first, self.against, slow))
+            return list(baselines.baseline_rows(task, first, self.baseline_names, slow))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)

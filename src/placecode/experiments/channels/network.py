@@ -31,7 +31,7 @@ QUICK: dict[str, Any] = {
     "test": 500,
     "layers": 2,
     "learning_rate": 1e-3,
-    "slow_in": 1,
+    "slow_baseline_worlds": 1,
 }
 """Settings of the experiments on networks at the scale "quick"."""
 
@@ -72,15 +72,15 @@ class NetworkSize(NetworkExperiment, OverSigmas):
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
-    swept_by = {"nodes": "many"}
+    swept_by = {"nodes": "node_counts"}
 
     sigmas: tuple[float, ...] = (0.01, 0.1, 0.5, 2.0)
-    many: tuple[int, ...] = sweep_over((25, 50, 100, 200), "nodes of the networks")
+    node_counts: tuple[int, ...] = sweep_over((25, 50, 100, 200), "nodes of the networks")
 
-    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "many": (25, 50)}}
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "node_counts": (25, 50)}}
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
-        return {data_name({"nodes": nodes}): {"nodes": nodes} for nodes in self.many}
+        return {data_name({"nodes": nodes}): {"nodes": nodes} for nodes in self.node_counts}
 
 
 @dataclass(frozen=True)

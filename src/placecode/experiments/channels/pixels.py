@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {
     "sigmas": (0.01, 0.1, 0.5, 2.0),
     "layers": 2,
     "learning_rate": 1e-3,
-    "slow_in": 1,
+    "slow_baseline_worlds": 1,
 }
 """Settings of pixels-sigma at the scale "quick"."""
 NEXT_TO = ("neighbor_agreement", "positions")

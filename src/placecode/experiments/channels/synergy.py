@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {
     "test": 500,
     "learning_rate": 2e-3,
     "batch": 64,
-    "slow_in": 1,
+    "slow_baseline_worlds": 1,
 }
 """Settings of the experiments on synergy at the scale "quick"."""
 
@@ -95,7 +95,7 @@ class SynergySize(SynergyExperiment):
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
     swept_by = {
-        "groups": "many",
+        "groups": "group_counts",
         "train": "samples",
         "mask_ratio": "mask_ratios",
         "learning_rate": "rates",
@@ -105,7 +105,7 @@ class SynergySize(SynergyExperiment):
 
     steps: int = 20_000
     sigmas: tuple[float, ...] = sweep_over((0.2,), "initial scales of the PE")
-    many: tuple[int, ...] = sweep_over((5, 10, 20, 40), "groups of channels")
+    group_counts: tuple[int, ...] = sweep_over((5, 10, 20, 40), "groups of channels")
     samples: tuple[int, ...] = sweep_over((10_000, 50_000, 250_000), "samples to train on")
     batches: tuple[int, ...] = sweep_over((512,), "examples per step")
     rates: tuple[float, ...] = sweep_over((1e-3,), "learning rates")
@@ -119,7 +119,7 @@ class SynergySize(SynergyExperiment):
         "quick": {
             **QUICK,
             "sigmas": (0.2,),
-            "many": (3, 5),
+            "group_counts": (3, 5),
             "samples": (1_000, 20_000),
             "batches": (64,),
             "rates": (2e-3,),
@@ -139,7 +139,7 @@ class SynergySize(SynergyExperiment):
     def data_sets(self) -> dict[str, dict[str, int]]:
         return {
             data_name({"groups": groups, "samples": samples}): {"groups": groups, "train": samples}
-            for groups, samples in product(self.many, self.samples)
+            for groups, samples in product(self.group_counts, self.samples)
         }
 
     def plan(self) -> list[Member]:

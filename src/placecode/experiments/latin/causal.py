@@ -31,8 +31,8 @@ from placecode.experiments.latin.causal_effects import (
     LATER_MANIPULATIONS,
     LEARNED,
     MANIPULATIONS,
-    MASTER,
     NONE,
+    SGD_DONOR,
     TRUE_START,
     TWIN,
     TWIN_AGAIN,
@@ -46,8 +46,8 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
 TWIN_SEED_OFFSET, SGD_DONOR_SEED_OFFSET = 2000, 3000
-"""Offsets from the seeds of the experiment to those of twins and of masters. Twins are controls of transplants: one
-gets the untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
+"""Offsets from the seeds of the experiment to those of twins and of donors that are trained by SGD. Twins are controls
+of transplants: one gets the untrained PE of the other, which has the same seed."""
 TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
 
@@ -62,8 +62,8 @@ class LstCausal(DonorExperiment):
     knob = "the PE"
 
     sigmas: tuple[float, ...] = sweep_over(SIGMAS, "sizes of the PE; must include 0.2 and 2.0, which are exchanged")
-    sgd_rate: float = setting(0.03, "learning rate of sgd")
-    master_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
+    sgd_rate: float = setting(0.03, "learning rate of members that are trained by sgd")
+    sgd_donor_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
 
     scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 25}}
 
@@ -74,8 +74,8 @@ class LstCausal(DonorExperiment):
             raise must_be("sigmas", rule, list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """Return the donors, then all kinds sigma by sigma, then the controls (twins last), and then the masters and
-        the kinds that were added later."""
+        """Return the donors, then all kinds sigma by sigma, then the controls (twins last), and then the donors that
+        are trained by SGD and the kinds that were added later."""
 
         def seeds(offset: int) -> list[int]:
             return [seed + offset for seed in self.seeds]
@@ -97,16 +97,16 @@ class LstCausal(DonorExperiment):
         again = self.spec(sigma=SMALL, donor=first_twin, **fields)
         members += [replace(again, seed=seed, donor=first_twin + i) for i, seed in enumerate(seeds(TWIN_SEED_OFFSET))]
         by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
-        donors |= {(MASTER, seed): len(members) + i for i, seed in enumerate(self.seeds)}
-        master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
-        members += grid(master, seed=seeds(SGD_DONOR_SEED_OFFSET))
+        donors |= {(SGD_DONOR, seed): len(members) + i for i, seed in enumerate(self.seeds)}
+        donor = self.spec(sigma=self.sgd_donor_sigma, role="donor", label=SGD_DONOR, **by_sgd)
+        members += grid(donor, seed=seeds(SGD_DONOR_SEED_OFFSET))
         for label, fields in LATER_MANIPULATIONS.items():
             members += self._of_kind(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
         return members
 
     def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
         """Return the members of a kind, at all sizes. `fields` is a value of `MANIPULATIONS`. `donors` maps pairs of
-        sigma (or MASTER) and seed to the index of the donor in the plan."""
+        sigma (or SGD_DONOR) and seed to the index of the donor in the plan."""
         of_member = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **of_member)

@@ -17,8 +17,8 @@ from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal_effects import (
     BY_RATE,
     FIXED,
-    MASTER,
     NONE,
+    SGD_DONOR,
     SMALL_SIGMAS,
     TRUE_START,
     TWIN,
@@ -116,7 +116,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Donors trained by SGD from a tiny start have learned rows and columns: the RSA of their PEs with the relation "
         "of cells is above 0.4.",
         lambda run: stats.interval(
-            manipulation_values(run, MASTER, None, analysis_values(run, "rsa", "relation")).to_numpy()
+            manipulation_values(run, SGD_DONOR, None, analysis_values(run, "rsa", "relation")).to_numpy()
         ),
         0.4,
     ),

@@ -18,7 +18,7 @@ from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, finished_members, mean_over_sigmas
 from placecode.runs.read import Run
 
-MASTER = "master"
+SGD_DONOR = "master"
 """Label of donors whose PEs learn the arrangement: they are trained by SGD from a tiny start."""
 SMALL_SIGMAS = (0.1, 0.2, 0.5)
 """The sizes at which models generalize. Effects of the arrangement are means over these sizes."""
@@ -41,8 +41,8 @@ MANIPULATIONS: dict[str, dict[str, Any]] = {
 """Fields of the members of each kind, by label. Each kind is trained at every size. `donor` is the sigma of the donor
 whose PE is copied ("own": the sigma of the member itself)."""
 LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
-    "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTER},
-    "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTER},
+    "master's, frozen": {"start": "rescaled", "learn": False, "donor": SGD_DONOR},
+    "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": SGD_DONOR},
     "true centred, frozen": {"start": "centred", "learn": False},
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},

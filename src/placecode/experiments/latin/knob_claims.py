@@ -103,7 +103,7 @@ HEADS_CLAIMS: tuple[Claim, ...] = (
         "4 heads generalize worse than one at sigma 0.2.",
         partial(accuracy_difference, {"heads": 1}, {"heads": 4}, [SMALL]),
     ),
-    at_every_value(reviewer_claim, "heads", "many", "with any number of heads"),
+    at_every_value(reviewer_claim, "heads", "head_counts", "with any number of heads"),
 )
 """Claims on lst-heads."""
 

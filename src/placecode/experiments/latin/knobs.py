@@ -173,12 +173,12 @@ class LstHeads(FieldExperiment):
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
     claims = knob_claims.HEADS_CLAIMS
-    swept_by = {"heads": "many"}
+    swept_by = {"heads": "head_counts"}
     knob = "attention heads"
 
-    many: tuple[int, ...] = sweep_over((1, 2, 4), "attention heads")
+    head_counts: tuple[int, ...] = sweep_over((1, 2, 4), "attention heads")
 
-    scales = {"paper": {}, "quick": {**QUICK_KNOB, "many": (1, 8)}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "head_counts": (1, 8)}}
 
     def label(self, value: Any) -> str:
         return f"{value} head{'s' if value > 1 else ''}"
@@ -283,12 +283,14 @@ class LstDecay(KnobExperiment):
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
     claims = optimizer_claims.DECAY_CLAIMS
-    swept_by = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
+    swept_by = {"weight_decay": "decays", "pe_weight_decay": "decays and decayed_weights"}
     knob = "what decays"
 
     optimizer: str = "adamw"
     decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included")
-    parts: tuple[str, ...] = sweep_over(("all", "rest", "pe"), "weights that decay: all, rest (all but the PE), pe")
+    decayed_weights: tuple[str, ...] = sweep_over(
+        ("all", "rest", "pe"), "weights that decay: all, rest (all but the PE), pe"
+    )
 
     scales = {"paper": {}, "quick": {**QUICK_KNOB, "decays": (0.05,)}}
 
@@ -296,9 +298,9 @@ class LstDecay(KnobExperiment):
         super().__post_init__()
         if not min(self.decays) > 0:
             raise must_be("decays", "positive numbers (0 is always included)", list(self.decays))
-        for part in self.parts:
+        for part in self.decayed_weights:
             if part not in DECAYED_WEIGHTS:
-                raise must_be("parts", f"of {', '.join(DECAYED_WEIGHTS)}", part)
+                raise must_be("decayed_weights", f"of {', '.join(DECAYED_WEIGHTS)}", part)
 
     def variants(self) -> list[Variant]:
         """Return models without decay, and each decay on each choice of weights. Each decay has a panel."""
@@ -310,7 +312,7 @@ class LstDecay(KnobExperiment):
             *(
                 Variant(f"{panel} on {lines[part]}", decay_fields(part, amount), [(panel, lines[part])])
                 for amount, panel in panels.items()
-                for part in self.parts
+                for part in self.decayed_weights
             ),
         ]
 

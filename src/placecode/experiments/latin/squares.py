@@ -47,7 +47,7 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
     """Base class of experiments on Latin squares: length of training, early stopping and measurements."""
 
     epochs: int = setting(4000, "passes over the training puzzles")
-    rest: int = setting(
+    zero_loss_patience: int = setting(
         0, "stop a member after this many consecutive epochs with a training loss of exactly 0; 0: never"
     )
     noise: tuple[float, ...] = setting(
@@ -64,7 +64,7 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check(whole_number, "epochs", least=1)
-        self._check(whole_number, "rest", least=0)
+        self._check(whole_number, "zero_loss_patience", least=0)
         for name in ("noise", "block_noise"):
             if any(not 0 < level < np.inf for level in getattr(self, name)):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
@@ -77,10 +77,6 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
 
     def training_steps(self, task: Task) -> int:
         return self.epochs * self.per_epoch(task)
-
-    @property
-    def rest_epochs(self) -> int:
-        return self.rest
 
     def evaluate_at(self, task: Task) -> list[int]:
         """Return the steps at the end of the epochs of `moments`. Long runs include epoch 200, which claims compare
@@ -124,8 +120,8 @@ def most_examples(experiment: LatinExperiment) -> int:
     return max(len(variant.task().splits["train"]) for variant in variants)
 
 
-REST = 100
-"""Value of the setting `rest` at the scale "paper"."""
+ZERO_LOSS_PATIENCE = 100
+"""Value of the setting `zero_loss_patience` at the scale "paper"."""
 
 # We searched for settings that show the effect on two cores in minutes: see docs/latin-squares.md.
 QUICK: dict[str, Any] = {
@@ -171,7 +167,7 @@ class LstSigma(LatinExperiment):
     )
 
     scales = {
-        "paper": {"rest": REST, "block_noise": (0.2,)},
+        "paper": {"zero_loss_patience": ZERO_LOSS_PATIENCE, "block_noise": (0.2,)},
         "quick": {**QUICK, "sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "references": (0.0,)},
     }
 
@@ -233,7 +229,12 @@ class LstEncodings(LatinExperiment):
     )
 
     scales = {
-        "paper": {"epochs": 1000, "rest": REST, "block_noise": (0.2,), "dropout_epochs": 200},
+        "paper": {
+            "epochs": 1000,
+            "zero_loss_patience": ZERO_LOSS_PATIENCE,
+            "block_noise": (0.2,),
+            "dropout_epochs": 200,
+        },
         "quick": {
             **QUICK,
             "seeds": (0, 1),

@@ -18,7 +18,7 @@ from typing import Any
 from placecode.errors import must_be
 from placecode.experiments.latin import training_claims
 from placecode.experiments.latin.knobs import QUICK_KNOB, KnobExperiment, Variant
-from placecode.experiments.latin.squares import REST
+from placecode.experiments.latin.squares import ZERO_LOSS_PATIENCE
 from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
 from placecode.settings import setting, sweep_over
@@ -47,7 +47,7 @@ class LstFrozen(KnobExperiment):
     sigmas: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     epochs: int = 1000
 
-    scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": QUICK_KNOB}
+    scales = {"paper": {"zero_loss_patience": ZERO_LOSS_PATIENCE, "evaluations": 40}, "quick": QUICK_KNOB}
 
     def plan(self) -> list[Member]:
         """Return the members kind by kind and sigma by sigma, with the seeds of each setting together. Frozen random
@@ -73,20 +73,20 @@ class LstSlingshot(KnobExperiment):
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
     claims = training_claims.SLINGSHOT_CLAIMS
-    swept_by = {"log_softmax": "losses", "evaluations": "every"}
+    swept_by = {"log_softmax": "losses", "evaluations": "evaluate_every"}
     knob = "log-softmax in the loss"
 
     sigmas: tuple[float, ...] = (0.2, 1.0, 2.0)
     epochs: int = 1500
     losses: tuple[int, ...] = sweep_over((1, 2), "times that log-softmax is applied to the logits")
     frozen: tuple[int, ...] = sweep_over((1,), "those that are also trained with PEs frozen at their start", least=0)
-    every: int = setting(25, "epochs between evaluations")
+    evaluate_every: int = setting(25, "epochs between evaluations")
 
-    scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 40, "every": 5}}
+    scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 40, "evaluate_every": 5}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(whole_number, "every", least=1)
+        self._check(whole_number, "evaluate_every", least=1)
         for name in ("losses", "frozen"):
             if not set(getattr(self, name)) <= set(LOSSES):
                 raise must_be(name, "1, 2 or both", list(getattr(self, name)))
@@ -97,7 +97,9 @@ class LstSlingshot(KnobExperiment):
         return {data_name({"log_softmax": count}): {"log_softmax": count, "logits": True} for count in counts}
 
     def evaluate_at(self, task: Task) -> list[int]:
-        return [epoch * self.per_epoch(task) for epoch in range(self.every, self.epochs + 1, self.every)]
+        return [
+            epoch * self.per_epoch(task) for epoch in range(self.evaluate_every, self.epochs + 1, self.evaluate_every)
+        ]
 
     def variants(self) -> list[Variant]:
         data = {count: {"data": data_name({"log_softmax": count})} for count in LOSSES}
