@@ -196,5 +196,5 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
         for name, (queries, keys) in sizes.items()
     }
     monkeypatch.setattr(long_attention, "LAUNCH", tiles)
-    monkeypatch.setattr(long_attention, "UNIT", 32)
+    monkeypatch.setattr(long_attention, "TOKENS_PER_UNIT", 32)
     return tiles

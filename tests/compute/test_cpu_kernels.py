@@ -1,4 +1,4 @@
-"""Compiled kernels of the training step on a CPU against torch, and against float64."""
+"""CompiledKernels kernels of the training step on a CPU against torch, and against float64."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from placecode.compute.cpu import kernels
-from placecode.compute.cpu.kernels import Compiled, Kernels, Parts, kernels_for
+from placecode.compute.cpu.kernels import CompiledKernels, Kernels, Parts, kernels_for
 from placecode.models.member import Member
 from placecode.training.trainer import Trainer, stack_for
 
 
 @pytest.fixture
-def compiled() -> Compiled:
+def compiled() -> CompiledKernels:
     fastest = kernels_for(torch.zeros(1))
-    if not isinstance(fastest, Compiled):
+    if not isinstance(fastest, CompiledKernels):
         pytest.skip("needs a C++ compiler, and there is none")
     return fastest
 
@@ -46,7 +46,7 @@ def results(
     return [array for array in arrays if isinstance(array, Tensor)]
 
 
-def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tensor]:
+def check(compiled: CompiledKernels, name: str, *arguments: Tensor | bool) -> list[Tensor]:
     """Compare a compiled kernel with torch. Return torch's arrays, for the backward kernel."""
     plain = results(Kernels(), torch.float32, name, arguments)
     exact = results(Kernels(), torch.float64, name, arguments)
@@ -57,16 +57,16 @@ def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tens
 
 
 @pytest.mark.parametrize(("e", "rows", "d"), [(1, 70, 5), (3, 33, 16), (2, 8, 47), (2, 1, 4)])
-def test_compiled_rows(compiled: Compiled, e: int, rows: int, d: int) -> None:
+def test_compiled_rows(compiled: CompiledKernels, e: int, rows: int, d: int) -> None:
     x, branch, dy = (3 * draw(e, rows, d, seed=seed) for seed in range(3))
     bias, scale, shift = (draw(e, d, seed=seed) for seed in range(3))
     check(compiled, "gelu", blank(e, rows, d), x, bias)
-    check(compiled, "gelu_back", x, dy, bias, blank(e, d))
+    check(compiled, "gelu_backward", x, dy, bias, blank(e, d))
     for gelu in (False, True):
         room = blank(e, rows, d), blank(e, rows, d), blank(e, rows)
         _, unit, inverse, *_ = check(compiled, "norm", *room, x, branch, bias, scale, shift, gelu)
         sums = blank(e, d), blank(e, d), blank(e, d)
-        check(compiled, "norm_back", blank(e, rows, d), branch, dy, unit, inverse, bias, scale, *sums, gelu)
+        check(compiled, "norm_backward", blank(e, rows, d), branch, dy, unit, inverse, bias, scale, *sums, gelu)
 
 
 def attention(
@@ -88,13 +88,13 @@ def attention(
 
     into = parts(dprojected, dmixed)
     kernels.attend(mixed, weights, parts(projected, x), bias)
-    kernels.attend_back(into, dmixed, weights, parts(projected, x), bias, folded)
+    kernels.attend_backward(into, dmixed, weights, parts(projected, x), bias, folded)
     return [mixed, weights[..., :n]], list(into)
 
 
 @pytest.mark.parametrize("n", [1, 6, 16, 25, 36, 49, 64, 100])
 @pytest.mark.parametrize(("e", "b", "h", "c"), [(2, 3, 1, 20), (1, 2, 5, 3)])
-def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, c: int) -> None:
+def test_compiled_attention(compiled: CompiledKernels, n: int, e: int, b: int, h: int, c: int) -> None:
     d = h * c
     for folded in (False, True):
         sizes = (e, b, n, h, c)
@@ -105,10 +105,10 @@ def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, 
         assert all(close(*arrays) for arrays in zip(actual[1], plain[1], exact[1], strict=True))
     x, query, dmeans = draw(e, b, n, d), draw(e, h, b, d), draw(e, h, b, d, seed=1)
     _, weights, *_ = check(compiled, "attend_one", blank(e, h, b, d), blank(e, b, h, n), query, x)
-    check(compiled, "attend_one_back", blank(e, b, n, d), blank(e, h, b, d), dmeans, weights, query, x)
+    check(compiled, "attend_one_backward", blank(e, b, n, d), blank(e, h, b, d), dmeans, weights, query, x)
 
 
-def test_compiled_kernels_propagate_nan_and_infinity(compiled: Compiled) -> None:
+def test_compiled_kernels_propagate_nan_and_infinity(compiled: CompiledKernels) -> None:
     """Otherwise divergence would not be noticed."""
     for value in (torch.nan, torch.inf):
         x, bias = torch.zeros(1, 2, 4), torch.zeros(1, 4)
@@ -124,19 +124,19 @@ def test_compiled_kernels_propagate_nan_and_infinity(compiled: Compiled) -> None
         assert not mixed.isfinite().any()
 
 
-def test_gelu_far_out(compiled: Compiled) -> None:
+def test_gelu_far_out(compiled: CompiledKernels) -> None:
     x, y = torch.tensor([[[-1e30, -50.0, -6.0, 0.0, 6.0, 50.0, 1e30]]]), blank(1, 1, 7)
     compiled.gelu(y, x, torch.zeros(1, 7))
     torch.testing.assert_close(y, x.clamp(min=0), rtol=1e-6, atol=1e-6)
 
 
-def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: Compiled) -> None:
+def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: CompiledKernels) -> None:
     x, dy, bias = draw(3, 500, 40), draw(3, 500, 40, seed=1), draw(3, 40)
     runs, before = [], torch.get_num_threads()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            runs.append(results(compiled, torch.float32, "gelu_back", (x, dy, bias, blank(3, 40))))
+            runs.append(results(compiled, torch.float32, "gelu_backward", (x, dy, bias, blank(3, 40))))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
@@ -161,16 +161,18 @@ def test_without_compiled_kernels_torch_is_used(
     assert trainer.update().isfinite().all() and first.isfinite().all()
 
 
-def test_compiled_kernels_are_cached(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_are_cached(
+    compiled: CompiledKernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
     load = kernels._compiled.__wrapped__
-    assert isinstance(load(), Compiled)
+    assert isinstance(load(), CompiledKernels)
     (library,) = tmp_path.iterdir()
     before = library.stat().st_mtime_ns
-    assert isinstance(load(), Compiled) and library.stat().st_mtime_ns == before
+    assert isinstance(load(), CompiledKernels) and library.stat().st_mtime_ns == before
 
 
-def test_compiled_adam_is_that_of_torch(compiled: Compiled) -> None:
+def test_compiled_adam_is_that_of_torch(compiled: CompiledKernels) -> None:
     columns, pe_first = 40_001, 40_000
     flat, gradient = draw(2, columns), draw(2, columns, seed=1)
     parameters, rates = [flat[i].double().requires_grad_() for i in range(2)], (0.01, 0.1)

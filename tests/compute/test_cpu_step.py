@@ -216,8 +216,8 @@ def test_training_is_that_with_automatic_differentiation(
     members = [small(seed=seed, output_gain=(1.0, 0.3, 3.0)[seed], **fields) for seed in range(3)]
     actual = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
-    assert actual.running.cpu_step is not None
-    plain.running.cpu_step = None
+    assert actual.active.cpu_step is not None
+    plain.active.cpu_step = None
     x = tiny_task.splits["test"].inputs.expand(3, -1, -1, -1)
     start = actual.stack(x)
     for _ in range(20):

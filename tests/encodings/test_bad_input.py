@@ -98,7 +98,7 @@ def test_unknown_options_are_refused_and_known_ones_listed(name) -> None:
     member = Member(encoding=name, options={"wobble": 1})
     for call in (
         make(name, wobble=1),
-        lambda: plan_stacks([member], most=10),
+        lambda: plan_stacks([member], max_size=10),
         lambda: Stack([member], tokens=6, features=3, outputs=2),
     ):
         with pytest.raises(BadInput) as error:

@@ -177,7 +177,9 @@ class TestRegister:
         trainer = Trainer(stack, tiny_task, steps=3)
         for _ in range(3):
             trainer.update()
-        assert (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all() and trainer.alive.all()
+        assert (
+            (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all() and trainer.outcome()["alive"].all()
+        )
         assert [p.shape for p in stack.ordered[-2:]] == [p.shape for p in stack.encoding.parameters()]
         assert stack.encoding_columns == stack.flat.shape[1] - 2 * ALIGNMENT
 
@@ -199,7 +201,7 @@ class TestRegister:
                 return super().add(super().add(x, block), block)
 
         doubled, learned = members_of("doubled", 1)[0], members_of("learned", 1)[0]
-        assert len(plan_stacks([doubled, learned], most=10)) == 2
+        assert len(plan_stacks([doubled, learned], max_size=10)) == 2
         pe = encodings.make("doubled", TOKENS, WIDTH)
         zero = torch.zeros(BATCH, TOKENS, WIDTH)
         torch.testing.assert_close(pe(zero), 2 * encodings.make("learned", TOKENS, WIDTH)(zero))

@@ -23,7 +23,7 @@ from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs.read import parse_ranges
-from placecode.training.running import Running
+from placecode.training.active_stack import ActiveStack
 from placecode.training.trainer import Trainer
 
 MIB = 1 << 20
@@ -168,7 +168,7 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
     experiment, meter = six(), Meter(monkeypatch, 1000)
     task = experiment.task()
     peaks = memory.probe(experiment, task, experiment.members()[:2], CPU, meter)
-    arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS))
+    arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *ActiveStack.STATUS_VECTORS))
     after = [("evaluate", 0), ("trial_analysis", 0), ("arrays", 0)]
     assert calls == [("update", arrays)] * memory.PROBE_STEPS + after
     assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)

@@ -44,15 +44,14 @@ def test_every_visible_gpu_gets_a_worker() -> None:
 
 
 def test_precision_is_restored_after_use() -> None:
-    before = torch.get_float32_matmul_precision(), kernels.HALVES
-    ones = torch.ones(2, 2)
+    ones, before = torch.ones(2, 2), torch.get_float32_matmul_precision()
     with ExecutionSettings("cpu", "bf16").arithmetic():
         assert (ones @ ones).dtype == torch.bfloat16
     with ExecutionSettings("cpu", "highest").arithmetic():
         assert (ones @ ones).dtype == torch.float32
     with ExecutionSettings("cpu", "tf32").arithmetic():
-        assert not kernels.HALVES
-    assert (torch.get_float32_matmul_precision(), kernels.HALVES) == before
+        assert not kernels._float16_allowed
+    assert torch.get_float32_matmul_precision() == before and kernels._float16_allowed
 
 
 @pytest.mark.usefixtures("four_gpus")

@@ -47,12 +47,12 @@ def trained(request: pytest.FixtureRequest, task: LatinSquares) -> Stack:
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a forward pass hold a single example."""
-    monkeypatch.setattr(training, "EVALUATION_VALUES", 1)
+    monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", 1)
 
 
 def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquares, examples: int) -> None:
     values = examples * len(stack.members) * task.tokens * stack.members[0].width
-    monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+    monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
     assert len(training.portions(stack, task, examples)) == 1
     assert len(training.portions(stack, task, examples + 1)) == 2
 

@@ -11,11 +11,11 @@ from placecode.models.encoder import Stack
 
 class TestDropout:
     @staticmethod
-    def block_inputs(stack: Stack, x: Tensor, step: int | None, **more: int) -> dict[str, Tensor]:
+    def block_inputs(stack: Stack, x: Tensor, step: int | None) -> dict[str, Tensor]:
         """What the blocks read, and what it was before dropout for the first of them."""
         values: dict[str, Tensor] = {}
         with torch.no_grad():
-            stack._forward(x, step, values.__setitem__, **more)
+            stack._forward(x, step, values.__setitem__, 0)
             values["sum"] = stack.encoding.add(values["embedding"], 0)
         return values
 
@@ -36,7 +36,7 @@ class TestDropout:
         assert not torch.equal(dropping(x, step=3), plain(x))
         assert torch.equal(dropping(x, step=7), dropping(x, step=torch.tensor(7)))  # the same step, the same mask
         assert not torch.equal(dropping(x, step=7), dropping(x, step=8))
-        full = dropping._forward(x, 3, lambda name, value: None)  # the pruned path drops what the full one drops
+        full = dropping._forward(x, 3, lambda name, value: None, 0)  # the pruned path drops what the full one drops
         torch.testing.assert_close(dropping(x, step=3), full, rtol=0, atol=1e-12)
 
     def test_masks_change_with_step_block_example_and_seed(self) -> None:

@@ -116,7 +116,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(BadInput, match=r"or \(batch, tokens, 3 features\); got \(6, 3\)\.$"):
         single(inputs()[0, 0])
     with pytest.raises(BadInput, match="the largest stack must be a whole number of at least 1"):
-        plan_stacks([small()], most=0)
+        plan_stacks([small()], max_size=0)
     with pytest.raises(BadInput, match="a stack must have at least one member"):
         stack_of([])
     with pytest.raises(BadInput, match="readout must be one of last, mean, token"):
@@ -212,7 +212,7 @@ def test_additive_encodings_share_a_stack() -> None:
     sines = [small(encoding="sinusoid", options={"axes": axes}) for axes in (1, 2)]
     learned = [small(), small(learn=False), small(start=np.ones((6, 8)))]
     members = [small(encoding="none"), *sines, small(encoding="random", sigma=1.0), *learned]
-    assert plan_stacks(members, most=10) == [list(range(7))]
+    assert plan_stacks(members, max_size=10) == [list(range(7))]
     stack, x = shaken(stack_of(members)), inputs(7)
     assert stack.encoding.learns.tolist() == [False, False, False, False, True, False, True]
     for i in range(7):
@@ -230,24 +230,24 @@ def test_members_of_different_shape_are_refused(field) -> None:
     members = [small(), small(**{field: DIFFERENT[field]})]
     with pytest.raises(BadInput, match=r"^members of a stack must have the same shape and encoding family"):
         stack_of(members)
-    assert plan_stacks(members, most=10) == [[0], [1]]
+    assert plan_stacks(members, max_size=10) == [[0], [1]]
 
 
 def test_members_that_differ_otherwise_stack() -> None:
     rates = {"learning_rate": 1.0, "pe_learning_rate": 0.5, "weight_decay": 0.1, "pe_weight_decay": 0.2}
     members = [small(), small(seed=1, sigma=2.0, output_gain=3.0, clip=1.0, momentum=0.0, beta1=0.5, **rates)]
-    assert plan_stacks(members, most=10) == [[0, 1]]
+    assert plan_stacks(members, max_size=10) == [[0, 1]]
     stack_of(members)
     for fraction, plan in ((0.5, [[0], [1]]), (1.0, [[0, 1]])):  # 1 is the default
         members = [small(encoding="rotary"), small(encoding="rotary", options={"fraction": fraction})]
-        assert plan_stacks(members, most=10) == plan
+        assert plan_stacks(members, max_size=10) == plan
 
 
 def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     members = [small(encoding=name, seed=seed) for seed in range(5) for name in ("learned", "rotary")]
-    plan = plan_stacks(members, most=3)
+    plan = plan_stacks(members, max_size=3)
     assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]] and all(type(i) is int for part in plan for i in part)
-    assert plan_stacks(members, most=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
-    assert plan_stacks([], most=3) == []
-    sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], most=30)]
+    assert plan_stacks(members, max_size=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
+    assert plan_stacks([], max_size=3) == []
+    sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], max_size=30)]
     assert sizes == [25] * 4

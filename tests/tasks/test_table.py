@@ -302,7 +302,7 @@ def test_the_fast_step_equals_autograd(kind, exact_products) -> None:
     members = grid(Member(**SMALL, mask_ratio=0.4), sigma=(0.05, 0.5), seed=(0, 1))
     by_hand, plain = losses(task, members), losses(task, members, fast=False)
     exact = losses(task, members, dtype=torch.float64, fast=False)
-    assert Trainer(stack_for(members, task), task, 1).running.cpu_step is not None
+    assert Trainer(stack_for(members, task), task, 1).active.cpu_step is not None
     np.testing.assert_allclose(by_hand, exact, rtol=2e-4)
     np.testing.assert_allclose(plain, exact, rtol=2e-4)
     idle = losses(task, [replace(member, learning_rate=1e-9, pe_learning_rate=None) for member in members])

@@ -28,7 +28,7 @@ def test_evaluation_of_a_diverged_member_does_not_disturb_the_others(tiny_task) 
 def test_portions_hold_every_example_once_and_no_more_than_fits(
     values: int, examples: int, tiny_task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+    monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
     stack = stack_for([small(), small(seed=1)], tiny_task)
     parts = training.portions(stack, tiny_task, examples)
     assert [example for part in parts for example in part] == list(range(examples))
@@ -43,7 +43,7 @@ def test_evaluation_does_not_depend_on_portions(fields: dict, tiny_task, monkeyp
     stack = stack_for([small(seed=seed, **fields) for seed in range(2)], task, dtype=torch.float64)
     expected = evaluate(stack, task, "train")
     for values in (1, 3 * 2 * 6 * 8, 1000):
-        monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+        monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
         for key, means in evaluate(stack, task, "train").items():
             assert means == pytest.approx(expected[key], abs=1e-12)
 

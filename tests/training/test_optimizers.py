@@ -75,7 +75,7 @@ each_optimizer = pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 @each_optimizer
 def test_steps_are_those_of_torch(optimizer: str, device: str) -> None:
     stack = stack_of(optimizer, device=device)
-    ours, columns, alive = optimizers.build(stack), stack.encoding_columns, everyone(stack)
+    ours, columns, trains = optimizers.build(stack), stack.encoding_columns, everyone(stack)
     theirs = []
     for i, member in enumerate(stack.members):
         row = stack.flat[i].clone()
@@ -91,8 +91,8 @@ def test_steps_are_those_of_torch(optimizer: str, device: str) -> None:
             if member.clip is not None:
                 torch.nn.utils.clip_grad_norm_([rest, pe] if pe.requires_grad else [rest], member.clip)
             optimizer_of_torch.step()
-        alive = ours.step(gradient, count=step, alive=alive)
-        assert alive.all()
+        trains = ours.step(gradient, count=step, trains=trains)
+        assert trains.all()
         for i, (_, rest, pe, _) in enumerate(theirs):
             expected = torch.cat([rest, pe]).detach()
             torch.testing.assert_close(stack.flat[i], expected, rtol=0, atol=1e-12, msg=f"member {i}, step {step}")
@@ -110,8 +110,8 @@ def test_members_do_not_depend_on_their_neighbours(optimizer: str) -> None:
     for step in range(1, 6):
         gradient = gradients_of(together, step)
         for i, (single, its_optimizer) in enumerate(zip(singles, alone, strict=True)):
-            its_optimizer.step(gradient[i : i + 1].clone(), count=step, alive=everyone(single))
-        ours.step(gradient, count=step, alive=everyone(together))
+            its_optimizer.step(gradient[i : i + 1].clone(), count=step, trains=everyone(single))
+        ours.step(gradient, count=step, trains=everyone(together))
         for i, single in enumerate(singles):
             assert same_bits(together.flat[i], single.flat[0]), f"member {i}"
 
@@ -121,7 +121,7 @@ def test_a_frozen_pe_never_moves(optimizer: str) -> None:
     stack = stack_of(optimizer)
     start, columns, ours = stack.flat.clone(), stack.encoding_columns, optimizers.build(stack)
     for step in range(1, 6):
-        ours.step(gradients_of(stack, step), count=step, alive=everyone(stack))
+        ours.step(gradients_of(stack, step), count=step, trains=everyone(stack))
     moved = (stack.flat != start)[:, columns:].any(1).tolist()
     # no rate for the PE; frozen; fixed; clipped to nothing
     assert moved == [True, True, False, True, True, False, False, False, True]
@@ -150,8 +150,8 @@ def test_units_of_the_gradient_are_reversed(optimizer: str, device: str) -> None
     first, second = optimizers.build(plain), optimizers.build(ours)
     for step in range(1, 4):
         gradient = gradients_of(plain, step)
-        first.step(gradient.clone(), count=step, alive=everyone(plain))
-        second.step(gradient / units[:, None], count=step, alive=everyone(ours), unit=units)
+        first.step(gradient.clone(), count=step, trains=everyone(plain))
+        second.step(gradient / units[:, None], count=step, trains=everyone(ours), inverse_scale=units)
     torch.testing.assert_close(ours.flat, plain.flat, rtol=1e-6, atol=1e-7)
 
 
@@ -163,7 +163,7 @@ def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn: bool) -> None:
         stack = stack_of("sgd", [{"learn": learn, "clip": 0.1, "learning_rate": 0.1}])
         gradient = gradients_of(stack, 0)
         gradient[:, stack.encoding_columns :] *= factor
-        optimizers.build(stack).step(gradient, count=1, alive=everyone(stack))
+        optimizers.build(stack).step(gradient, count=1, trains=everyone(stack))
         rest.append(stack.flat[:, : stack.encoding_columns])
     assert torch.equal(*rest) == (not learn)
 
@@ -176,16 +176,16 @@ def test_a_gradient_that_is_not_finite_stops_its_member_alone(optimizer: str, ba
     victim, columns = 1, hit.encoding_columns
     others = [i for i in range(len(SETTINGS)) if i != victim]
     ours, theirs = optimizers.build(hit), optimizers.build(quiet)
-    alive = everyone(hit)
+    trains = everyone(hit)
     for step in range(1, 8):
         gradient = gradients_of(hit, step)
-        theirs.step(gradient.clone(), count=step, alive=everyone(quiet))
+        theirs.step(gradient.clone(), count=step, trains=everyone(quiet))
         if step == 3:
             gradient[victim, columns // 2] = bad
             hit.flat[victim, 2] = math.nan
         before = hit.flat.clone()
-        alive = ours.step(gradient, count=step, alive=alive)
-        assert alive.tolist() == [i != victim or step < 3 for i in range(len(SETTINGS))]
+        trains = ours.step(gradient, count=step, trains=trains)
+        assert trains.tolist() == [i != victim or step < 3 for i in range(len(SETTINGS))]
         assert same_bits(hit.flat[others], quiet.flat[others])
         assert same_bits(hit.flat[victim], before[victim]) == (step >= 3)
 
@@ -194,7 +194,7 @@ def test_a_frozen_pe_with_bad_gradients_does_not_stop_its_member() -> None:
     stack = stack_of("adam", [{"learn": False}])
     gradient = gradients_of(stack, 1)
     gradient[:, stack.encoding_columns :] = math.nan
-    assert optimizers.build(stack).step(gradient, count=1, alive=everyone(stack)).all()
+    assert optimizers.build(stack).step(gradient, count=1, trains=everyone(stack)).all()
     assert stack.flat.isfinite().all()
 
 
@@ -208,7 +208,7 @@ def test_no_epsilon_and_no_gradient_make_no_nan(optimizer: str, epsilon: float, 
     for step in range(1, 4):
         gradient = gradients_of(stack, step)
         gradient[1, 0] = 0
-        ours.step(gradient, count=step, alive=everyone(stack))
+        ours.step(gradient, count=step, trains=everyone(stack))
     assert stack.flat.isfinite().all()
     assert stack.flat[1, 0] == start[1, 0]
     assert torch.equal(stack.flat[0, stack.encoding_columns :], start[0, stack.encoding_columns :])
@@ -221,7 +221,7 @@ def test_single_precision_stays_close_to_double(optimizer: str) -> None:
     start, ours, exact = double.flat.clone(), optimizers.build(single), optimizers.build(double)
     for step in range(1, STEPS + 1):
         gradient = gradients_of(single, step)
-        ours.step(gradient.clone(), count=step, alive=everyone(single))
-        exact.step(gradient.double(), count=step, alive=everyone(double))
+        ours.step(gradient.clone(), count=step, trains=everyone(single))
+        exact.step(gradient.double(), count=step, trains=everyone(double))
     way = (double.flat - start).abs().amax(1, keepdim=True)
     assert ((single.flat - double.flat).abs() <= 1e-4 * way + 1e-6).all()

@@ -14,7 +14,7 @@ from placecode.execution.settings import ExecutionSettings
 from placecode.models.member import Member
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.tasks.network import Network
-from placecode.training.running import Running, fingerprints
+from placecode.training.active_stack import ActiveStack, fingerprints
 from placecode.training.trainer import Trainer, stack_for
 
 PUZZLES = LatinSquares(per_class=8, heldout=3, distance=0.5)
@@ -47,10 +47,10 @@ def trained(
 
 def step_by_step(members: list[Member], epochs: int, device: str = "cpu") -> Tensor:
     """The parameters after all epochs, without a check for settled members."""
-    running = Running(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH)
+    active = ActiveStack(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH)
     for step in range(epochs * EPOCH):
-        running.update(step)
-    return running.stack.flat
+        active.update(step)
+    return active.stack.flat
 
 
 def test_training_ends_when_all_members_have_settled() -> None:
@@ -69,17 +69,15 @@ def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continu
     outcome = trainer.outcome()
     settled = outcome["settled_epoch"].tolist()
     assert settled[1] == -1 and all(2 * LOOK < epoch < epochs for epoch in (settled[0], settled[2]))
-    assert (
-        outcome["zero_loss_epoch"].tolist() == [-1] * 3
-    )  # without `zero_loss_patience`, a loss of zero stops no member
-    assert len(trainer.running.stack.members) == 1
-    running = Running(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH)
+    assert outcome["zero_loss_epoch"].tolist() == [-1] * 3  # by default, a loss of zero stops no member
+    assert len(trainer.active.stack.members) == 1
+    active = ActiveStack(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH)
     for step in range(epochs * EPOCH):
         if step == (epochs - 10) * EPOCH:
-            earlier = running.stack.flat[1].clone()
-        running.update(step)
-    assert same_bits(trainer.stack.flat[[0, 2]], running.stack.flat[[0, 2]])
-    torch.testing.assert_close(trainer.stack.flat[1], running.stack.flat[1], rtol=0, atol=1e-3)
+            earlier = active.stack.flat[1].clone()
+        active.update(step)
+    assert same_bits(trainer.stack.flat[[0, 2]], active.stack.flat[[0, 2]])
+    torch.testing.assert_close(trainer.stack.flat[1], active.stack.flat[1], rtol=0, atol=1e-3)
     assert (trainer.stack.flat[1] - earlier).abs().max() > 1e-3  # it did continue
 
 
@@ -120,12 +118,12 @@ def test_a_member_is_at_rest_after_a_number_of_epochs_with_zero_loss() -> None:
     stopped, never = outcome["zero_loss_epoch"].tolist()
     assert 5 < stopped < 115 and never == -1
     assert outcome["settled_epoch"].tolist() == [-1, -1]
-    running = Running(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH)
-    losses = torch.stack([running.update(step) for step in range(stopped * EPOCH)]).view(stopped, EPOCH, 2)
+    active = ActiveStack(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH)
+    losses = torch.stack([active.update(step) for step in range(stopped * EPOCH)]).view(stopped, EPOCH, 2)
     quiet = (losses == 0).all(1)[:, 0].tolist()
     assert quiet[-5:] == [True] * 5
     assert all(not all(quiet[first : first + 5]) for first in range(stopped - 5))  # and not before
-    assert same_bits(trainer.stack.flat[0], running.stack.flat[0])
+    assert same_bits(trainer.stack.flat[0], active.stack.flat[0])
 
 
 def test_a_member_stops_at_its_last_epoch() -> None:
@@ -173,7 +171,7 @@ def test_a_resumed_training_gives_the_same_bits(stop: int, unbroken: Trainer) ->
     while first.step < stop:
         first.update()
     second.load({name: value.clone() for name, value in first.state().items()}, first.step)
-    assert (len(second.running.stack.members) < 5) == (stop > 30 * EPOCH)
+    assert (len(second.active.stack.members) < 5) == (stop > 30 * EPOCH)
     run_to_end(second)
     assert same_state(second.state(), unbroken.state())
 
@@ -182,9 +180,9 @@ def test_an_earlier_state_can_be_loaded_after_members_have_stopped() -> None:
     trainer = Trainer(stack_for([slow(last_epoch=1), slow(seed=2)], PUZZLES), PUZZLES, 3 * EPOCH)
     start = {name: value.clone() for name, value in trainer.state().items()}
     once = run_to_end(trainer).state()
-    assert len(trainer.running.stack.members) == 1
+    assert len(trainer.active.stack.members) == 1
     trainer.load(start, 0)
-    assert len(trainer.running.stack.members) == 2 and trainer.running.stack is trainer.stack
+    assert len(trainer.active.stack.members) == 2 and trainer.active.stack is trainer.stack
     assert same_state(run_to_end(trainer).state(), once)
 
 
@@ -198,7 +196,7 @@ class TestCauseOfDivergence:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES), PUZZLES, 3)
         trainer.stack.answer.bias.data[1] = torch.nan
         trainer.update()
-        assert self.cause(trainer) == [0, 1] and trainer.diverged_at.tolist() == [-1, 1]
+        assert self.cause(trainer) == [0, 1] and trainer.outcome()["diverged_at"].tolist() == [-1, 1]
 
     def test_gradient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES, fast=False), PUZZLES, 3)
@@ -215,7 +213,7 @@ class TestCauseOfDivergence:
     def test_parameters(self) -> None:
         trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES), PUZZLES, 3)
         trainer.stack.flat[1, 0] = torch.inf
-        trainer.running.check_parameters(0)
+        trainer.active.check_parameters(0)
         assert self.cause(trainer) == [0, 3]
 
     def test_members_that_leave_a_stack_are_checked_first(self) -> None:
@@ -224,21 +222,21 @@ class TestCauseOfDivergence:
         trainer = Trainer(stack_for(members, PUZZLES), PUZZLES, 5 * EPOCH)
         for _ in range(2 * EPOCH - 1):
             trainer.update()
-        trainer.running.optimizer.rate[0] = torch.inf
+        trainer.active.optimizer.rate[0] = torch.inf
         trainer.update()
-        assert len(trainer.running.stack.members) == 2
+        assert len(trainer.active.stack.members) == 2
         assert self.cause(trainer) == [3, 0, 0]
-        assert trainer.diverged_at.tolist() == [2 * EPOCH, -1, -1]
+        assert trainer.outcome()["diverged_at"].tolist() == [2 * EPOCH, -1, -1]
 
     def test_overflow_in_float16_and_too_large_gradients(self) -> None:
         """If the step is finite when it is repeated, float16 overflowed. A norm that overflows again is not that."""
         trainer = Trainer(stack_for([small(), small(seed=1, output_gain=1e25)], PUZZLES), PUZZLES, 3)
-        running = trainer.running
-        running.stack.halves = True  # as on a GPU
+        active = trainer.active
+        active.stack.allows_float16 = True  # as on a GPU
         trainer.update()
         assert self.cause(trainer) == [0, 2]
-        running.cause[0], running.alive[0], running.diverged_at[0] = 2, False, 1  # had it overflown there
-        running.explain()
+        active.cause[0], active.alive[0], active.diverged_at[0] = 2, False, 1  # had it overflown there
+        active.find_float16_overflow()
         assert self.cause(trainer) == [4, 2]
 
 
@@ -258,7 +256,7 @@ def test_a_stack_whose_members_have_all_diverged_ends() -> None:
     trainer = Trainer(stack_for([small(), small(seed=1)], PUZZLES), PUZZLES, 5 * EPOCH, evaluate_at=[3 * EPOCH])
     trainer.stack.answer.bias.data[:] = torch.nan
     steps = [progress.step for progress in trainer.run()]
-    assert steps == [0, 5 * EPOCH] and trainer.diverged_at.tolist() == [1, 1]
+    assert steps == [0, 5 * EPOCH] and trainer.outcome()["diverged_at"].tolist() == [1, 1]
 
 
 def test_smaller_stacks_of_masked_prediction_train_as_alone() -> None:
@@ -268,5 +266,5 @@ def test_smaller_stacks_of_masked_prediction_train_as_alone() -> None:
     trainer, alone = (
         run_to_end(Trainer(stack_for(chosen, task, dtype=torch.float64), task, 70)) for chosen in (members, members[2:])
     )
-    assert len(trainer.running.stack.members) == 2 and trainer.steps_per_epoch < 60
+    assert len(trainer.active.stack.members) == 2 and trainer.steps_per_epoch < 60
     torch.testing.assert_close(trainer.stack.flat[2], alone.stack.flat[0], rtol=0, atol=1e-9)

@@ -14,7 +14,7 @@ from placecode import encodings
 from placecode.errors import BadInput
 from placecode.models.encoder import Stack
 from placecode.models.member import OPTIMIZERS, Member
-from placecode.training.running import Running
+from placecode.training.active_stack import ActiveStack
 from placecode.training.trainer import Trainer, evaluate, stack_for, steps_per_epoch
 
 ADDITIVE = ("none", "sinusoid", "random", "learned")
@@ -67,7 +67,7 @@ def test_alone_among_3_and_among_30(name: str, optimizer: str, dtype: torch.dtyp
         members = neighbours(name, optimizer, count - 1)
         members.insert(place, member)
         stack = stack_for(members, tiny_task, device, dtype)
-        assert train(stack, tiny_task, STEPS).alive.all()
+        assert train(stack, tiny_task, STEPS).outcome()["alive"].all()
         if dtype == torch.float64:
             torch.testing.assert_close(stack.flat[place], alone.flat[0], rtol=0, atol=1e-9)
         outputs = stack(x.expand(count, *x.shape))
@@ -95,7 +95,7 @@ def test_a_member_trains_like_a_single_model_in_a_plain_loop(readout: str, make_
     optimizer = torch.optim.AdamW(single.parameters(), lr=1e-3, weight_decay=0.1)
     data = task.splits["train"]
     for step in range(15):
-        rows = trainer.rows_of(step)[1]
+        rows = trainer.active.batch_indices(step)[1]
         outputs, targets = single(data.inputs[rows]), data.targets[rows]
         loss = F.mse_loss(outputs, targets) if readout == "token" else F.cross_entropy(outputs, targets)
         optimizer.zero_grad()
@@ -138,14 +138,19 @@ def test_a_nan_in_one_member_changes_no_bit_of_the_others(optimizer: str, tiny_t
             planted = hit.stack.flat[victim].clone()
         losses, expected = hit.update(), quiet.update()
         assert same_bits(losses[others], expected[others])
-        assert hit.alive.tolist() == [True, True, step < 7, True]
-    assert hit.diverged_at.tolist() == [-1, -1, 8, -1]  # the number of the step that found it, counted from 1
-    assert quiet.diverged_at.tolist() == [-1] * 4
+        assert hit.outcome()["alive"].tolist() == [True, True, step < 7, True]
+    assert hit.outcome()["diverged_at"].tolist() == [
+        -1,
+        -1,
+        8,
+        -1,
+    ]  # the number of the step that found it, counted from 1
+    assert quiet.outcome()["diverged_at"].tolist() == [-1] * 4
     assert same_bits(hit.stack.flat[others], quiet.stack.flat[others])
     assert same_bits(hit.stack.flat[victim], planted)
     assert planted.isnan().sum() == 1
-    for name, value in hit.optimizer.state.items():
-        assert same_bits(value[others], quiet.optimizer.state[name][others])
+    for name, value in hit.active.optimizer.state.items():
+        assert same_bits(value[others], quiet.active.optimizer.state[name][others])
     assert hit.state()["diverged_at"].tolist() == [-1, -1, 8, -1]
 
 
@@ -155,13 +160,13 @@ def test_a_member_that_diverges_in_the_last_step_is_marked(tiny_task) -> None:
     trainer = Trainer(stack_for([small(optimizer="sgd"), small(optimizer="sgd")], tiny_task), tiny_task, steps=steps)
     for _ in range(steps - 1):
         trainer.update()
-    trainer.optimizer.rate[1] = 1e38
-    trainer.optimizer.state["velocity"][1] = 1e10
+    trainer.active.optimizer.rate[1] = 1e38
+    trainer.active.optimizer.state["velocity"][1] = 1e10
     *_, last = trainer.run()
     assert not trainer.stack.flat[1].isfinite().all()
     assert last.step == steps
-    assert trainer.alive.tolist() == [True, False]
-    assert trainer.diverged_at.tolist() == [-1, steps]
+    assert trainer.outcome()["alive"].tolist() == [True, False]
+    assert trainer.outcome()["diverged_at"].tolist() == [-1, steps]
 
 
 # Batches
@@ -173,7 +178,7 @@ class TestOrder:
 
     def epoch(self, trainer: Trainer, number: int) -> Tensor:
         first = number * trainer.steps_per_epoch
-        return torch.cat([trainer.rows_of(first + i) for i in range(trainer.steps_per_epoch)], dim=1)
+        return torch.cat([trainer.active.batch_indices(first + i) for i in range(trainer.steps_per_epoch)], dim=1)
 
     def test_every_example_once_per_epoch(self, tiny_task) -> None:
         trainer = self.trainer(tiny_task)
@@ -184,14 +189,14 @@ class TestOrder:
 
     def test_the_last_smaller_batch_is_used(self, tiny_task) -> None:
         trainer = self.trainer(tiny_task)
-        assert [trainer.rows_of(step).shape[1] for step in range(7)] == [4, 4, 4, 4, 4, 2, 4]
+        assert [trainer.active.batch_indices(step).shape[1] for step in range(7)] == [4, 4, 4, 4, 4, 2, 4]
         batches = []
         batch = trainer.task.batch
         trainer.task.batch = lambda split, rows, step: (batches.append((split, rows.clone())), batch(split, rows))[1]
         for _ in range(7):
             trainer.update()
         assert [rows.shape for _, rows in batches] == [(3, 4)] * 5 + [(3, 2)] + [(3, 4)]
-        assert all(torch.equal(rows, trainer.rows_of(step)) for step, (_, rows) in enumerate(batches))
+        assert all(torch.equal(rows, trainer.active.batch_indices(step)) for step, (_, rows) in enumerate(batches))
         assert {split for split, _ in batches} == {"train"}
 
     def test_order_differs_between_seeds_and_between_epochs(self, tiny_task) -> None:
@@ -204,14 +209,14 @@ class TestOrder:
 
     def test_order_does_not_depend_on_the_way_there(self, tiny_task) -> None:
         forward, jumping = self.trainer(tiny_task), self.trainer(tiny_task)
-        rows = {step: forward.rows_of(step) for step in range(20)}
+        rows = {step: forward.active.batch_indices(step) for step in range(20)}
         for step in (19, 3, 7, 0, 13):
-            assert torch.equal(jumping.rows_of(step), rows[step])
+            assert torch.equal(jumping.active.batch_indices(step), rows[step])
 
     def test_a_batch_larger_than_the_data_is_all_of_it(self, tiny_task) -> None:
         trainer = self.trainer(tiny_task, batch=100)
         assert trainer.steps_per_epoch == 1
-        assert trainer.rows_of(5).shape == (3, 22)
+        assert trainer.active.batch_indices(5).shape == (3, 22)
 
     @pytest.mark.parametrize(
         ("examples", "batch", "steps"), [(8100, 128, 64), (128, 128, 1), (129, 128, 2), (1, 128, 1)]
@@ -309,8 +314,8 @@ def test_a_resumed_training_gives_the_same_bits(optimizer: str, stop: int, tiny_
         second.update()
     assert second.step == 20
     assert same_state(second.state(), unbroken.state())
-    assert unbroken.alive.tolist() == [True, False, True]
-    assert unbroken.diverged_at.tolist() == [-1, 1, -1]
+    assert unbroken.outcome()["alive"].tolist() == [True, False, True]
+    assert unbroken.outcome()["diverged_at"].tolist() == [-1, 1, -1]
     wrong = start()
     wrong.load(saved, step=stop + 1)  # the negative twin: the step matters
     for _ in range(19 - stop):
@@ -321,7 +326,7 @@ def test_a_resumed_training_gives_the_same_bits(optimizer: str, stop: int, tiny_
 def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
     trainer = train(stack_for([small()], tiny_task, device), tiny_task, 1)
     state = trainer.state()
-    assert set(state) == {"flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS}
+    assert set(state) == {"flat", "optimizer.first", "optimizer.second", "runs", *ActiveStack.STATUS_VECTORS}
     assert all(value.device.type == device for value in state.values())
 
 

@@ -112,17 +112,18 @@ class ExecutionSettings:
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Return a context manager that sets the precision of matrix products, and resets it at the end."""
-        before = torch.get_float32_matmul_precision(), kernels.HALVES
+        before = torch.get_float32_matmul_precision()
         if self.device == "cuda":  # on a CPU both settings are true float32
             torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
-        kernels.HALVES = self.precision != "tf32"
         try:
             # without its cache: autocast would reuse the first cast of every weight after the optimizer has changed it
-            with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
+            autocast = torch.autocast(
+                self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False
+            )
+            with kernels.float16_products(self.precision != "tf32"), autocast:
                 yield
         finally:
-            torch.set_float32_matmul_precision(before[0])
-            kernels.HALVES = before[1]
+            torch.set_float32_matmul_precision(before)
 
 
 def values_of(members: Iterable[Member], task: Task) -> int:

@@ -33,7 +33,7 @@ from placecode.runs.read import Run, shapes_of
 from placecode.runs.tables import TrainingOutcome, member_table, no_baselines
 from placecode.runs.write import Folder, with_rows
 from placecode.tasks.base import Task
-from placecode.training.running import CAUSES
+from placecode.training.active_stack import CAUSES
 from placecode.training.trainer import Progress, Trainer
 
 SECONDS_BETWEEN_CHECKPOINTS = 30.0

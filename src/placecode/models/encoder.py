@@ -36,15 +36,14 @@ from placecode.models.member import Member
 from placecode.validation import choice, whole_number
 
 ALIGNMENT = 64
-"""Each parameter begins at a multiple of this number of columns of `flat`: GPUs multiply aligned matrices faster."""
+"""Parameters begin at multiples of this number of columns of `Stack.flat`: GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
-"""From which tokens outputs are computed: from the last one, from the mean over all, or separately for every token."""
+"""Values of `readout`: outputs are computed from the last token, from the mean of all tokens, or for every token."""
 MAX_GRADIENT_SHRINKAGE = 12
-"""Float16 is used if gradients at the outputs are at most 2 to this power times as large as gradients at the inputs
-(see `Stack._shrinkage`)."""
+"""Products may use float16 only if gradients shrink by at most 2 to this power between the outputs and the inputs."""
 MAX_FLOAT16_WEIGHT_DECAY = 0.5
-"""Float16 is used only if all weight decays are below this value. Stronger decay can shrink the scales of layer norms
-until gradients underflow in float16."""
+"""Products may use float16 only if all weight decays are below this value. Strong decay can shrink the scales of layer
+norms until gradients underflow in float16."""
 
 
 class Stack(nn.Module):
@@ -52,6 +51,9 @@ class Stack(nn.Module):
 
     All parameters of a member are stored in one row of the array `flat`, and the named parameters are views of `flat`.
     An optimizer therefore updates all members with a few operations, and a member is copied or saved as one row.
+
+    The names of modules and parameters, such as "blocks.0.up.weight", are part of the keys of the random numbers with
+    which weights are drawn. Renaming an attribute changes the initial weights of all models.
 
     Parameters
     ----------
@@ -79,10 +81,11 @@ class Stack(nn.Module):
     flat: Tensor
     sink: Tensor | None
     """If set, (e, P): fused kernels write most gradients of the next backward pass directly into this array."""
-    unit: Tensor | None
-    """If set, (e,): fused kernels may divide the gradients of a member by a factor, and write the factor into this."""
-    halves: bool
-    """Whether fused kernels may multiply matrices in float16. False if gradients could underflow."""
+    inverse_scale: Tensor | None
+    """If set, (e,): fused kernels may multiply the gradients of a member by a power of two, to fit them into float16.
+    They write the inverse of that factor into this array."""
+    allows_float16: bool
+    """Whether gradients are large enough for fused kernels to multiply matrices in float16, without underflow."""
     keep: Tensor
     """Probability that dropout does not set a feature to zero, (e, 1, 1, 1)."""
     dropout_keys: Tensor
@@ -109,13 +112,16 @@ class Stack(nn.Module):
         choice("readout", readout, READOUTS)
         if len({stack_key(member) for member in members}) > 1:
             raise BadInput("members of a stack must have the same shape and encoding family; these differ.")
-        self.members, first, e = tuple(members), members[0], len(members)
-        self.readout = readout
-        shape = {"tokens": tokens, "features": features, "outputs": outputs, "positions": positions}
-        self.shape: dict[str, Any] = shape
+        first, e = members[0], len(members)
+        self.members, self.readout = tuple(members), readout
+        self.shape: dict[str, Any] = {
+            "tokens": tokens,
+            "features": features,
+            "outputs": outputs,
+            "positions": positions,
+        }
         self.embedding = Linear(e, features, first.width)
-        hidden = first.expansion * first.width
-        pre = first.norm == "pre"
+        hidden, pre = first.expansion * first.width, first.norm == "pre"
         self.blocks = nn.ModuleList(Block(e, first.width, first.heads, hidden, pre) for _ in range(first.layers))
         self.final_norm = Norm(e, first.width) if pre else None
         self.answer = Linear(e, first.width, outputs)
@@ -167,7 +173,7 @@ class Stack(nn.Module):
         gaps = [column for p, (first, end) in spans for column in range(first + p[0].numel(), end)]
         self.gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
         self.flat = self.ordered[0].new_zeros(len(self.members), self._columns[-1]).detach()
-        self.sink = self.unit = None
+        self.sink = self.inverse_scale = None
         for p, view in zip(self.ordered, self.views(self.flat), strict=True):
             view.copy_(p.data)
             p.data = view
@@ -175,24 +181,26 @@ class Stack(nn.Module):
     def _choose_implementation(self) -> None:
         """Choose the implementation and the precision for the current device and dtype."""
         self.fast = self._can_be_fast() and (self.flat.is_cuda if self._requested is None else self._requested)
-        decay = max(member.weight_decay for member in self.members)
-        self.halves = self.fast and self._shrinkage() <= MAX_GRADIENT_SHRINKAGE and decay < MAX_FLOAT16_WEIGHT_DECAY
+        self.allows_float16 = self.fast and self._gradients_fit_float16()
         for module in self.modules():
             if isinstance(module, Attention):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
-    def _shrinkage(self) -> float:
-        """Return an estimate of log2(size of gradients at the outputs / size of gradients at the inputs). In the
-        backward pass, a layer norm divides gradients by the size of its input, which is large if the PE is large."""
+    def _gradients_fit_float16(self) -> bool:
+        """Return whether gradients are likely to be large enough for float16. In the backward pass, a layer norm
+        divides them by the size of its input, which is large if the PE is large."""
+        if any(member.weight_decay >= MAX_FLOAT16_WEIGHT_DECAY for member in self.members):
+            return False
         first, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
-            return 0.0
+            return True
         size = vectors.detach().double().square().flatten(1).mean(1).max().sqrt().item()
-        return math.log2(math.hypot(1, size)) * (first.layers if first.placement == "every" else 1)
+        doublings = math.log2(math.hypot(1, size)) * (first.layers if first.placement == "every" else 1)
+        return doublings <= MAX_GRADIENT_SHRINKAGE
 
     @property
     def plain(self) -> bool:
-        """Whether plain PyTorch operations were requested with `fast=False`."""
+        """Whether the reference implementation was requested with `fast=False`."""
         return self._requested is False
 
     def _can_be_fast(self) -> bool:
@@ -233,14 +241,13 @@ class Stack(nn.Module):
     def subset(self, indices: Sequence[int]) -> Stack:
         """Return the members at these indices as a new stack, with copied weights."""
         stack = self._with_weights([self.members[index] for index in indices], self.flat[list(indices)])
-        stack.halves = self.halves  # keep the precision in which these members have been trained so far
+        stack.allows_float16 = self.allows_float16  # keep the precision in which these members have been trained so far
         return stack
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         """Return a new stack of these members with a copy of the parameters `flat`, (e, P)."""
-        settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
-        settings["fast"] = None if self._requested and not self.fast else self._requested
-        stack = Stack(members, **self.shape, **settings)
+        fast = None if self._requested and not self.fast else self._requested
+        stack = Stack(members, **self.shape, readout=self.readout, dtype=flat.dtype, device=flat.device, fast=fast)
         stack.flat.copy_(flat)
         return stack
 
@@ -313,27 +320,22 @@ class Stack(nn.Module):
         return activations
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        """Return the outputs at evaluation, as `forward` does, with `noise` added to activations. Noise of shape (e, b,
-        n, d) is added to the embeddings, noise of shape (l, e, b, n, d) to the input of each block."""
+        """Return the outputs at evaluation, as `forward` does, with `noise` added to the embeddings, (e, b, n, d), or
+        to the input of each block, (l, e, b, n, d)."""
         with torch.no_grad():
             return self._forward(self._with_member_axis(x), None, None, first_row, noise)
 
     def _forward(
-        self,
-        x: Tensor,
-        step: int | Tensor | None,
-        capture: Capture | None,
-        first_row: int = 0,
-        noise: Tensor | None = None,
+        self, x: Tensor, step: int | Tensor | None, capture: Capture | None, first_row: int, noise: Tensor | None = None
     ) -> Tensor:
-        """Return the outputs, computed with plain PyTorch operations (the reference implementation)."""
+        """Return the outputs, computed by the reference implementation. For the arguments see the public methods."""
         record = capture or (lambda name, value: None)
         x = self.embedding(x)  # (e, b, n, d)
         if noise is not None and noise.dim() == 4:
             x = x + noise
         record("embedding", x)
         for i, block in enumerate(self.blocks):
-            encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.no_encoding
+            encoding = self.encoding_at(i)
             x = self._drop(encoding.add(x, i), i, step, first_row)
             if noise is not None and noise.dim() == 5:
                 x = x + noise[i]
@@ -350,6 +352,10 @@ class Stack(nn.Module):
             x = x.mean(2)  # (e, b, d)
         return self.amplified(self.answer(x))
 
+    def encoding_at(self, block: int) -> encodings.Encoding:
+        """Return the encoding that acts in a block. Beyond the first, it may be one without any effect."""
+        return self.encoding if block == 0 or self.members[0].placement == "every" else self.no_encoding
+
     def amplified(self, outputs: Tensor) -> Tensor:
         """Return the outputs of the last layer, (e, b, o) or (e, b, n, o), times the gain of each member."""
         return outputs if self.gain is None else outputs * self.gain
@@ -358,27 +364,27 @@ class Stack(nn.Module):
         """Return the input x of a block, (e, b, n, d), after dropout."""
         if self.members[0].dropout == 0 or (step is None and not self.members[0].dropout_at_evaluation):
             return x
-        moment, first = self.dropout_moment(block, step), first_row * x[0, 0].numel()
-        unit = random.uniform(self.dropout_keys, moment, x[0].numel(), torch.float32, first).view(x.shape)
-        return x * (unit < self.keep) / self.keep
+        count, first = x[0].numel(), first_row * x[0, 0].numel()
+        draws = random.uniform(self.dropout_keys, self.dropout_step(block, step), count, torch.float32, first)
+        return x * (draws.view(x.shape) < self.keep) / self.keep
 
-    def dropout_moment(self, block: int, step: int | Tensor | None) -> int | Tensor:
-        """Return the `step` for `random.uniform` that gives the dropout mask of a block. Evaluation is step -1."""
+    def dropout_step(self, block: int, step: int | Tensor | None) -> int | Tensor:
+        """Return the `step` of `random.uniform` for the dropout mask of a block. `step` is None at evaluation."""
         return (-1 if step is None else step) * len(self.blocks) + block
 
 
 def stack_key(member: Member) -> tuple[object, ...]:
-    """Return a key that is equal for members that can be trained in one stack."""
+    """Return a key that is equal for members that can share a stack."""
     return (*member.shape, encodings.family(member))
 
 
-def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members that can be trained together into stacks of nearly equal size.
+def plan_stacks(members: Sequence[Member], max_size: int) -> list[list[int]]:
+    """Divide members into stacks of nearly equal size.
 
     Parameters
     ----------
     members : sequence of Member
-    most : int
+    max_size : int
         Maximum number of members per stack.
 
     Returns
@@ -386,9 +392,9 @@ def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
     list of list of int
         Indices of the members of each stack. Members of one stack have equal `stack_key`.
     """
-    whole_number("the largest stack", most, 1)
+    whole_number("the largest stack", max_size, 1)
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, member in enumerate(members):
         groups.setdefault(stack_key(member), []).append(index)
-    parts = [np.array_split(group, -(-len(group) // most)) for group in groups.values()]
+    parts = [np.array_split(group, -(-len(group) // max_size)) for group in groups.values()]
     return [part.tolist() for split in parts for part in split]

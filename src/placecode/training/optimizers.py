@@ -1,8 +1,8 @@
 """The optimizers Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
 
 Parameters, gradients and moments are arrays (e, P), for e members with P parameters each, so one step takes a few
-operations for all members. Settings such as the learning rate are columns (e, 1), read from the members. The parameters
-of members that no longer train do not change.
+operations for all members. Settings of the members, such as the learning rate, are arrays (e, 1). The parameters of
+members that no longer train do not change.
 
 There are three implementations. Plain PyTorch operations are the reference. On a GPU, all three optimizers use fused
 Triton kernels (`Optimizer._fused_step`, `placecode.compute.gpu.kernels.updates`). On a CPU, Adam and AdamW use a
@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from placecode.compute.cpu.kernels import Compiled, kernels_for
+from placecode.compute.cpu.kernels import CompiledKernels, kernels_for
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 
@@ -42,7 +42,7 @@ class Optimizer:
 
     def __init__(self, stack: Stack) -> None:
         self.flat, self.fast = stack.flat, stack.fast
-        self.pe_columns = slice(stack.encoding_columns, stack.flat.shape[1])
+        self.pe_first = stack.encoding_columns  # the first column of the PE in `flat`
         self.pe_learns = stack.encoding.learns[:, None]
         self.state = {name: torch.zeros_like(stack.flat) for name in self.moments}
 
@@ -68,9 +68,9 @@ class Optimizer:
         self,
         gradient: Tensor,
         count: int | Tensor,
-        alive: Tensor,
-        scale: Tensor | float = 1.0,
-        unit: Tensor | None = None,
+        trains: Tensor,
+        rate_scale: Tensor | float = 1.0,
+        inverse_scale: Tensor | None = None,
     ) -> Tensor:
         """Update the parameters of the stack once, in place.
 
@@ -80,81 +80,94 @@ class Optimizer:
             Gradient of the loss. It may be overwritten.
         count : int or Tensor
             Step number, counted from 1.
-        alive : Tensor of bool, shape (e,)
+        trains : Tensor of bool, shape (e,)
             Whether each member still trains. Parameters of the other members do not change.
-        scale : Tensor, shape (e, 1), or float
+        rate_scale : Tensor, shape (e, 1), or float
             Factor by which the learning rates are multiplied.
-        unit : Tensor, shape (e,), optional
-            Factor by which the gradient of each member is multiplied first. It undoes a division by `Stack.unit`.
+        inverse_scale : Tensor, shape (e,), optional
+            Factor by which the gradient of each member is multiplied first, see `Stack.inverse_scale`.
 
         Returns
         -------
         Tensor of bool, shape (e,)
-            `alive`, but False for members whose gradient is not finite. The parameters of these do not change either.
+            `trains`, but False for members whose gradient is not finite. The parameters of these do not change either.
         """
         if self.fast:
-            return self._fused_step(gradient, count, alive, scale, unit)
-        if unit is not None:
-            gradient *= unit[:, None]
-        pe = gradient[:, self.pe_columns]
+            return self._fused_step(gradient, count, trains, rate_scale, inverse_scale)
+        if inverse_scale is not None:
+            gradient *= inverse_scale[:, None]
+        pe = gradient[:, self.pe_first :]
         pe.copy_(torch.where(self.pe_learns, pe, 0))  # the gradient of a frozen PE must not count in the norm
         norm = torch.linalg.vector_norm(gradient, dim=1)
-        alive = alive & norm.isfinite()
-        trains = alive[:, None]
+        trains = trains & norm.isfinite()
+        column = trains[:, None]
         if gradient.device.type != "cpu" or not trains.all():  # on a GPU, `trains.all()` would synchronize
-            gradient.masked_fill_(~trains, 0)
+            gradient.masked_fill_(~column, 0)
         if self.max_norm is not None:
-            gradient *= torch.where(trains, self.max_norm / (norm[:, None] + 1e-6), 1).clamp(max=1)
-        rate = torch.where(trains, self.rate * scale, 0)
-        pe_rate = torch.where(trains, self.pe_rate * scale, 0)
-        first_pe = self.pe_columns.start
+            gradient *= torch.where(column, self.max_norm / (norm[:, None] + 1e-6), 1).clamp(max=1)
+        rate = torch.where(column, self.rate * rate_scale, 0)
+        pe_rate = torch.where(column, self.pe_rate * rate_scale, 0)
         if self.decay is not None:
-            self._decay(self.flat[:, :first_pe], gradient[:, :first_pe], rate, self.decay)
+            self._decay(self.flat[:, : self.pe_first], gradient[:, : self.pe_first], rate, self.decay)
         if self.pe_decay is not None:
-            self._decay(self.flat[:, first_pe:], gradient[:, first_pe:], pe_rate, self.pe_decay)
-        self._move(gradient, count, rate, pe_rate)
-        return alive
+            self._decay(self.flat[:, self.pe_first :], gradient[:, self.pe_first :], pe_rate, self.pe_decay)
+        self._update_parameters(gradient, count, rate, pe_rate)
+        return trains
 
-    def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
-        """Update the parameters in place from the gradient, (e, P); `count` is the step number, counted from 1.
+    def _update_parameters(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        """Update the parameters in place from the gradient, (e, P), at step `count`.
 
         `rate` and `pe_rate`, (e, 1), are the learning rates of the weights and of the PE.
         """
         direction = self._direction(gradient, count)
-        first_pe = self.pe_columns.start
-        self.flat[:, :first_pe].addcmul_(direction[:, :first_pe], rate, value=-1)
-        self.flat[:, first_pe:].addcmul_(direction[:, first_pe:], pe_rate, value=-1)
+        self.flat[:, : self.pe_first].addcmul_(direction[:, : self.pe_first], rate, value=-1)
+        self.flat[:, self.pe_first :].addcmul_(direction[:, self.pe_first :], pe_rate, value=-1)
 
     def _fused_step(
-        self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float, unit: Tensor | None
+        self,
+        gradient: Tensor,
+        count: int | Tensor,
+        trains: Tensor,
+        rate_scale: Tensor | float,
+        inverse_scale: Tensor | None,
     ) -> Tensor:
         """Do the same as `step` with fused GPU kernels, which skip members that no longer train."""
         from placecode.compute.gpu.kernels import updates  # needs Triton
 
-        first_pe = self.pe_columns.start
-        norm = updates.norms(gradient, self.pe_learns, first_pe)
-        norm = norm if unit is None else norm * unit
-        alive = alive & norm.square().isfinite()  # `step` sums squares, so the square must not overflow here either
-        factor = None if unit is None else unit[:, None]
+        norm = updates.norms(gradient, self.pe_learns, self.pe_first)
+        norm = norm if inverse_scale is None else norm * inverse_scale
+        trains = trains & norm.square().isfinite()  # `step` sums squares, so the square must not overflow here either
+        factor = None if inverse_scale is None else inverse_scale[:, None]
         if self.max_norm is not None:
             shrink = (self.max_norm / (norm[:, None] + 1e-6)).clamp(max=1)
             factor = shrink if factor is None else shrink * factor
-        moments, rates = list(self.state.values()), (self.rate * scale, self.pe_rate * scale)
         updates.update(
-            self.name, self.flat, gradient, moments, alive, self.pe_learns, first_pe, *rates, factor,
+            self.name,
+            self.flat,
+            gradient,
+            list(self.state.values()),
+            trains,
+            self.pe_learns,
+            self.pe_first,
+            self.rate * rate_scale,
+            self.pe_rate * rate_scale,
+            factor,
             decays=(self.decay, self.pe_decay),
             betas=(self.momentum if self.name == "sgd" else self.beta1, self.beta2),
             epsilon=self.epsilon,
-            fixes=self._bias_corrections(count),
-        )  # fmt: skip
-        return alive
+            corrections=self._bias_corrections(count),
+        )
+        return trains
 
     def _bias_corrections(self, count: int | Tensor) -> tuple[Tensor, Tensor]:
         """Return Adam's bias corrections at step `count`: 1 - beta1^count and sqrt(1 - beta2^count), (e, 1) each."""
         return 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
 
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
-        """Add `decay` times `weights` to the gradient in place, as weight decay. AdamW shrinks the weights instead."""
+        """Apply weight decay: add `decay` times `weights` to the gradient in place. AdamW shrinks the weights instead.
+
+        `weights` and `gradient` are the columns of the weights or of the PE, with learning rate `rate`, (e, 1).
+        """
         gradient.addcmul_(weights, decay)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
@@ -166,19 +179,19 @@ class Optimizer:
 
 
 class Adam(Optimizer):
-    """Adam as in `torch.optim.Adam`. On a GPU, fused kernels apply it (`Optimizer._fused_step`)."""
+    """Adam as in `torch.optim.Adam`."""
 
     name = "adam"
     moments = ("first", "second")
 
-    def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+    def _update_parameters(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
         """Update moments and parameters in place, with a compiled CPU kernel if there is one for this dtype."""
-        if not isinstance(kernels := kernels_for(self.flat), Compiled):
-            return super()._move(gradient, count, rate, pe_rate)
+        if not isinstance(kernels := kernels_for(self.flat), CompiledKernels):
+            return super()._update_parameters(gradient, count, rate, pe_rate)
         corrections = self._bias_corrections(count)
         settings = torch.cat([self.beta1, self.beta2, *corrections, self.epsilon, rate, pe_rate], dim=1)
         first, second = self.state["first"], self.state["second"]
-        kernels.adam(self.flat, gradient, first, second, settings, self.pe_columns.start)
+        kernels.adam(self.flat, gradient, first, second, settings, self.pe_first)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         first, second = self.state["first"], self.state["second"]

@@ -26,19 +26,18 @@ from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.tasks.base import Task
-from placecode.training import optimizers
-from placecode.training.running import Running, steps_per_epoch
+from placecode.training.active_stack import ActiveStack, steps_per_epoch
 
 __all__ = ["Progress", "Trainer", "evaluate", "portions", "stack_for", "steps_per_epoch"]
 
-EVALUATION_VALUES = 1 << 21
+MAX_EVALUATION_VALUES = 1 << 21
 """Maximum number of values (members x examples x tokens x width) in a forward pass at evaluation on a CPU, chosen to
 fit its caches. On a GPU the maximum is 64 times as large."""
 MIN_STOPPED_FRACTION = 1 / 8
-"""Fraction of the members of the running stack that must have stopped before a smaller stack without them is built.
+"""Fraction of the members of the active stack that must have stopped before a smaller stack without them is built.
 Building a stack takes as long as several training steps."""
 OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "zero_loss_epoch")
-"""Names of the status vectors (`Running.VECTORS`) that `Trainer.outcome` returns."""
+"""Names of the status vectors that `Trainer.outcome` returns. `ActiveStack.STATUS_VECTORS` describes them."""
 
 
 def stack_for(
@@ -83,7 +82,7 @@ class Trainer:
     """Train the members of a stack together. Each member has its own order of the training examples.
 
     Members stop early when they settle, diverge, keep a loss of 0 or reach their last epoch (see
-    `placecode.training.running`). Once enough members have stopped, the others continue in a smaller stack. If no
+    `placecode.training.active_stack`). Once enough members have stopped, the others continue in a smaller stack. If no
     member is left, training ends with a last evaluation. Its rows are repeated for all remaining evaluation steps.
 
     Parameters
@@ -103,8 +102,10 @@ class Trainer:
     ----------
     step : int
         Number of steps completed.
-    running : Running
-        The members in training, including those that stopped after the stack was last reduced.
+    active : ActiveStack
+        The stack that is trained at present. It includes members that stopped after it was built.
+    steps_per_epoch : int
+        Number of training steps per epoch.
     """
 
     def __init__(
@@ -119,23 +120,13 @@ class Trainer:
             if value < 0:
                 raise must_be(name, "a whole number of at least 0", value)
         self.stack, self.steps, self.zero_loss_patience = stack, steps, zero_loss_patience
-        self.running = Running(stack, task, steps)
-        self.task = self.running.task
+        self.active = ActiveStack(stack, task, steps)
+        self.task, self.steps_per_epoch = self.active.task, self.active.steps_per_epoch
         self.step = 0
         self.evaluate_at = {0, steps, *(step for step in evaluate_at if 0 < step < steps)}
-        self._indices = list(range(len(stack.members)))
-        self._vectors = self.running.vectors()
+        self._active_indices = list(range(len(stack.members)))
+        self._all_status = self.active.status()
         self._resumed = False
-
-    @property
-    def alive(self) -> Tensor:
-        """Whether each member has not diverged so far, (e,)."""
-        return self._status()["alive"]
-
-    @property
-    def diverged_at(self) -> Tensor:
-        """The step, counted from 1, at which each member diverged, (e,), or -1 if it did not."""
-        return self._status()["diverged_at"]
 
     @property
     def stopped(self) -> Tensor:
@@ -143,42 +134,28 @@ class Trainer:
         status = self._status()
         return (status["settled_epoch"] >= 0) | (status["zero_loss_epoch"] >= 0) | status["ended"]
 
-    @property
-    def optimizer(self) -> optimizers.Optimizer:
-        """The optimizer of the members in training."""
-        return self.running.optimizer
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of training steps per epoch."""
-        return self.running.steps_per_epoch
-
-    def rows_of(self, step: int) -> Tensor:
-        """Return the indices of the training examples that each member in training uses in `step`, (e, b)."""
-        return self.running.rows_of(step)
-
     def update(self) -> Tensor:
-        """Train for one step and return the losses of the members in training, (e,).
+        """Train for one step and return the losses of the members of the active stack, (e,).
 
         It returns before the GPU has finished the step, except at the end of an epoch, which waits for the GPU to find
         stopped members.
         """
-        losses = self.running.update(self.step)
+        losses = self.active.update(self.step)
         self.step += 1
         if self.step % self.steps_per_epoch == 0 and self.steps > self.steps_per_epoch:
-            self.running.end_epoch(self.step // self.steps_per_epoch, self.zero_loss_patience)
+            self.active.end_epoch(self.step // self.steps_per_epoch, self.zero_loss_patience)
             self._drop_stopped()
         return losses
 
     def _drop_stopped(self) -> None:
         """Continue with a smaller stack if `MIN_STOPPED_FRACTION` of the members or more, but not all, have stopped."""
-        running = self.running
-        if not running.stopped.any():
+        active = self.active
+        if not active.stopped.any():
             return
-        active = (running.alive & ~running.stopped).tolist()
-        if any(active) and int(running.stopped.sum()) >= MIN_STOPPED_FRACTION * len(active):
-            running.check_parameters(self.step)  # the last check of the members that are removed
-            indices = [index for index, is_active in zip(self._indices, active, strict=True) if is_active]
+        training = active.training.tolist()
+        if any(training) and int(active.stopped.sum()) >= MIN_STOPPED_FRACTION * len(training):
+            active.check_parameters(self.step)  # the last check of the members that are removed
+            indices = [index for index, trains in zip(self._active_indices, training, strict=True) if trains]
             self._train_subset(indices, self._state_views())
 
     def _train_subset(self, indices: list[int], state: dict[str, Tensor]) -> None:
@@ -186,37 +163,36 @@ class Trainer:
 
         `state` contains the arrays of all members, as in `_state_views`.
         """
-        task, all_indices = self.running.unbound_task, list(range(len(self.stack.members)))
-        if indices != self._indices:
-            self.running.release()
+        task, all_indices = self.active.unbound_task, list(range(len(self.stack.members)))
+        if indices != self._active_indices:
+            self.active.release()
             stack = self.stack if indices == all_indices else self.stack.subset(indices)
-            self._vectors = {name: state[name].to(stack.flat.device, copy=True) for name in self._vectors}
-            self.running, self._indices = Running(stack, task, self.steps), indices
+            self._all_status = {name: state[name].to(stack.flat.device, copy=True) for name in self._all_status}
+            self.active, self._active_indices = ActiveStack(stack, task, self.steps), indices
             if indices == all_indices:
-                self._vectors = self.running.vectors()
-        for name, value in {**self.running.arrays(), **self.running.vectors()}.items():
+                self._all_status = self.active.status()
+        for name, value in {**self.active.arrays(), **self.active.status()}.items():
             value.copy_(state[name][indices])
-        self.running.refresh_stopped()
+        self.active.refresh_stopped()
 
     def sync(self) -> None:
-        """Copy the parameters of the members in training into `stack`. Does nothing if they are trained there."""
-        if self.running.stack is not self.stack:
-            self.stack.flat[self._indices] = self.running.stack.flat
+        """Copy the parameters of the active stack into `stack`. Does nothing if `stack` is the active one."""
+        if self.active.stack is not self.stack:
+            self.stack.flat[self._active_indices] = self.active.stack.flat
 
     def _status(self) -> dict[str, Tensor]:
-        """Return the status of all members (`Running.VECTORS`: alive, diverged_at, ...), also of stopped ones."""
-        if self.running.stack is not self.stack:
-            for name, value in self.running.vectors().items():
-                self._vectors[name][self._indices] = value
-        return self._vectors
+        """Return the current status vectors (`ActiveStack.STATUS_VECTORS`) of all members, active or not."""
+        if self.active.stack is not self.stack:
+            for name, value in self.active.status().items():
+                self._all_status[name][self._active_indices] = value
+        return self._all_status
 
     @property
     def finished(self) -> bool:
         """Whether the last step is completed, or no member is left in training at the end of an epoch."""
-        running = self.running
         if self.step >= self.steps or self.step % self.steps_per_epoch:
             return self.step >= self.steps
-        return self.step > 0 and not bool((running.alive & ~running.stopped).any())
+        return self.step > 0 and not bool(self.active.training.any())
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
         """Train until the last step, or until no member is left in training.
@@ -238,7 +214,7 @@ class Trainer:
             losses = self.update()
             evaluation: tuple[dict[str, Any], ...] = ()
             if self.step in self.evaluate_at:
-                self.running.check_parameters(self.step)
+                self.active.check_parameters(self.step)
                 evaluation = tuple(self.evaluate())
             if evaluation or time.monotonic() - last > seconds:
                 yield Progress(self.step, self._mean_loss(losses), evaluation, int(self.stopped.sum()))
@@ -251,13 +227,13 @@ class Trainer:
 
         It is NaN if no member is left, or if the stack became smaller in this step, so that losses no longer match.
         """
-        if len(losses) != len(self.running.stack.members):
+        if len(losses) != len(self.active.stack.members):
             return float("nan")
-        return losses[self.running.alive & ~self.running.stopped].mean().item()
+        return losses[self.active.training].mean().item()
 
     def _end_early(self) -> Progress:
         """Evaluate the final models, and return a report with the rows repeated for all remaining evaluation steps."""
-        self.running.check_parameters(self.step)
+        self.active.check_parameters(self.step)
         remaining = sorted(step for step in self.evaluate_at if step > self.step)
         rows = list(self.evaluate())
         self.step = self.steps
@@ -304,12 +280,12 @@ class Trainer:
         """
         self.sync()
         runs = torch.zeros(len(self.stack.members), dtype=torch.bool, device=self.stack.flat.device)
-        runs[self._indices] = True
-        arrays = self.running.arrays()
-        if self.running.stack is not self.stack:
+        runs[self._active_indices] = True
+        arrays = self.active.arrays()
+        if self.active.stack is not self.stack:
             for name in arrays.keys() - {"flat"}:
                 full = torch.zeros_like(self.stack.flat)
-                full[self._indices] = arrays[name]
+                full[self._active_indices] = arrays[name]
                 arrays[name] = full
         return {**arrays, "flat": self.stack.flat, **self._status(), "runs": runs}
 
@@ -342,9 +318,9 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def portions(stack: Stack, task: Task, examples: int) -> list[range]:
     """Split the indices 0 to `examples` - 1 into ranges, each small enough for one forward pass of all members.
 
-    The size of a range is limited by `EVALUATION_VALUES`.
+    The size of a range is limited by `MAX_EVALUATION_VALUES`.
     """
-    max_values = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
+    max_values = MAX_EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
     size = max(1, max_values // (len(stack.members) * task.tokens * stack.members[0].width))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 

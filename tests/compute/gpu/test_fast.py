@@ -136,8 +136,8 @@ def test_more_tokens_than_a_tile_holds(
     fields: dict[str, Any], widest: int, kernel_device, small_tiles, monkeypatch
 ) -> None:
     """Sequences are too long for one tile, and heads of more than `widest` features too wide for `long_attention`."""
-    monkeypatch.setattr(attention, "LONGEST", 4)
-    monkeypatch.setattr(long_attention, "WIDEST", widest)
+    monkeypatch.setattr(attention, "MAX_TILE_TOKENS", 4)
+    monkeypatch.setattr(long_attention, "MAX_HEAD_FEATURES", widest)
     assert_accurate(kernel_device, **{"tokens": 21, "batch": 1, "members": 1, **fields})
 
 

@@ -41,7 +41,7 @@ def train(stack: Stack, task: Task, steps: int) -> list[Tensor]:
     """Train and return the losses of all steps."""
     trainer = Trainer(stack, task, steps=steps)
     losses = [trainer.update() for _ in range(steps)]
-    assert trainer.alive.all()
+    assert trainer.outcome()["alive"].all()
     return losses
 
 
@@ -81,7 +81,7 @@ def test_evaluation_does_not_depend_on_the_portions(task, kernel_device, monkeyp
     task = task.to(kernel_device)
     expected = evaluate(plain, task, "test")
     for values in (10**6, 100 if kernel_device == "cpu" else 2):
-        monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+        monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
         for key, actual in evaluate(fast, task, "test").items():
             assert actual == pytest.approx(expected[key], abs=1e-5)
 
@@ -108,12 +108,12 @@ def test_a_nan_in_one_member_changes_no_bit_of_the_others(heads: int, task, kern
             with_nan = diverging.stack.flat[1].clone()
         losses, expected = diverging.update(), quiet.update()
         assert same_bits(losses[others], expected[others])
-        assert diverging.alive.tolist() == [True, step < 1, True]
-    assert diverging.diverged_at.tolist() == [-1, 2, -1] and quiet.alive.all()
+        assert diverging.outcome()["alive"].tolist() == [True, step < 1, True]
+    assert diverging.outcome()["diverged_at"].tolist() == [-1, 2, -1] and quiet.outcome()["alive"].all()
     assert same_bits(diverging.stack.flat[others], quiet.stack.flat[others])
     assert same_bits(diverging.stack.flat[1], with_nan) and with_nan.isnan().sum() == 1
-    for name, value in diverging.optimizer.state.items():
-        assert same_bits(value[others], quiet.optimizer.state[name][others])
+    for name, value in diverging.active.optimizer.state.items():
+        assert same_bits(value[others], quiet.active.optimizer.state[name][others])
     moved = (quiet.stack.flat != start)[:, columns:].any(1).tolist()
     assert moved == [True, True, False]
     gaps = torch.ones_like(start)
@@ -168,16 +168,16 @@ def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: st
     """Epochs have a smaller last batch, and one member diverges."""
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, uncaptured = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
-    uncaptured.running._captured.WARM_UP_STEPS = 10**9
+    uncaptured.active._graphed_step.WARM_UP_STEPS = 10**9
     with ExecutionSettings(cuda, precision).arithmetic():
         for step in range(15):
             if step == 8:
                 for trainer in (captured, uncaptured):
                     trainer.stack.answer.bias.data[1] = math.nan
             assert same_bits(captured.update(), uncaptured.update()), step
-    assert sorted(captured.running._captured.graphs) == [1, 2] and not uncaptured.running._captured.graphs
+    assert sorted(captured.active._graphed_step.graphs) == [1, 2] and not uncaptured.active._graphed_step.graphs
     assert same_state(captured.state(), uncaptured.state())
-    assert captured.diverged_at.tolist() == [-1, 9, -1]
+    assert captured.outcome()["diverged_at"].tolist() == [-1, 9, -1]
 
 
 @pytest.mark.parametrize("stop", [4, 6, 11])
@@ -229,11 +229,11 @@ def test_members_that_continue_in_a_smaller_stack(task, kernel_device) -> None:
     trainer = Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=5)
     for _ in trainer.run():
         pass
-    assert len(trainer.running.stack.members) == 2 and trainer.running.stack.fast
-    assert trainer.running.stack.halves == trainer.stack.halves
+    assert len(trainer.active.stack.members) == 2 and trainer.active.stack.fast
+    assert trainer.active.stack.allows_float16 == trainer.stack.allows_float16
     short, long = (stack_for(members, task, kernel_device, fast=True) for _ in range(2))
     plain = Trainer(long, task, steps=5)
-    plain.running._last_epochs.fill_(9)  # no member stops
+    plain.active._last_epochs.fill_(9)  # no member stops
     for step in range(5):
         plain.update()
         if step == 2:

@@ -15,7 +15,7 @@ from helpers.training.both_ways import errors_of, inputs_of, losses_of, outcome,
 
 from placecode import encodings
 from placecode.compute.gpu import kernels
-from placecode.compute.gpu.functions import Measure
+from placecode.compute.gpu.functions import ScaleGradients
 from placecode.compute.gpu.kernels import attention, rows
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
@@ -50,13 +50,13 @@ def float16_products(exact_products: None) -> None:
 
 
 def in_units(stack: Stack, x: Tensor, factor: float = 1.0) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return `outcome` from gradients that `Measure` scaled, these gradients, and the units that reverse it."""
-    stack.unit = torch.full((len(stack.members),), torch.nan, device=x.device)
+    """Return `outcome` from gradients that `ScaleGradients` scaled, these gradients, and the units that reverse it."""
+    stack.inverse_scale = torch.full((len(stack.members),), torch.nan, device=x.device)
     stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
     losses = factor * losses_of(stack, x, step=0)
     stack.gradients(losses.sum(), out=gradient)
-    unit = stack.unit
-    stack.sink = stack.unit = None
+    unit = stack.inverse_scale
+    stack.sink = stack.inverse_scale = None
     names = {id(p): name for name, p in stack.named_parameters()}
     views = zip(stack.ordered, stack.views(gradient * unit[:, None]), strict=True)
     return {"loss": losses.detach(), **{names[id(p)]: view for p, view in views}}, gradient, unit
@@ -133,10 +133,10 @@ def test_gradients_do_not_depend_on_the_gain(readout: str, kernel_device) -> Non
     results = []
     for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
         stack = stack_of(kernel_device, readout=readout, gains=gains)
-        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack.inverse_scale = torch.full((2,), torch.nan, device=kernel_device)
         stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
         stack.gradients(stack(inputs_of(stack), step=0).sum(), out=gradient)
-        results.append((gradient, stack.unit))
+        results.append((gradient, stack.inverse_scale))
     (plain, unit), (scaled, scaled_unit) = results
     assert torch.equal(scaled, plain) and plain.isfinite().all()
     assert torch.equal(scaled_unit, unit * torch.tensor(gains, device=kernel_device))
@@ -147,9 +147,11 @@ def test_units_are_powers_of_two_that_scale_the_largest_gradient(kernel_device) 
     outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)
     grad = torch.zeros(5, 2, 3, device=kernel_device)
     grad[0, 0, 0], grad[1, 1, 2], grad[2, 0, 1], grad[3, 0, 0], grad[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
-    (scaled,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, grad)
+    (scaled,) = torch.autograd.grad(ScaleGradients.apply(outputs, unit), outputs, grad)
     peaks = scaled.abs().flatten(1).amax(1)
-    assert ((peaks[:3] < 2**Measure.PEAK) & (peaks[:3] >= 2 ** (Measure.PEAK - 1))).all()
+    assert (
+        (peaks[:3] < 2**ScaleGradients.PEAK_EXPONENT) & (peaks[:3] >= 2 ** (ScaleGradients.PEAK_EXPONENT - 1))
+    ).all()
     torch.testing.assert_close(scaled[:3] * unit[:3, None, None], grad[:3], rtol=0, atol=0)
     assert (torch.frexp(unit)[0] == 0.5).all()
     assert peaks[3].isnan() and unit[3] == 1 and peaks[4] == 0 and unit[4] == 1
@@ -167,9 +169,9 @@ def test_evaluation_uses_the_same_products(kernel_device) -> None:
     x = inputs_of(stack)
     with torch.no_grad():
         evaluated = stack(x)
-    stack.unit = torch.ones(2, device=kernel_device)
+    stack.inverse_scale = torch.ones(2, device=kernel_device)
     assert torch.equal(evaluated, stack(x).detach())
-    stack.unit = None
+    stack.inverse_scale = None
     assert not torch.equal(evaluated, stack(x).detach())  # TF32 on a GPU; on a CPU products of all bits
 
 
@@ -188,7 +190,7 @@ def test_training_ends_close_to_exact_training(fields: dict[str, Any], kernel_de
         start = trainer.stack.flat.clone()
         for _ in range(2):
             trainer.update()
-        assert trainer.alive.all()
+        assert trainer.outcome()["alive"].all()
         ends[precision] = trainer.stack.flat - start
     gap = (ends["high"] - ends["highest"]).norm() / ends["highest"].norm()
     assert 0 < gap < 0.05
@@ -197,28 +199,28 @@ def test_training_ends_close_to_exact_training(fields: dict[str, Any], kernel_de
 @pytest.mark.parametrize("precision", ["tf32", "highest"])
 def test_other_precisions_use_neither_units_nor_float16(precision: str, kernel_device, tiny_task, monkeypatch) -> None:
     """Float16 would overflow with such large numbers."""
-    monkeypatch.setattr(kernels, "HALVES", precision != "tf32")
+    monkeypatch.setattr(kernels, "_float16_allowed", precision != "tf32")
     torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.stack.blocks[0].norm_1.scale.data[0] = 1e6
-    assert trainer.update().isfinite().all() and trainer.alive.all()
-    assert trainer.running.unit.tolist() == [1.0]
+    assert trainer.update().isfinite().all() and trainer.outcome()["alive"].all()
+    assert trainer.active.inverse_scale.tolist() == [1.0]
 
 
 def test_units_are_reset_in_every_step(kernel_device, tiny_task, monkeypatch) -> None:
     """They are also reset if training continues with another precision, or after an error."""
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.update()
-    assert trainer.running.unit.item() != 1
+    assert trainer.active.inverse_scale.item() != 1
     torch.set_float32_matmul_precision("highest")
     trainer.update()
-    assert trainer.running.unit.item() == 1
+    assert trainer.active.inverse_scale.item() == 1
     torch.set_float32_matmul_precision("high")
     trainer = trainer_of(tiny_task, kernel_device, 1)
     monkeypatch.setattr(type(trainer.task), "loss", lambda task, outputs, targets: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trainer.update()
-    assert trainer.stack.unit is None and trainer.stack.sink is None
+    assert trainer.stack.inverse_scale is None and trainer.stack.sink is None
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # infinity on purpose
@@ -228,13 +230,15 @@ def test_overflow_in_float16_stops_only_that_member(kernel_device, tiny_task) ->
     for trainer in (quiet, overflowing):
         for _ in range(2):
             trainer.update()
-    assert overflowing.alive.tolist() == [True, False, True] and overflowing.diverged_at[1] == 1
+    assert (
+        overflowing.outcome()["alive"].tolist() == [True, False, True] and overflowing.outcome()["diverged_at"][1] == 1
+    )
     assert torch.equal(overflowing.stack.flat[[0, 2]], quiet.stack.flat[[0, 2]])
 
 
 @pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
 def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "LONGEST", 4)
+    monkeypatch.setattr(attention, "MAX_TILE_TOKENS", 4)
     stack, exact = fast_and_exact(kernel_device, tokens=21, members=1, **fields)
     x = inputs_of(stack, 1)
     errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
@@ -294,11 +298,11 @@ def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kerne
 def test_large_pes_and_strong_decay_use_tf32(fields: dict[str, Any], uses_float16: bool, kernel_device) -> None:
     """Each norm divides gradients by the size of its input, so they would become too small for float16."""
     stack = stack_of(kernel_device, **fields, width=8)
-    assert stack.halves == uses_float16
+    assert stack.allows_float16 == uses_float16
     if not uses_float16 and fields["layers"] == 4:
-        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack.inverse_scale = torch.full((2,), torch.nan, device=kernel_device)
         stack(inputs_of(stack, 1)).sum().backward()
-        assert stack.unit.isnan().all()  # gradients were not scaled
+        assert stack.inverse_scale.isnan().all()  # gradients were not scaled
 
 
 @pytest.mark.parametrize("mistake", ["unit", "half"])

@@ -91,8 +91,8 @@ def test_attention(
     """Compare values and all gradients. Queries, keys and values are slices of one array, as after a projection."""
     if length in ("long, rounded", "long, TF32"):
         torch.set_float32_matmul_precision("high")
-    monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
-    monkeypatch.setattr(attention, "KEPT", 64 if length == "short" else 0)
+    monkeypatch.setattr(kernels, "_float16_allowed", length != "long, TF32")
+    monkeypatch.setattr(attention, "MAX_SAVED_TOKENS", 64 if length == "short" else 0)
     d, options = heads * c, {"device": kernel_device, "dtype": dtype}
     q, k, v = draw(members, batch, n, 3 * d, **options).split(d, -1)
     q, k = q[:, :, n - m :], k.contiguous() if residual else k
@@ -207,7 +207,7 @@ def test_operands_of_other_products_are_not_rounded_to_ten_bits(kernel_device) -
 
 @pytest.mark.parametrize("length", ["short", "long", "long, TF32"])
 def test_products_have_the_precision_that_torch_is_set_to(length, kernel_device, monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
+    monkeypatch.setattr(kernels, "_float16_allowed", length != "long, TF32")
     parts = draw(1, 4, 9, 3 * 8, device=kernel_device).split(8, -1)
     bias, grad = (draw(1, 8, device=kernel_device),), draw(1, 4, 9, 8, device=kernel_device)
     exact = mixed_values(*(part.double() for part in parts), [bias[0].double()], None, 1)
@@ -269,7 +269,10 @@ def test_one_large_gradient_does_not_reduce_the_precision_of_others(length, fact
 
 def test_units_cover_whole_tiles() -> None:
     for launch in long_attention.LAUNCH.values():
-        assert long_attention.UNIT % launch["QUERIES"] == 0 and long_attention.UNIT % launch["KEYS"] == 0
+        assert (
+            long_attention.TOKENS_PER_UNIT % launch["QUERIES"] == 0
+            and long_attention.TOKENS_PER_UNIT % launch["KEYS"] == 0
+        )
 
 
 def test_more_examples_than_a_gpu_takes_along_an_axis(cuda: str) -> None:

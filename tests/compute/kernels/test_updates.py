@@ -54,12 +54,12 @@ def test_a_fused_step_is_the_plain_step(optimizer: str, settings, kernel_device,
     exact.flat.copy_(fused.flat)
     assert fused.flat.shape[1] > 256 and fused.encoding_columns % 256  # the PE begins within a block
     start, optimizer_of_fused, optimizer_of_exact = exact.flat.clone(), optimizers.build(fused), optimizers.build(exact)
-    alive = torch.ones(len(settings), dtype=torch.bool, device=kernel_device)
+    trains = torch.ones(len(settings), dtype=torch.bool, device=kernel_device)
     for step in range(1, 5):
         gradient, count = gradients_of(fused, step), torch.tensor(step, device=kernel_device) if step > 2 else step
         scale = torch.full((len(settings), 1), 0.5, device=kernel_device) if step == 4 else 1.0
-        optimizer_of_exact.step(gradient.double(), count=count, alive=alive, scale=scale)
-        assert optimizer_of_fused.step(gradient, count=count, alive=alive, scale=scale).all()
+        optimizer_of_exact.step(gradient.double(), count=count, trains=trains, rate_scale=scale)
+        assert optimizer_of_fused.step(gradient, count=count, trains=trains, rate_scale=scale).all()
     change = (exact.flat - start).abs().amax(1, keepdim=True)
     assert (change > 1e-3).all()
     assert ((fused.flat - exact.flat).abs() <= 1e-5 * change + 1e-6).all()
@@ -82,11 +82,11 @@ def test_a_dead_member_is_not_touched(optimizer: str, kernel_device) -> None:
     for value in optimizer_of_stack.state.values():
         value[1, 5:7] = odd_nan
     before, moments = stack.flat.clone(), {name: value.clone() for name, value in optimizer_of_stack.state.items()}
-    alive = torch.tensor([True, False, True, True, True], device=kernel_device)
+    trains = torch.tensor([True, False, True, True, True], device=kernel_device)
     gradient = gradients_of(stack, 1)
-    optimizer_of_quiet.step(gradient.clone(), count=1, alive=torch.ones_like(alive))
+    optimizer_of_quiet.step(gradient.clone(), count=1, trains=torch.ones_like(trains))
     gradient[2, -1] = math.inf
-    assert optimizer_of_stack.step(gradient, count=1, alive=alive).tolist() == [True, False, False, True, True]
+    assert optimizer_of_stack.step(gradient, count=1, trains=trains).tolist() == [True, False, False, True, True]
     for i in (1, 2):
         assert same_bits(stack.flat[i], before[i])
         assert all(same_bits(value[i], moments[name][i]) for name, value in optimizer_of_stack.state.items())

@@ -103,7 +103,8 @@ void gelu_rows(float* ALONE y, const float* ALONE x, const float* ALONE bias, lo
         }
 }
 
-void gelu_rows_back(float* ALONE x, float* ALONE dy, const float* ALONE bias, float* ALONE dbias, long rows, long d) {
+void gelu_rows_backward(float* ALONE x, float* ALONE dy, const float* ALONE bias, float* ALONE dbias, long rows,
+                        long d) {
     for (long r = 0; r < rows; r++, x += d, dy += d)
         for (long i = 0; i < d; i++) {
             const float s = x[i] + bias[i], p = below(s), g = dy[i] * slope(s, p);
@@ -137,9 +138,9 @@ void norm_rows(float* ALONE y, float* ALONE unit, float* ALONE inverse, const fl
 }
 
 template <bool GELU>
-void norm_rows_back(float* ALONE dx, float* ALONE branch, const float* ALONE dy, const float* ALONE unit,
-                    const float* ALONE inverse, const float* ALONE bias, const float* ALONE scale, float* ALONE dscale,
-                    float* ALONE dshift, float* ALONE dbias, long rows, long d) {
+void norm_rows_backward(float* ALONE dx, float* ALONE branch, const float* ALONE dy, const float* ALONE unit,
+                        const float* ALONE inverse, const float* ALONE bias, const float* ALONE scale,
+                        float* ALONE dscale, float* ALONE dshift, float* ALONE dbias, long rows, long d) {
     for (long r = 0; r < rows; r++, dx += d, branch += d, dy += d, unit += d) {
         float mean = 0, along = 0;
         #pragma omp simd reduction(+ : mean, along)
@@ -288,9 +289,9 @@ void attend_example(float* mixed, float* weights, const Parts<const float>& from
     turn(mixed, d, out, row, d, n, false);
 }
 
-void attend_example_back(const Parts<float>& into, const float* dmixed, const float* weights,
-                         const Parts<const float>& from, const float* bias, long n, long h, long c, bool residual,
-                         float* room) {
+void attend_example_backward(const Parts<float>& into, const float* dmixed, const float* weights,
+                             const Parts<const float>& from, const float* bias, long n, long h, long c, bool residual,
+                             float* room) {
     const long d = h * c, row = whole_vectors(n);
     float *q = room, *g = q + d * row, *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row;
     float *ds = dv + d * row, *square = ds + n * row;
@@ -354,8 +355,8 @@ void attend_one_example(float* means, float* weights, const float* query, long a
     }
 }
 
-void attend_one_example_back(float* dx, float* dquery, const float* dmeans, const float* weights, const float* query,
-                             long apart, const float* x, long n, long h, long d, float* room) {
+void attend_one_example_backward(float* dx, float* dquery, const float* dmeans, const float* weights,
+                                 const float* query, long apart, const float* x, long n, long h, long d, float* room) {
     const long row = whole_vectors(n);
     float *turned = room, *scores = turned + d * row;
     turn(turned, row, x, d, n, d, true);
@@ -393,11 +394,11 @@ void gelu(float* y, const float* x, const float* bias, long members, long rows, 
     });
 }
 
-void gelu_back(float* x, float* dy, const float* bias, float* dbias, long members, long rows, long d, long stride) {
+void gelu_backward(float* x, float* dy, const float* bias, float* dbias, long members, long rows, long d, long stride) {
     Sums sums(members, rows, d);
     in_blocks(members, rows, [&](long e, long first, long count, long block) {
         const long at = (e * rows + first) * d;
-        gelu_rows_back(x + at, dy + at, bias + e * stride, sums.of(block), count, d);
+        gelu_rows_backward(x + at, dy + at, bias + e * stride, sums.of(block), count, d);
     });
     sums.into(dbias, stride, 0, d);
 }
@@ -413,10 +414,10 @@ void norm(float* y, float* unit, float* inverse, const float* x, const float* br
     });
 }
 
-void norm_back(float* dx, float* branch, const float* dy, const float* unit, const float* inverse, const float* bias,
-               const float* scale, float* dscale, float* dshift, float* dbias, long members, long rows, long d,
-               long bias_stride, long stride, long with_gelu) {
-    const auto work = with_gelu ? norm_rows_back<true> : norm_rows_back<false>;
+void norm_backward(float* dx, float* branch, const float* dy, const float* unit, const float* inverse,
+                   const float* bias, const float* scale, float* dscale, float* dshift, float* dbias, long members,
+                   long rows, long d, long bias_stride, long stride, long with_gelu) {
+    const auto work = with_gelu ? norm_rows_backward<true> : norm_rows_backward<false>;
     Sums sums(members, rows, 3 * d);
     in_blocks(members, rows, [&](long e, long first, long count, long block) {
         const long at = (e * rows + first) * d;
@@ -439,15 +440,15 @@ void attend(float* mixed, float* weights, const float* q, const float* k, const 
     });
 }
 
-void attend_back(float* dq, float* dk, float* dv, const float* dmixed, const float* weights, const float* q,
-                 const float* k, const float* v, const float* bias, long members, long examples, long n, long h, long c,
-                 long q_row, long k_row, long v_row, long stride, long residual) {
+void attend_backward(float* dq, float* dk, float* dv, const float* dmixed, const float* weights, const float* q,
+                     const float* k, const float* v, const float* bias, long members, long examples, long n, long h,
+                     long c, long q_row, long k_row, long v_row, long stride, long residual) {
     const long d = h * c, row = whole_vectors(n);
     const Parts<float> into = {dq, dk, dv, q_row, k_row, v_row};
     const Parts<const float> from = {q, k, v, q_row, k_row, v_row};
     in_examples(members * examples, (5 * d + 2 * n) * row, [=](long i, float* room) {
-        attend_example_back(into.of(i * n), dmixed + i * n * d, weights + i * h * n * row, from.of(i * n),
-                            bias + i / examples * stride, n, h, c, residual, room);
+        attend_example_backward(into.of(i * n), dmixed + i * n * d, weights + i * h * n * row, from.of(i * n),
+                                bias + i / examples * stride, n, h, c, residual, room);
     });
 }
 
@@ -459,12 +460,12 @@ void attend_one(float* means, float* weights, const float* query, const float* x
     });
 }
 
-void attend_one_back(float* dx, float* dquery, const float* dmeans, const float* weights, const float* query,
-                     const float* x, long members, long examples, long n, long h, long d) {
+void attend_one_backward(float* dx, float* dquery, const float* dmeans, const float* weights, const float* query,
+                         const float* x, long members, long examples, long n, long h, long d) {
     in_examples(members * examples, (d + h) * whole_vectors(n), [=](long i, float* room) {
         const long at = (i / examples * h * examples + i % examples) * d;
-        attend_one_example_back(dx + i * n * d, dquery + at, dmeans + at, weights + i * h * n, query + at, examples * d,
-                                x + i * n * d, n, h, d, room);
+        attend_one_example_backward(dx + i * n * d, dquery + at, dmeans + at, weights + i * h * n, query + at,
+                                    examples * d, x + i * n * d, n, h, d, room);
     });
 }
 

@@ -1,8 +1,8 @@
 """Compute what is between the matrix products of a training step on a CPU: GELU, layer norm, attention and Adam.
 
-`Kernels` implements these operations in torch, as a reference. `Compiled` does the same in one pass over memory. Its
-source, kernels.cpp, is compiled with the installed C++ compiler on first use, which takes seconds, and cached. Without
-a compiler, `Kernels` is used.
+`Kernels` implements these operations in torch, as a reference. `CompiledKernels` does the same in one pass over memory.
+Its source, kernels.cpp, is compiled with the installed C++ compiler on first use, which takes seconds, and cached.
+Without a compiler, `Kernels` is used.
 
 Unless stated otherwise, arrays have shape (e, rows, features), with one row per example and token. Biases, scales and
 shifts have shape (e, features). Functions return nothing: they write results to their first arguments. A name that
@@ -45,7 +45,7 @@ class Kernels:
         """Compute y = gelu(x + bias)."""
         y.copy_(F.gelu(x + bias[:, None]))
 
-    def gelu_back(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
+    def gelu_backward(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
         """Compute the backward pass of `gelu`, given the gradient `dy` of y.
 
         Write the gradient of x to `dy`, the gradient of the bias to `dbias`, and gelu(x + bias) to x.
@@ -71,7 +71,7 @@ class Kernels:
         inverse.copy_(inverse_std[..., 0])
         torch.addcmul(shift[:, None], unit, scale[:, None], out=y)
 
-    def norm_back(
+    def norm_backward(
         self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
         dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
@@ -99,7 +99,7 @@ class Kernels:
         weights[..., :n] = ((q * c**-0.5) @ k.mT).softmax(-1).mT
         _by_head(mixed, weights).copy_(weights[..., :n].mT @ v)
 
-    def attend_back(
+    def attend_backward(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
         """Write the gradients of queries, keys and values to `into`, given the gradient `dmixed` of `mixed`.
@@ -126,7 +126,7 @@ class Kernels:
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
         means.copy_((weights @ x).transpose(1, 2))
 
-    def attend_one_back(
+    def attend_one_backward(
         self, dx: Tensor, dquery: Tensor, dmeans: Tensor, weights: Tensor, query: Tensor, x: Tensor
     ) -> None:
         """Write the gradients of x and of `query` to `dx` and `dquery`, given the gradient `dmeans` of `means`."""
@@ -143,7 +143,7 @@ def _by_head(x: Tensor, weights: Tensor) -> Tensor:
     return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
-class Compiled(Kernels):
+class CompiledKernels(Kernels):
     """Implementation in kernels.cpp, for float32. `path` is the shared library compiled from it."""
 
     name = "compiled"
@@ -156,17 +156,20 @@ class Compiled(Kernels):
             pointer.argtypes, pointer.restype = [ctypes.c_void_p] * arrays + [ctypes.c_long] * numbers, None
             return pointer
 
-        self._gelu, self._gelu_back = function("gelu", 3, 4), function("gelu_back", 4, 4)
-        self._norm, self._norm_back = function("norm", 8, 6), function("norm_back", 10, 6)
-        self._attend, self._attend_back = function("attend", 6, 9), function("attend_back", 9, 10)
-        self._attend_one, self._attend_one_back = function("attend_one", 4, 5), function("attend_one_back", 6, 5)
+        self._gelu, self._gelu_backward = function("gelu", 3, 4), function("gelu_backward", 4, 4)
+        self._norm, self._norm_backward = function("norm", 8, 6), function("norm_backward", 10, 6)
+        self._attend, self._attend_backward = function("attend", 6, 9), function("attend_backward", 9, 10)
+        self._attend_one, self._attend_one_backward = (
+            function("attend_one", 4, 5),
+            function("attend_one_backward", 6, 5),
+        )
         self._adam = function("adam", 5, 3)
 
     def gelu(self, y: Tensor, x: Tensor, bias: Tensor) -> None:
         self._gelu(*_pointers(y, x, bias), *x.shape, bias.stride(0))
 
-    def gelu_back(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
-        self._gelu_back(*_pointers(x, dy, bias, dbias), *x.shape, bias.stride(0))
+    def gelu_backward(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
+        self._gelu_backward(*_pointers(x, dy, bias, dbias), *x.shape, bias.stride(0))
 
     def norm(
         self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
@@ -175,31 +178,31 @@ class Compiled(Kernels):
         arrays = _pointers(y, unit, inverse, x, branch, bias, scale, shift)
         self._norm(*arrays, *x.shape, bias.stride(0), scale.stride(0), gelu)
 
-    def norm_back(
+    def norm_backward(
         self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
         dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
         arrays = _pointers(dx, branch, dy, unit, inverse, bias, scale, dscale, dshift, dbias)
-        self._norm_back(*arrays, *dx.shape, bias.stride(0), scale.stride(0), gelu)
+        self._norm_backward(*arrays, *dx.shape, bias.stride(0), scale.stride(0), gelu)
 
     def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
         self._attend(*_pointers(mixed, weights, *parts, bias), *_sizes(weights, parts, bias))
 
-    def attend_back(
+    def attend_backward(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
         arrays = _pointers(*into, dmixed, weights, *parts, bias)
-        self._attend_back(*arrays, *_sizes(weights, parts, bias), residual)
+        self._attend_backward(*arrays, *_sizes(weights, parts, bias), residual)
 
     def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         e, b, n, d = x.shape
         self._attend_one(*_pointers(means, weights, query, x), e, b, n, query.shape[1], d)
 
-    def attend_one_back(
+    def attend_one_backward(
         self, dx: Tensor, dquery: Tensor, dmeans: Tensor, weights: Tensor, query: Tensor, x: Tensor
     ) -> None:
         e, b, n, d = x.shape
-        self._attend_one_back(*_pointers(dx, dquery, dmeans, weights, query, x), e, b, n, query.shape[1], d)
+        self._attend_one_backward(*_pointers(dx, dquery, dmeans, weights, query, x), e, b, n, query.shape[1], d)
 
     def adam(
         self, flat: Tensor, gradient: Tensor, first: Tensor, second: Tensor, settings: Tensor, encoding_columns: int
@@ -241,7 +244,7 @@ def kernels_for(array: Tensor) -> Kernels:
 
 
 @functools.cache
-def _compiled() -> Compiled | None:
+def _compiled() -> CompiledKernels | None:
     """Compile kernels.cpp, unless it is in the cache, and load it.
 
     Return None if there is no suitable compiler or the cache is not writable.
@@ -260,7 +263,7 @@ def _compiled() -> Compiled | None:
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
-        return Compiled(path)
+        return CompiledKernels(path)
     return None
 
 

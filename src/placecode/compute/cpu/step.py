@@ -128,10 +128,10 @@ class _Group:
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
             if block.projects and not (i == 0 and self.shortcut):
-                block.project_back(gradient, rounded)
+                block.project_backward(gradient, rounded)
             if i and block in self.with_pe:
                 torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
-        self._embed_back(inputs, gradient)
+        self._embed_backward(inputs, gradient)
         return losses
 
     def _by_token(self, x: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class _Group:
             self._by_token(first.projected).copy_(torch.bmm(self.base, first.matrix)[:, None])
             first.projected.baddbmm_(inputs, torch.bmm(embedding, first.matrix))
 
-    def _embed_back(self, inputs: Tensor, gradient: Tensor) -> None:
+    def _embed_backward(self, inputs: Tensor, gradient: Tensor) -> None:
         first, dembedding = self.blocks[0], self.dw["embedding.weight"]
         torch.bmm(inputs.mT, gradient, out=dembedding)
         dbase = self._by_token(gradient).sum(1)  # (g, n, d)
@@ -300,20 +300,20 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of `x`. If the block projects, `project_back` must add the part through `projected`."""
+        """Return the gradient of `x`. If the block projects, `project_backward` must add the part from `projected`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
-        kernels.norm_back(
+        kernels.norm_backward(
             dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"],
             dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True,
         )  # fmt: skip
         ddown = rounded(self.down)  # `down` now contains its gradient
         product(self.dhidden, ddown, rounded(w["down.weight"]).mT)
-        kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # `up` now contains `hidden`
+        kernels.gelu_backward(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # `up` now contains `hidden`
         product(dw["down.weight"], rounded(self.up).mT, ddown)
         dup = rounded(self.dhidden)
         product(dw["up.weight"], rounded(self.middle).mT, dup)
         product(dmiddle, dup, rounded(w["up.weight"]).mT, add=True)
-        kernels.norm_back(
+        kernels.norm_backward(
             dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"],
             dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False,
         )  # fmt: skip
@@ -323,17 +323,17 @@ class _Block:
             product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
             dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.encoding is not None:
-            return self._attend_autograd_back(dmixed)
+            return self._attend_autograd_backward(dmixed)
         if self.last_only:
-            return self._attend_last_back(dmixed)
+            return self._attend_last_backward(dmixed)
         into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
-        kernels.attend_back(into, dmixed, self.weights, parts, self.query_offset, self.folded)
+        kernels.attend_backward(into, dmixed, self.weights, parts, self.query_offset, self.folded)
         return dsum
 
     def project(self, rounded: Round) -> None:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
-    def project_back(self, gradient: Tensor, rounded: Round) -> None:
+    def project_backward(self, gradient: Tensor, rounded: Round) -> None:
         """Add the part that comes through `projected` to `gradient`, the gradient of `x`, in place."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
@@ -354,7 +354,7 @@ class _Block:
         self.kernels.attend_one(self.means, self.weights, self.query, x)
         self._by_head(self.mixed).copy_(self.means @ self._by_head(to_value))
 
-    def _attend_last_back(self, dmixed: Tensor) -> Tensor:
+    def _attend_last_backward(self, dmixed: Tensor) -> Tensor:
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         dto_query, dto_key, dto_value = self.dw["attention.projection.weight"].chunk(3, -1)
@@ -362,7 +362,7 @@ class _Block:
         by_head = self._by_head(dmixed)
         self._by_head(dto_value).copy_(self.means.mT @ by_head)
         dmeans, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
-        self.kernels.attend_one_back(dx, dquery, dmeans, self.weights, self.query, x)
+        self.kernels.attend_one_backward(dx, dquery, dmeans, self.weights, self.query, x)
         self._by_head(dto_key).copy_(dquery.mT @ self.q)
         dq = (dquery @ self._by_head(to_key)).transpose(1, 2).flatten(2) * (d // self.heads) ** -0.5  # (g, b, d)
         torch.bmm(self.read.mT, dq, out=dto_query)
@@ -381,7 +381,7 @@ class _Block:
         self.mixed.copy_(mixed.detach())
         self.graph = x, mixed
 
-    def _attend_autograd_back(self, dmixed: Tensor) -> Tensor:
+    def _attend_autograd_backward(self, dmixed: Tensor) -> Tensor:
         assert self.encoding is not None
         x, mixed = self.graph
         parameters = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}

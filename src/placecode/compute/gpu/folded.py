@@ -81,21 +81,21 @@ class Fold(Function):
         return d_matrix, d_bias, d_out, d_offset, d_vectors, None, None
 
 
-class FoldedHalf(Function):
+class FoldedSublayer(Function):
     """Compute LN(x + attention(x)) with a single head from the results of `Fold`, for all tokens or, if `last`, for the
-    last token only. `half` must be None if `last`.
+    last token only. `x_fp16` must be None if `last`.
 
     With relative positions, `lift` is the one of `Fold`, and `index`, (axes, m, n), says which of their vectors belongs
     to each axis, query and key. Otherwise both are None."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, half: Tensor | None, folded: Tensor, query_offset: Tensor, lift: Tensor | None,
+        ctx: Any, x: Tensor, x_fp16: Tensor | None, folded: Tensor, query_offset: Tensor, lift: Tensor | None,
         offset: Tensor, scale: Tensor, shift: Tensor, table: Tensor | None, index: Tensor | None, last: bool,
-        places: rows.Sinks,
+        sinks: rows.Sinks,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        inputs = x if half is None else half
+        inputs = x if x_fp16 is None else x_fp16
         w = folded.to(inputs.dtype)
         e, b, n, d = x.shape
         if last:  # with one query, the tokens themselves serve as keys and values
@@ -114,12 +114,14 @@ class FoldedHalf(Function):
         else:
             y, residual = mixed, as_rows(x)
             mixed = residual
-        result, rounded, mean, inverse = rows.norm(residual, y, offset, scale, shift, None, False, half is not None)
+        result, result_fp16, mean, inverse = rows.norm(
+            residual, y, offset, scale, shift, None, False, x_fp16 is not None
+        )
         ctx.save_for_backward(
             x, *parts, mixed, y, mean, inverse, w, query_offset, lift, offset, scale, table, index, *saved
         )
-        ctx.last, ctx.places = last, places
-        return returned(ctx, result, rounded, (e, b, 1 if last else n, d))
+        ctx.last, ctx.sinks = last, sinks
+        return returned(ctx, result, result_fp16, (e, b, 1 if last else n, d))
 
     @staticmethod
     @once_differentiable
@@ -130,7 +132,7 @@ class FoldedHalf(Function):
         (e, b, n, d), last = x.shape, ctx.last
         residual = x[:, :, -1] if last else as_rows(x)
         back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
-            as_rows(grad.contiguous()), residual, y, offset, scale, mean, inverse, None, False, ctx.places
+            as_rows(grad.contiguous()), residual, y, offset, scale, mean, inverse, None, False, ctx.sinks
         )
         d_x, d_folded = torch.empty_like(x), torch.empty(e, w.shape[2], d, device=x.device).mT
         d_table = None if index is None else torch.empty_like(table)

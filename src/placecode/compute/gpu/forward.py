@@ -1,18 +1,20 @@
-"""Compute the forward pass of a stack on a GPU with fused kernels and explicit backward passes.
+"""Compute the forward pass of a stack on a GPU with fused kernels, with explicit backward passes.
 
-This is the fast counterpart of `models.encoder`: `forward` returns the same as `Stack._forward`, up to rounding. A
-block consists of two autograd functions. The first computes projection, attention, output layer and norm, and the
-second the MLP and its norm. Biases, residuals and PEs need no extra pass over memory, and gradients of weights are
-written directly to the flat gradient of the stack. ALiBi, causal masks, and relative positions with a single head are
-part of the attention kernels. For other encodings that change queries, keys or scores, their methods and autograd are
-used. Pre-norm blocks use the plain implementation.
+`forward` returns the same as `Stack._forward`, the reference implementation, up to rounding. A post-norm block is two
+autograd functions: one for projection, attention, output layer and layer norm, and one for the MLP and its layer norm.
+They add biases, residuals and PEs without further passes over memory, and write the gradients of weights directly to
+the array `Stack.sink`.
 
-In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
+Some models take a slower path. The attention kernels include ALiBi, causal masks, and relative positions with a single
+head. If another encoding changes queries, keys or scores, torch computes attention with the methods of the encoding,
+and autograd differentiates it. Pre-norm blocks use the reference implementation.
+
+Under autocast to bfloat16, activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
 If the inputs of products may be rounded to ten bits (precision "high"), most products use float16. It has as many bits
-as TF32, takes half the time, and accumulates in float32, but its range is small. Values are of order 1 after a norm.
-Gradients are scaled to order 1 by a power of two per member (`Measure`), and the optimizer reverses the scaling. Where
-gradients are needed but cannot be scaled, products use TF32.
+as TF32, takes half the time, and accumulates in float32, but its range is small. Activations are of order 1 after a
+norm. Gradients are scaled to order 1 by a power of two per member (`ScaleGradients`), and the optimizer reverses the
+scaling. Where gradients are needed but cannot be scaled, products use TF32.
 """
 
 from __future__ import annotations
@@ -25,8 +27,17 @@ from torch import Tensor
 
 from placecode import random
 from placecode.compute.gpu import kernels
-from placecode.compute.gpu.folded import Fold, FoldedHalf
-from placecode.compute.gpu.functions import AttentionHalf, Drop, Embed, Matrix, Measure, MlpHalf, OutHalf, Project
+from placecode.compute.gpu.folded import Fold, FoldedSublayer
+from placecode.compute.gpu.functions import (
+    AttentionSublayer,
+    Drop,
+    Embed,
+    Matrix,
+    MlpSublayer,
+    OutputSublayer,
+    Project,
+    ScaleGradients,
+)
 from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Additive, Alibi, Encoding
 from placecode.encodings.relative import Relative
@@ -36,12 +47,13 @@ if TYPE_CHECKING:
     from placecode.models.encoder import Stack
 
 
-FEW = 16
+MAX_EMBED_FEATURES = 16
 """Maximum number of input features for which the embedding is a separate kernel instead of a matrix product."""
 
 
 class Weights:
-    """The parameters of a stack (in bfloat16 under autocast) and the destinations to which gradients are written."""
+    """The parameters of a stack, in the dtype of the activations, and the sinks of their gradients (see
+    `functions`)."""
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
@@ -52,12 +64,12 @@ class Weights:
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
     def matrix(self, layer: Linear) -> Matrix:
-        """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient, or None."""
+        """Return the matrix of a layer, (e, in, out), and the sink of its gradient, (e, in, out), or None."""
         view, sink = self._of[id(layer.weight)]
         return layer.as_matrix(view), None if sink is None else layer.as_matrix(sink)
 
-    def places(self, *vectors: Tensor) -> rows.Sinks:
-        """Return the destinations (e, d) of the gradients of biases, scales or shifts; None if there are none."""
+    def sinks(self, *vectors: Tensor) -> rows.Sinks:
+        """Return the sinks of the gradients of biases, scales or shifts, (e, d) each, or None if there are none."""
         sinks = [self._of[id(vector)][1] for vector in vectors]
         return None if sinks[0] is None else tuple(sinks)
 
@@ -68,15 +80,12 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     drops = member.dropout > 0 and (step is not None or member.dropout_at_evaluation)
     pre = member.norm == "pre"
 
-    def encoding_at(i: int) -> Encoding:
-        return stack.encoding if i == 0 or member.placement == "every" else stack.no_encoding
-
     def pe_at(i: int) -> Tensor | None:
         """Return the PE (e, n, d) that the kernel before block i adds to its result.
 
         Return None if no PE is added to the input of block i, or if the encoding adds it by another method.
         """
-        encoding = encoding_at(i) if i < blocks else stack.no_encoding
+        encoding = stack.encoding_at(i) if i < blocks else stack.no_encoding
         if type(encoding).add is not Additive.add:
             return None
         assert isinstance(encoding, Additive)
@@ -85,33 +94,37 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     def last_alone(i: int) -> bool:
         return stack.readout == "last" and i == blocks - 1
 
-    def halved(i: int) -> bool:
-        """Return whether block i needs its input also in float16. A block that computes only the last token does not,
-        since float16 would not save time."""
-        return halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), member.heads, n, member.width)
+    def with_fp16(i: int) -> bool:
+        """Return whether block i needs its input also in float16.
 
-    def writes_half(i: int) -> bool:
+        A block that computes only the last token does not, since float16 would not save time.
+        """
+        if not use_fp16 or i == blocks or last_alone(i):
+            return False
+        return _is_fused(stack.encoding_at(i), member.heads, n, member.width)
+
+    def writes_fp16(i: int) -> bool:
         """Return whether the kernel before block i writes the float16 input of the block.
 
         It does so unless dropout or an encoding changes the input afterwards.
         """
-        return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
+        return with_fp16(i) and not drops and type(stack.encoding_at(i)).add in (Encoding.add, Additive.add)
 
-    embedding, half = stack.embedding, None
+    embedding, x_fp16 = stack.embedding, None
     x = x.to(weights.dtype)
-    halves = not pre and _takes_halves(stack, x)
-    if x.shape[3] <= FEW:
-        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), writes_half(0))
+    use_fp16 = not pre and _uses_float16(stack, x)
+    if x.shape[3] <= MAX_EMBED_FEATURES:
+        x, x_fp16 = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), writes_fp16(0))
     else:
         x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
         x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
     for i in range(blocks):
         block: Any = stack.blocks[i]
-        encoding = encoding_at(i)
+        encoding = stack.encoding_at(i)
         if type(encoding).add not in (Encoding.add, Additive.add) or (pre and i > 0):
             x = encoding.add(x, i)
         if drops:
-            stream = random.stream(stack.dropout_keys, stack.dropout_moment(i, step))
+            stream = random.stream(stack.dropout_keys, stack.dropout_step(i, step))
             x = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel())
         at = slice(n - 1, n) if last_alone(i) else ALL
         if pre:
@@ -119,26 +132,28 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             continue
         x = x.to(weights.dtype)
         if _is_fused(encoding, member.heads, n, member.width):
-            if halved(i) and half is None:
-                half = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
-            attention_half = _folded_half if member.heads == 1 else _attention_half
-            x, half = attention_half(block, x, half, encoding, i, at, weights)
+            if with_fp16(i) and x_fp16 is None:
+                x_fp16 = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
+            sublayer = _folded_sublayer if member.heads == 1 else _attention_sublayer
+            x, x_fp16 = sublayer(block, x, x_fp16, encoding, i, at, weights)
         else:
-            x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
-        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, writes_half(i + 1))
+            x, x_fp16 = _attention_by_pieces(block, x, encoding, i, at, weights, use_fp16 and not last_alone(i))
+        x, x_fp16 = _mlp_sublayer(
+            block, x, x_fp16, None if last_alone(i) else pe_at(i + 1), weights, writes_fp16(i + 1)
+        )
     if stack.final_norm is not None:
         x = stack.final_norm(x)
     x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
     outputs: Tensor = stack.answer(x)
-    if halves and stack.unit is not None:
-        outputs = Measure.apply(outputs, stack.unit)
-    return stack.amplified(outputs)  # after `Measure`, which then scales gradients that include the gain
+    if use_fp16 and stack.inverse_scale is not None:
+        outputs = ScaleGradients.apply(outputs, stack.inverse_scale)
+    return stack.amplified(outputs)  # after `ScaleGradients`, which then scales gradients that include the gain
 
 
-def _takes_halves(stack: Stack, x: Tensor) -> bool:
+def _uses_float16(stack: Stack, x: Tensor) -> bool:
     """Return whether products use float16: the precision setting allows it, and gradients are scaled or not needed."""
-    scaled_or_not_needed = stack.unit is not None or not torch.is_grad_enabled()
-    return scaled_or_not_needed and stack.halves and kernels.takes_halves(x)
+    scaled_or_not_needed = stack.inverse_scale is not None or not torch.is_grad_enabled()
+    return scaled_or_not_needed and stack.allows_float16 and kernels.uses_float16(x)
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
@@ -151,8 +166,8 @@ def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
         return False
     long = long_attention.suits(tokens, width // heads)
     if _is_relative(encoding):
-        return heads == 1 and tokens <= attention.LONGEST and not long
-    return _adds_the_same(encoding) and (tokens <= attention.LONGEST or long)
+        return heads == 1 and tokens <= attention.MAX_TILE_TOKENS and not long
+    return _adds_the_same(encoding) and (tokens <= attention.MAX_TILE_TOKENS or long)
 
 
 def _is_relative(encoding: Encoding) -> bool:
@@ -165,17 +180,17 @@ def _adds_the_same(encoding: Encoding) -> bool:
     return type(encoding).bias in (Encoding.bias, Alibi.bias)
 
 
-Halved = tuple[Tensor, Tensor | None]
+WithFp16 = tuple[Tensor, Tensor | None]
 """Values, and the same values in float16 if products use it."""
 
 
-def _folded_half(
-    block: Block, x: Tensor, half: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
-) -> Halved:
+def _folded_sublayer(
+    block: Block, x: Tensor, x_fp16: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
+) -> WithFp16:
     """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at` in block i, and a copy in float16 if there is one.
 
     With a single head, the matrices of queries and keys are multiplied into one ("folded"), and so are those of values
-    and outputs. `half` is x in float16, or None.
+    and outputs. `x_fp16` is x in float16, or None.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     vectors, index = None, None
@@ -185,35 +200,35 @@ def _folded_half(
     *folded, offset = Fold.apply(
         layer.matrix, layer.bias, out.matrix, out.bias, vectors, weights.matrix(layer)[1], weights.matrix(out)[1],
     )  # fmt: skip
-    places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
+    sinks = (None, *(weights.sinks(norm.scale, norm.shift) or (None, None)))
     table = _table(encoding, x, i, at, heads=1)
-    answer: Halved = FoldedHalf.apply(
-        x, half, *folded, offset, norm.scale, norm.shift, table, index, at != ALL, places,
+    result: WithFp16 = FoldedSublayer.apply(
+        x, x_fp16, *folded, offset, norm.scale, norm.shift, table, index, at != ALL, sinks,
     )  # fmt: skip
-    return answer
+    return result
 
 
-def _attention_half(
-    block: Block, x: Tensor, half: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
-) -> Halved:
-    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any number of heads. See `_folded_half`."""
+def _attention_sublayer(
+    block: Block, x: Tensor, x_fp16: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
+) -> WithFp16:
+    """Return the same as `_folded_sublayer`, for any number of heads."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
-    answer: Halved = AttentionHalf.apply(
-        x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
+    result: WithFp16 = AttentionSublayer.apply(
+        x, x_fp16, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
         _table(encoding, x, i, at, block.attention.heads), block.attention.heads, at != ALL,
         weights.matrix(layer), weights.matrix(out),
-        weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift),
+        weights.sinks(layer.bias), weights.sinks(out.bias, norm.scale, norm.shift),
     )  # fmt: skip
-    return answer
+    return result
 
 
 def _attention_by_pieces(
-    block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
-) -> Halved:
+    block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, with_fp16: bool
+) -> WithFp16:
     """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any encoding in block i.
 
     The methods of the encoding, which may change queries, keys and scores, are called between projection and softmax,
-    and autograd differentiates them. If `halved` is true, the result is also returned in float16.
+    and autograd differentiates them. If `with_fp16` is true, the result is also returned in float16.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
@@ -231,11 +246,11 @@ def _attention_by_pieces(
     else:
         mixed = block.attention.attend(q, k, v, encoding, i, at, None)
     mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
-    answer: Halved = OutHalf.apply(
+    result: WithFp16 = OutputSublayer.apply(
         x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift,
-        weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift), halved,
+        weights.matrix(out), weights.sinks(out.bias, norm.scale, norm.shift), with_fp16,
     )  # fmt: skip
-    return answer
+    return result
 
 
 def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
@@ -254,17 +269,17 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
     return None if table is None else table.reshape(-1, *table.shape[-2:]).float().contiguous()
 
 
-def _mlp_half(
-    block: Block, x: Tensor, half: Tensor | None, pe: Tensor | None, weights: Weights, halved: bool
-) -> Halved:
+def _mlp_sublayer(
+    block: Block, x: Tensor, x_fp16: Tensor | None, pe: Tensor | None, weights: Weights, with_fp16: bool
+) -> WithFp16:
     """Return LN(x + MLP(x)), with the PE of the next block added if `pe` is not None.
 
-    `half` is x in float16, or None. If `halved` is true, the result is also returned in float16.
+    `x_fp16` is x in float16, or None. If `with_fp16` is true, the result is also returned in float16.
     """
     up, down, norm = block.up, block.down, block.norm_2
-    answer: Halved = MlpHalf.apply(
-        x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift,
+    result: WithFp16 = MlpSublayer.apply(
+        x, x_fp16, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift,
         pe, weights.matrix(up), weights.matrix(down),
-        weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift), halved,
+        weights.sinks(up.bias), weights.sinks(down.bias, norm.scale, norm.shift), with_fp16,
     )  # fmt: skip
-    return answer
+    return result

@@ -1,11 +1,15 @@
-"""Autograd functions with explicit backward passes for the embedding, attention and MLP of a block.
+"""Autograd functions with explicit backward passes: the embedding, and the sublayers (attention, MLP) of a block.
 
-Arrays are (e, b, n, d). Gradients of parameters may have a destination (sink): a view of the stack's flat gradient. The
-backward pass then writes the gradient there and returns that view; otherwise it returns a new tensor. A `Matrix` is a
-pair of a matrix and its destination or None. `places` are the destinations of biases, scales and shifts.
+Activations are (e, b, n, d). In the backward pass, the gradient of a parameter is a new tensor, unless the parameter
+has a *sink*. Then the gradient is written into this tensor. Sinks are views of `Stack.sink`, an array for the gradients
+of all parameters, so that gradients need not be copied to it afterwards. `sinks` are those of biases, scales and
+shifts.
 
-If x is also passed in float16, as `half`, products use `half`, and matrices and gradients are rounded to float16 too.
-Results and sums are float32. If `halved` is true, a function also returns its result in float16.
+Every matrix is passed twice: as a parameter, for autograd, and as a `Matrix`, the same values in the dtype of the
+activations together with the sink.
+
+If x is also passed in float16, as `x_fp16`, products use that copy and round matrices and gradients to float16 too.
+Results and sums are float32. If `with_fp16` is true, a function also returns its result in float16.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from placecode.compute.gpu.kernels import attention, dropping, long_attention, m
 from placecode.compute.gpu.kernels.attention import Parts
 
 Matrix = tuple[Tensor, Tensor | None]
+"""A matrix, (e, in, out), and the sink of its gradient or None."""
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -40,8 +45,8 @@ def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
-    """Return the gradient of a matrix W, x^T grad, in float32, given the gradient of x W. It is written to `sink`,
-    or to a new tensor if `sink` is None."""
+    """Return x^T grad, the gradient of a matrix W in float32, given the gradient of x W. It is written to `sink`, or to
+    a new tensor if `sink` is None."""
     if sink is None:
         sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
     if x.dtype == torch.float32:
@@ -51,14 +56,14 @@ def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
     return torch.bmm(x.mT.float(), grad.float(), out=sink)
 
 
-def returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Return the result and its float16 copy (None if `half` is None), reshaped. No gradient flows through the copy."""
-    if half is None:
+def returned(ctx: Any, result: Tensor, copy: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+    """Return the result and its float16 copy, if there is one, reshaped. No gradient flows through the copy."""
+    if copy is None:
         return result.view(shape), None
-    half = half.view(shape)
-    ctx.mark_non_differentiable(half)
+    copy = copy.view(shape)
+    ctx.mark_non_differentiable(copy)
     ctx.set_materialize_grads(False)  # avoids zeros for the float16 copy in the backward pass
-    return result.view(shape), half
+    return result.view(shape), copy
 
 
 def _is_long(parts: Parts, heads: int) -> bool:
@@ -70,8 +75,10 @@ def _is_long(parts: Parts, heads: int) -> bool:
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Compute attention from queries, keys and values (`parts`), biases of the scores, and a table of rotations or
-    None. Return the weighted means of the values, (e, b m, d) for m queries, and what `attend_backward` needs."""
+    """Return the result of `attention.attend`, (e, b m, d), and what `attend_backward` needs as `saved`.
+
+    The arguments are those of `attention.attend`. Long sequences are left to `long_attention`.
+    """
     if _is_long(parts, heads):
         out, saved = long_attention.attend(parts, biases, table, heads)
         return as_rows(out), saved
@@ -81,11 +88,14 @@ def attend(
 
 def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
-    heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
+    heads: int, into: Parts, sinks: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Run the backward pass of `attend`. Write the gradients of queries, keys and values to `into`, and return those
-    of the biases. For the other arguments see `attention.attend_backward`."""
-    arguments = (parts, biases, table, heads, into, places, residual)
+    """Write the gradients of queries, keys and values to `into`, and return those of the biases, (e, 3 d or d).
+
+    `grad` is the gradient of `out`, the result of `attend`. The other arguments are those of
+    `attention.attend_backward`.
+    """
+    arguments = (parts, biases, table, heads, into, sinks, residual)
     if not _is_long(parts, heads):
         return attention.attend_backward(grad, saved[0], *arguments, d_table)
     return long_attention.attend_backward(grad, out.view(parts[0].shape), saved, *arguments)
@@ -96,12 +106,12 @@ class Embed(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, pe: Tensor | None, halved: bool
+        ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, pe: Tensor | None, with_fp16: bool
     ) -> tuple[Tensor, Tensor | None]:
         x = x.contiguous()
         ctx.save_for_backward(x, matrix)
         ctx.has_pe = pe is not None
-        return returned(ctx, *rows.embed(as_rows(x), matrix, bias, pe, halved), (*x.shape[:3], matrix.shape[2]))
+        return returned(ctx, *rows.embed(as_rows(x), matrix, bias, pe, with_fp16), (*x.shape[:3], matrix.shape[2]))
 
     @staticmethod
     @once_differentiable
@@ -130,44 +140,44 @@ class Project(Function):
         return d_x, d_matrix, grad.sum(1, dtype=torch.float32), None
 
 
-class OutHalf(Function):
+class OutputSublayer(Function):
     """Compute LN(x + mixed W + bias), where LN is a layer norm and `mixed` the result of attention."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, mixed: Tensor, matrix: Tensor, bias: Tensor, scale: Tensor, shift: Tensor,
-        weights: Matrix, places: rows.Sinks, halved: bool,
+        weights: Matrix, sinks: rows.Sinks, with_fp16: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x, mixed = x.contiguous(), mixed.contiguous()
         y = torch.bmm(as_rows(mixed), weights[0])
-        result, rounded, mean, inverse = rows.norm(as_rows(x), y, bias, scale, shift, None, False, halved)
+        result, result_fp16, mean, inverse = rows.norm(as_rows(x), y, bias, scale, shift, None, False, with_fp16)
         ctx.save_for_backward(x, mixed, y, mean, inverse, bias, scale)
-        ctx.weights, ctx.places = weights, places
-        return returned(ctx, result, rounded, x.shape)
+        ctx.weights, ctx.sinks = weights, sinks
+        return returned(ctx, result, result_fp16, x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         x, mixed, y, mean, inverse, bias, scale = ctx.saved_tensors
         d_x, _, vectors, _ = rows.norm_backward(
-            as_rows(grad.contiguous()), as_rows(x), y, bias, scale, mean, inverse, None, False, ctx.places
+            as_rows(grad.contiguous()), as_rows(x), y, bias, scale, mean, inverse, None, False, ctx.sinks
         )
         d_matrix = outer(as_rows(mixed), d_x, ctx.weights[1])
         d_mixed = torch.bmm(d_x, ctx.weights[0].mT).view_as(mixed)
         return d_x.view_as(x), d_mixed, d_matrix, *vectors, *[None] * 3
 
 
-class AttentionHalf(Function):
-    """Compute LN(x + attention(x)) for all tokens or, if `last`, for the last only. `half` must be None if `last`."""
+class AttentionSublayer(Function):
+    """Compute LN(x + attention(x)) for all tokens or, if `last`, for the last only. `x_fp16` must be None if `last`."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, half: Tensor | None, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
+        ctx: Any, x: Tensor, x_fp16: Tensor | None, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
         scale: Tensor, shift: Tensor, table: Tensor | None, heads: int, last: bool,
-        weights: Matrix, out_weights: Matrix, places: rows.Sinks, out_places: rows.Sinks,
+        weights: Matrix, out_weights: Matrix, sinks: rows.Sinks, out_sinks: rows.Sinks,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        inputs = x if half is None else half
+        inputs = x if x_fp16 is None else x_fp16
         (e, b, n, d), dtype = x.shape, inputs.dtype
         w, out_w = weights[0].to(dtype), out_weights[0].to(dtype)
         if last:
@@ -176,29 +186,31 @@ class AttentionHalf(Function):
         else:
             q, k, v = product(as_rows(inputs), w).view(e, b, n, -1).split(d, -1)
         mixed, saved = attend((q, k, v), bias.split(d, -1), table, heads)
-        mixed_half = mixed.to(dtype)
-        y = product(mixed_half, out_w)
+        mixed_rounded = mixed.to(dtype)
+        y = product(mixed_rounded, out_w)
         residual = x[:, :, -1] if last else as_rows(x)
-        result, rounded, mean, inverse = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
+        result, result_fp16, mean, inverse = rows.norm(
+            residual, y, out_bias, scale, shift, None, False, x_fp16 is not None
+        )
         ctx.save_for_backward(
-            x, inputs, q, k, v, mixed, mixed_half, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved,
+            x, inputs, q, k, v, mixed, mixed_rounded, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved,
         )  # fmt: skip
-        ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
-        ctx.places, ctx.out_places = places, out_places
-        return returned(ctx, result, rounded, (e, b, 1 if last else n, d))
+        ctx.heads, ctx.last, ctx.matrix_sinks = heads, last, (weights[1], out_weights[1])
+        ctx.sinks, ctx.out_sinks = sinks, out_sinks
+        return returned(ctx, result, result_fp16, (e, b, 1 if last else n, d))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, inputs, q, k, v, mixed, mixed_half, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved = (
+        x, inputs, q, k, v, mixed, mixed_rounded, y, mean, inverse, w, out_w, bias, out_bias, scale, table, *saved = (
             ctx.saved_tensors
         )
-        (e, b, n, d), (sink, out_sink), last, dtype = x.shape, ctx.sinks, ctx.last, inputs.dtype
+        (e, b, n, d), (sink, out_sink), last, dtype = x.shape, ctx.matrix_sinks, ctx.last, inputs.dtype
         residual = x[:, :, -1] if last else as_rows(x)
         back, d_y, vectors, _ = rows.norm_backward(
-            as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, inverse, None, False, ctx.out_places, dtype
+            as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, inverse, None, False, ctx.out_sinks, dtype
         )
-        d_out = outer(mixed_half, d_y, out_sink)
+        d_out = outer(mixed_rounded, d_y, out_sink)
         d_mixed = product(d_y, out_w.mT)
         if last:
             d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=dtype, device=x.device)
@@ -206,9 +218,7 @@ class AttentionHalf(Function):
         else:
             d_all = torch.empty(e, b, n, 3 * d, dtype=dtype, device=x.device)
             into = d_all.split(d, -1)
-        d_bias = attend_backward(
-            d_mixed, mixed, saved, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
-        )
+        d_bias = attend_backward(d_mixed, mixed, saved, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.sinks)
         d_bias[:, d : 2 * d].zero_()  # exactly zero, see `Attention.bias_with`
         if last:
             sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
@@ -222,64 +232,65 @@ class AttentionHalf(Function):
         return d_x, None, d_matrix, d_bias, d_out, *vectors, *[None] * 7
 
 
-class MlpHalf(Function):
+class MlpSublayer(Function):
     """Compute LN(x + GELU(GELU(x U + up_bias) D + down_bias)) (+ pe), with matrices U (`up`) and D (`down`)."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, half: Tensor | None, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
+        ctx: Any, x: Tensor, x_fp16: Tensor | None, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
         scale: Tensor, shift: Tensor, pe: Tensor | None, up_weights: Matrix, down_weights: Matrix,
-        up_places: rows.Sinks, places: rows.Sinks, halved: bool,
+        up_sinks: rows.Sinks, sinks: rows.Sinks, with_fp16: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         x = x.contiguous()
-        inputs = x if half is None else half
+        inputs = x if x_fp16 is None else x_fp16
         dtype = inputs.dtype
         up_w, down_w = up_weights[0].to(dtype), down_weights[0].to(dtype)
         u = product(as_rows(inputs), up_w)
         g = mlp.activate(u, up_bias, dtype)
         y = product(g, down_w)
-        result, rounded, mean, inverse = rows.norm(as_rows(x), y, down_bias, scale, shift, pe, True, halved)
+        result, result_fp16, mean, inverse = rows.norm(as_rows(x), y, down_bias, scale, shift, pe, True, with_fp16)
         ctx.save_for_backward(x, inputs, u, g, y, mean, inverse, up_w, down_w, up_bias, down_bias, scale)
         ctx.tokens = None if pe is None else pe.shape[1]
-        ctx.sinks, ctx.up_places, ctx.places = (up_weights[1], down_weights[1]), up_places, places
-        return returned(ctx, result, rounded, x.shape)
+        ctx.matrix_sinks, ctx.up_sinks, ctx.sinks = (up_weights[1], down_weights[1]), up_sinks, sinks
+        return returned(ctx, result, result_fp16, x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         x, inputs, u, g, y, mean, inverse, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
-        (up_sink, down_sink), dtype = ctx.sinks, inputs.dtype
+        (up_sink, down_sink), dtype = ctx.matrix_sinks, inputs.dtype
         back, d_y, vectors, d_pe = rows.norm_backward(
             as_rows(grad.contiguous()), as_rows(x), y, down_bias, scale, mean, inverse,
-            ctx.tokens, True, ctx.places, dtype,
+            ctx.tokens, True, ctx.sinks, dtype,
         )  # fmt: skip
         d_down = outer(g, d_y, down_sink)
-        d_u, d_up_bias = mlp.activate_backward(product(d_y, down_w.mT), u, up_bias, ctx.up_places, dtype)
+        d_u, d_up_bias = mlp.activate_backward(product(d_y, down_w.mT), u, up_bias, ctx.up_sinks, dtype)
         d_up = outer(as_rows(inputs), d_u, up_sink)
         d_x = product(d_u, up_w.mT, back).view_as(x)
         return d_x, None, d_up, d_up_bias, d_down, *vectors, d_pe, *[None] * 5
 
 
-class Measure(Function):
-    """Return the outputs unchanged. In the backward pass, multiply the gradient of each member by a power of two, to
-    suit the range of float16. `unit`, (e,), is overwritten with the factor that reverses the scaling."""
+class ScaleGradients(Function):
+    """Return the outputs unchanged. In the backward pass, multiply the gradient of each member by a power of two, so
+    that it fits into the range of float16, and write the inverse of this power to `inverse_scale`, (e,)."""
 
-    PEAK = 6
-    """The largest gradient of an output is scaled to less than 2 ** PEAK. Gradients of earlier layers may be a thousand
-    times as large, or a millionth of it, without loss of precision."""
+    PEAK_EXPONENT = 6
+    """The largest gradient at the outputs is scaled to at least 2 ** (PEAK_EXPONENT - 1) and less than 2 **
+    PEAK_EXPONENT. Gradients of earlier layers may be a thousand times as large, or a millionth of it, without loss of
+    precision."""
 
     @staticmethod
-    def forward(ctx: Any, outputs: Tensor, unit: Tensor) -> Tensor:
-        ctx.unit = unit
+    def forward(ctx: Any, outputs: Tensor, inverse_scale: Tensor) -> Tensor:
+        ctx.inverse_scale = inverse_scale
         return outputs.view_as(outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         peak = grad.abs().flatten(1).amax(1)
-        power = (Measure.PEAK - torch.frexp(peak)[1]).clamp(-126, 126)
+        power = (ScaleGradients.PEAK_EXPONENT - torch.frexp(peak)[1]).clamp(-126, 126)
         power = torch.where((peak > 0) & peak.isfinite(), power, 0)
-        ctx.unit.copy_(_power_of_two(-power))
+        ctx.inverse_scale.copy_(_power_of_two(-power))
         return grad * _power_of_two(power).view(-1, *[1] * (grad.dim() - 1)), None
 
 

@@ -20,21 +20,36 @@ members and two rows of x.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import torch
 
-HALVES = True
-"""Whether products whose inputs may be rounded to ten bits use float16, which is faster than TF32 and as accurate."""
+_float16_allowed = True
 
 
-def takes_halves(x: torch.Tensor) -> bool:
-    """Return whether products of a tensor may use float16.
+@contextlib.contextmanager
+def float16_products(allowed: bool) -> Iterator[None]:
+    """Return a context manager that sets whether products with rounded inputs (precision "high") may use float16.
 
-    The tensor must be float32, `HALVES` true, and torch's precision of float32 products not "highest".
+    If not, they use TF32, which is as accurate but slower. By default, float16 is allowed.
     """
-    return HALVES and x.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    global _float16_allowed
+    before, _float16_allowed = _float16_allowed, allowed
+    try:
+        yield
+    finally:
+        _float16_allowed = before
+
+
+def uses_float16(x: torch.Tensor) -> bool:
+    """Return whether products of x use float16.
+
+    They do if x is float32, torch's precision of float32 products is not "highest", and `float16_products` allows it.
+    """
+    return _float16_allowed and x.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
 
 
 def available(device: torch.device) -> bool:

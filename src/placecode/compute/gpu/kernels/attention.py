@@ -15,9 +15,9 @@ from torch import Tensor
 
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
-LONGEST = 128
+MAX_TILE_TOKENS = 128
 """Maximum number of tokens of a tile."""
-KEPT = 32
+MAX_SAVED_TOKENS = 32
 """Maximum number of tokens for which attention weights are saved for the backward pass. Above, it recomputes them."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
@@ -212,13 +212,13 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
     if q is float32 and products round their inputs. `table`, in float32, is added to the scores. Its shape is
     (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n). Returns the result,
     (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are None if there are
-    more than `KEPT` keys.
+    more than `MAX_SAVED_TOKENS` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
     n = k.shape[2]
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
-    saved = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
+    saved = torch.empty(e, b, heads, m, n, device=q.device) if n <= MAX_SAVED_TOKENS else None
     _forward[(b, heads, e)](
         q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out,
         out if saved is None else saved,
@@ -232,14 +232,14 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
 
 def attend_backward(
     grad: Tensor, saved: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
-    into: Parts, places: Sinks, residual: bool = False, d_table: Tensor | None = None,
+    into: Parts, sinks: Sinks, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
 
     `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
     is written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores
     is written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
-    (e, 3 d or d), which are written to the destination in `places`, if there is one.
+    (e, 3 d or d), which are written to the destination in `sinks`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -255,7 +255,7 @@ def attend_backward(
         TABLE=table is not None, KEEP=saved is not None, SHARED=k is v, RESIDUAL=residual, D_TABLE=d_table is not None,
         **_settings(q, n, heads, len(biases), "backward"),
     )  # fmt: skip
-    return sum_pieces(sums, places)[0]
+    return sum_pieces(sums, sinks)[0]
 
 
 def _strides(table: Tensor | None) -> tuple[int, int, int]:

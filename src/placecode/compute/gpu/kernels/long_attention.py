@@ -16,22 +16,22 @@ import torch
 import triton
 from torch import Tensor
 
-from placecode.compute.gpu.kernels import attention, takes_halves
+from placecode.compute.gpu.kernels import attention, uses_float16
 from placecode.compute.gpu.kernels.attention import Parts, exactness, per_head
 from placecode.compute.gpu.kernels.long_attention_tiles import (
     _backward_keys,
     _backward_queries,
     _forward,
-    _halve,
-    _halve_gradient,
+    _gradient_to_fp16,
+    _to_fp16,
 )
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
-WIDEST = 128
+MAX_HEAD_FEATURES = 128
 """Maximum number of features of a head."""
-QUICKER = 64
+MAX_SHORT_TOKENS = 64
 """Number of tokens above which this module is faster than `attention`, which uses one tile."""
-UNIT = 128
+TOKENS_PER_UNIT = 128
 """Number of tokens that share a unit. It is a multiple of the number of tokens of every tile in `LAUNCH`."""
 LAUNCH: dict[str, dict[str, int]] = {
     "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
@@ -46,7 +46,7 @@ LOG2_E = 1.4426950408889634
 
 def suits(tokens: int, features: int) -> bool:
     """Return whether to use this module instead of `attention`, for this number of tokens and of features per head."""
-    return features <= WIDEST and tokens > min(QUICKER, attention.LONGEST)
+    return features <= MAX_HEAD_FEATURES and tokens > min(MAX_SHORT_TOKENS, attention.MAX_TILE_TOKENS)
 
 
 def attend(
@@ -61,7 +61,7 @@ def attend(
     e, b, m, d = q.shape
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
     lse = torch.empty(e, b, m, heads, device=q.device)
-    saved: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
+    saved: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if uses_float16(q) else (lse,)
     tensors, numbers, settings = _arguments(parts, biases, table, heads, saved)
     launch = _launch("forward", settings["C"], tensors[0].dtype)
     tiles = triton.cdiv(m, launch["QUERIES"])
@@ -71,7 +71,7 @@ def attend(
 
 def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
-    table: Tensor | None, heads: int, into: Parts, places: Sinks, residual: bool,
+    table: Tensor | None, heads: int, into: Parts, sinks: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
     """Compute the same as `attention.attend_backward`. `out` and `saved` are what `attend` returned."""
     (q, k, v), lse = parts, saved[0]
@@ -82,14 +82,29 @@ def attend_backward(
     sums = torch.zeros(e, b * max(tiles), 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
     pieces = (*pieces, *pieces[:1] * (3 - len(biases)))
-    delta, units = torch.empty_like(lse), torch.empty(2, e * b * heads * triton.cdiv(m, UNIT), device=q.device)
-    half, width = settings["HALF"], settings["C"]
-    g = torch.empty(e, b, heads, m, width, dtype=torch.float16, device=q.device) if half else grad
-    parcels = triton.cdiv(m, UNIT)
-    _halve_gradient[(parcels * b * heads, e)](
-        grad, out, g, delta, *units, parcels, m, d // heads, heads, HALF=half, TOKENS=UNIT, C=width, num_warps=8
+    delta, units = (
+        torch.empty_like(lse),
+        torch.empty(2, e * b * heads * triton.cdiv(m, TOKENS_PER_UNIT), device=q.device),
     )
-    g_strides = (heads * m * width, m * width, width) if half else (m * d, d // heads, d)
+    fp16, width = settings["FP16"], settings["C"]
+    g = torch.empty(e, b, heads, m, width, dtype=torch.float16, device=q.device) if fp16 else grad
+    parcels = triton.cdiv(m, TOKENS_PER_UNIT)
+    _gradient_to_fp16[(parcels * b * heads, e)](
+        grad,
+        out,
+        g,
+        delta,
+        *units,
+        parcels,
+        m,
+        d // heads,
+        heads,
+        FP16=fp16,
+        TOKENS=TOKENS_PER_UNIT,
+        C=width,
+        num_warps=8,
+    )
+    g_strides = (heads * m * width, m * width, width) if fp16 else (m * d, d // heads, d)
     tensors = (*tensors, g, *units, lse, delta)
     sizes = (sums.shape[3], sums.shape[1])
     _backward_queries[(tiles[0] * b * heads, e)](
@@ -102,13 +117,14 @@ def attend_backward(
         *into[1].stride()[:3], *into[2].stride()[:3], *sizes,
         SHARED=k is v, RESIDUAL=residual, **settings, **of_keys,
     )  # fmt: skip
-    return sum_pieces(sums, places)[0]
+    return sum_pieces(sums, sinks)[0]
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
     """Return queries, keys and values with their biases as float16, (e, b, h, tokens, features), then their units.
 
-    Units have one number per member, example, head and `UNIT` tokens. Queries are multiplied by the scale of scores.
+    Units have one number per member, example, head and `TOKENS_PER_UNIT` tokens. Queries are multiplied by the scale of
+    scores.
     """
     c = parts[0].shape[3] // heads
     width = _width(c)
@@ -120,16 +136,16 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
             all_units.append(all_units[1])
             continue
         e, b, n, _ = x.shape
-        half = torch.empty(e, b, heads, n, width, dtype=torch.float16, device=x.device)
-        tiles = triton.cdiv(n, UNIT)
+        fp16 = torch.empty(e, b, heads, n, width, dtype=torch.float16, device=x.device)
+        tiles = triton.cdiv(n, TOKENS_PER_UNIT)
         units = torch.empty(e * b * heads * tiles, device=x.device)
         biased, factor = i < len(biases), c**-0.5 * LOG2_E if i == 0 else 1.0
         bias = biases[i] if biased else biases[0]
-        _halve[(tiles * b * heads, e)](
-            x, bias, half, units, tiles, n, c, heads, *x.stride()[:3], bias.stride(0), factor,
-            BIAS=biased, TOKENS=UNIT, C=width, num_warps=8,
+        _to_fp16[(tiles * b * heads, e)](
+            x, bias, fp16, units, tiles, n, c, heads, *x.stride()[:3], bias.stride(0), factor,
+            BIAS=biased, TOKENS=TOKENS_PER_UNIT, C=width, num_warps=8,
         )  # fmt: skip
-        operands.append(half)
+        operands.append(fp16)
         all_units.append(units)
     return (*operands, *all_units)
 
@@ -140,17 +156,17 @@ def _arguments(
     """Return the arguments that all kernels have in common: a tuple of tensors, a tuple of numbers, and constants."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
-    half = len(saved) > 1
-    tensors = saved[1:] if half else (*parts, *saved * 3)
+    fp16 = len(saved) > 1
+    tensors = saved[1:] if fp16 else (*parts, *saved * 3)
     strides = [
         stride
         for x in tensors[:3]
-        for stride in (x.stride()[:4] if half else (x.stride(0), x.stride(1), c, x.stride(2)))
+        for stride in (x.stride()[:4] if fp16 else (x.stride(0), x.stride(1), c, x.stride(2)))
     ]
     vectors = (*biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table)
     numbers = (m, n, c, heads, *strides, biases[0].stride(0), per_head(table), c**-0.5, LOG2_E)
-    flags = {"TABLE": table is not None, "BIASES": len(biases), "HALF": half, "PRECISION": exactness(q)}
-    return (*tensors, *vectors), numbers, {**flags, "UNIT": UNIT, "C": _width(c)}
+    flags = {"TABLE": table is not None, "BIASES": len(biases), "FP16": fp16, "PRECISION": exactness(q)}
+    return (*tensors, *vectors), numbers, {**flags, "TOKENS_PER_UNIT": TOKENS_PER_UNIT, "C": _width(c)}
 
 
 def _launch(passing: str, width: int, dtype: torch.dtype) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Triton kernels of attention over long sequences, forward and backward. `long_attention` launches them.
 
-If HALF, tiles are float16 and divided by their unit, a number per tile that makes them fit into the range of float16
+If FP16, tiles are float16 and divided by their unit, a number per tile that makes them fit into the range of float16
 (see `long_attention`). Results of products are multiplied by the units of both factors.
 """
 
@@ -13,7 +13,7 @@ from placecode.compute.gpu.kernels.attention import operand, read
 
 RANGE: tl.constexpr = tl.constexpr(32768.0)
 """Largest number of a float16 tile after division by its unit. Numbers down to 2^-29 of it keep all their bits."""
-ROOM: tl.constexpr = tl.constexpr(256.0)
+GRADIENT_HEADROOM: tl.constexpr = tl.constexpr(256.0)
 """Factor that uses the range of float16 for gradients of scores. Before, these are divided by the largest values of
 their factors and are therefore at most 129: 128 for the features, plus 1 for the mean that is subtracted."""
 
@@ -34,7 +34,7 @@ def _program(tiles, heads):
 
 
 @triton.jit
-def _halve(
+def _to_fp16(
     x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, bias_member, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
@@ -54,13 +54,13 @@ def _halve(
 
 
 @triton.jit
-def _halve_gradient(
-    grad, out, half, delta, units, means, tiles, tokens, c, heads,
-    HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
+def _gradient_to_fp16(
+    grad, out, out_fp16, delta, units, means, tiles, tokens, c, heads,
+    FP16: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Store in `delta` the dot product of each token's result of attention and its gradient.
 
-    If HALF, also store the gradient as float16, its units, and in `means` the largest absolute value of `delta` in each
+    If FP16, also store the gradient as float16, its units, and in `means` the largest absolute value of `delta` in each
     tile.
     """
     place, _, _, head, number, example = _program(tiles, heads)
@@ -71,10 +71,10 @@ def _halve_gradient(
     value = tl.load(grad + there, mask=real & used, other=0.0).to(tl.float32)
     mean = tl.sum(value * tl.load(out + there, mask=real & used, other=0.0).to(tl.float32), 1)
     tl.store(delta + line, mean, mask=token < tokens)
-    if HALF:
+    if FP16:
         unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
         value = (value * (1.0 / unit)).to(tl.float16)
-        tl.store(half + (number * tokens + token)[:, None] * C + col[None, :], value, real)
+        tl.store(out_fp16 + (number * tokens + token)[:, None] * C + col[None, :], value, real)
         tl.store(units + number * tiles + place, unit)
         tl.store(means + number * tiles + place, tl.max(tl.abs(mean), 0))
 
@@ -90,49 +90,49 @@ def _usable(unit):
 
 @triton.jit
 def _tile(
-    x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr
+    x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, FP16: tl.constexpr, PRECISION: tl.constexpr
 ):
     """Load a tile (the rows `row`, the columns `col`) of x as a factor of a product.
 
-    A float16 tile has been prepared by `_halve`. To other tiles, the bias is added and `factor` applied here.
+    A float16 tile has been prepared by `_to_fp16`. To other tiles, the bias is added and `factor` applied here.
     """
-    if HALF:
+    if FP16:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
     else:
         return operand(read(x, bias, row, row_stride, real, col, c, BIAS) * factor, x, PRECISION)
 
 
 @triton.jit
-def _unit(units, tile, HALF: tl.constexpr):
+def _unit(units, tile, FP16: tl.constexpr):
     """Return the unit of a tile, which is 1 without float16."""
-    if HALF:
+    if FP16:
         return tl.load(units + tile)
     else:
         return 1.0
 
 
 @triton.jit
-def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
+def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
     """Return a float32 tile as a factor of a product: divided by `unit` in float16, or with the dtype of `like`."""
-    if HALF:
+    if FP16:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
         return operand(value, like, PRECISION)
 
 
 @triton.jit
-def _product(a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+def _product(a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
     """Return the product a b in float32. `unit` is the product of the units of a and b."""
-    if HALF:
+    if FP16:
         return tl.dot(a, b) * unit
     else:
         return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
-def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
     """Return `total` plus the product a b. `unit` is the product of the units of a and b."""
-    if HALF:
+    if FP16:
         return total + tl.dot(a, b) * unit
     else:
         return tl.dot(a, b, total, input_precision=PRECISION)
@@ -149,7 +149,7 @@ def _forward(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
     v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e,
-    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    TOKENS_PER_UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, FP16: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     place, member, item, head, number, example = _program(tiles, heads)
@@ -161,18 +161,18 @@ def _forward(
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
     table += head * table_head
-    of_keys = number * tl.cdiv(n, UNIT)
-    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
-    a_unit = _unit(q_units, number * tl.cdiv(m, UNIT) + begin // UNIT, HALF)
+    of_keys = number * tl.cdiv(n, TOKENS_PER_UNIT)
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, FP16, PRECISION)
+    a_unit = _unit(q_units, number * tl.cdiv(m, TOKENS_PER_UNIT) + begin // TOKENS_PER_UNIT, FP16)
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, C), tl.float32)
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         real_key = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
-        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
+        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+        b_unit = _unit(k_units, of_keys + first // TOKENS_PER_UNIT, FP16)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, FP16)
         if TABLE:
             scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         scores = tl.where((key < n)[None, :], scores, float("-inf"))
@@ -181,10 +181,10 @@ def _forward(
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
-        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
-        weights = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
-        mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, HALF)
+        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+        w_unit = _unit(v_units, of_keys + first // TOKENS_PER_UNIT, FP16)
+        weights = _in(1.0 / RANGE, weights, q, PRECISION, FP16)
+        mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, FP16)
         highest = peak
     line = (example * m + query) * heads + head
     there = out + line[:, None] * c + col[None, :]
@@ -198,7 +198,7 @@ def _backward_queries(
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
     v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e,
     g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
-    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    TOKENS_PER_UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, FP16: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     place, member, item, head, number, example = _program(tiles, heads)
@@ -211,10 +211,13 @@ def _backward_queries(
     v += member * v_member + item * v_item + head * v_head
     g += example * g_item + head * g_head
     table += head * table_head
-    of_keys, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
-    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
-    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF, PRECISION)
-    a_unit, g_unit, least = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF), _unit(means, tile, HALF)
+    of_keys, tile = (
+        number * tl.cdiv(n, TOKENS_PER_UNIT),
+        number * tl.cdiv(m, TOKENS_PER_UNIT) + begin // TOKENS_PER_UNIT,
+    )
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, FP16, PRECISION)
+    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, FP16, PRECISION)
+    a_unit, g_unit, least = _unit(q_units, tile, FP16), _unit(g_units, tile, FP16), _unit(means, tile, FP16)
     line = (example * m + query) * heads + head
     level = tl.load(lse + line, mask=query < m, other=0.0)
     mean = tl.load(delta + line, mask=query < m, other=0.0)
@@ -222,17 +225,17 @@ def _backward_queries(
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         real_key = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
-        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
+        b = _tile(k, k_bias + vector, key, k_row, real_key, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+        b_unit = _unit(k_units, of_keys + first // TOKENS_PER_UNIT, FP16)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, FP16)
         if TABLE:
             scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
-        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
-        back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, HALF) - mean[:, None])
-        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / ROOM)
-        result = _plus_product(result, _in(unit, back, q, PRECISION, HALF), b, unit * b_unit, PRECISION, HALF)
+        w = _tile(v, v_bias + vector, key, v_row, real_key, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+        w_unit = _unit(v_units, of_keys + first // TOKENS_PER_UNIT, FP16)
+        back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, FP16) - mean[:, None])
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / GRADIENT_HEADROOM)
+        result = _plus_product(result, _in(unit, back, q, PRECISION, FP16), b, unit * b_unit, PRECISION, FP16)
     result = tl.where(real, result * scale, 0.0)
     there = dq + member * dq_member + item * dq_item + head * c + query[:, None] * dq_row + col[None, :]
     tl.store(there, result.to(dq.dtype.element_ty), mask=real & used)
@@ -247,7 +250,7 @@ def _backward_keys(
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
     v_member, v_item, v_head, v_row, bias_member, table_head, scale, log2_e, g_item, g_head, g_row,
     dk_member, dk_item, dk_row, dv_member, dv_item, dv_row, sums, shares,
-    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    TOKENS_PER_UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, FP16: tl.constexpr,
     SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -265,31 +268,34 @@ def _backward_keys(
     v += member * v_member + item * v_item + head * v_head
     g += example * g_item + head * g_head
     table += head * table_head
-    tile, of_queries = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
-    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
-    b_unit, w_unit = _unit(k_units, tile, HALF), _unit(v_units, tile, HALF)
+    tile, of_queries = (
+        number * tl.cdiv(n, TOKENS_PER_UNIT) + begin // TOKENS_PER_UNIT,
+        number * tl.cdiv(m, TOKENS_PER_UNIT),
+    )
+    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, FP16, PRECISION)
+    b_unit, w_unit = _unit(k_units, tile, FP16), _unit(v_units, tile, FP16)
     d_key = tl.zeros((KEYS, C), tl.float32)
     d_value = tl.zeros((KEYS, C), tl.float32)
     for first in range(0, m, QUERIES):
         query = first + tl.arange(0, QUERIES)
         real_query = (query < m)[:, None]
-        a = _tile(q, q_bias + vector, query, q_row, real_query, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
-        back_out = _tile(g, g, query, g_row, real_query, col, c, 1.0, False, HALF, PRECISION)
-        tile = of_queries + first // UNIT
-        a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
+        a = _tile(q, q_bias + vector, query, q_row, real_query, col, c, scale * log2_e, BIASES > 0, FP16, PRECISION)
+        back_out = _tile(g, g, query, g_row, real_query, col, c, 1.0, False, FP16, PRECISION)
+        tile = of_queries + first // TOKENS_PER_UNIT
+        a_unit, g_unit = _unit(q_units, tile, FP16), _unit(g_units, tile, FP16)
         line = (example * m + query) * heads + head
         level = tl.load(lse + line, mask=query < m, other=float("inf"))  # weights after the last query are 0
         mean = tl.load(delta + line, mask=query < m, other=0.0)
-        scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, HALF)
+        scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, FP16)
         if TABLE:
             scores = _plus_table(scores, table, query[None, :], key[:, None], m, n, log2_e)
         weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
-        rounded = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
-        d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, HALF)
-        back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, HALF) - mean[None, :])
-        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), _unit(means, tile, HALF)) / ROOM)
-        d_key = _plus_product(d_key, _in(unit, back, q, PRECISION, HALF), a, unit * a_unit, PRECISION, HALF)
+        rounded = _in(1.0 / RANGE, weights, q, PRECISION, FP16)
+        d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, FP16)
+        back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, FP16) - mean[None, :])
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), _unit(means, tile, FP16)) / GRADIENT_HEADROOM)
+        d_key = _plus_product(d_key, _in(unit, back, q, PRECISION, FP16), a, unit * a_unit, PRECISION, FP16)
     d_key /= log2_e
     piece = (member * shares + item * tiles + place) * sums + head * c
     if BIASES == 3:

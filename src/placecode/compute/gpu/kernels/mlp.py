@@ -13,9 +13,9 @@ from torch import Tensor
 
 from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slope, sum_pieces
 
-FORTH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
-BACK = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
-"""Number of rows of a tile and of warps per tile, by dtype, in the forward (`FORTH`) and backward pass (`BACK`)."""
+FORWARD_LAUNCH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
+BACKWARD_LAUNCH = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
+"""Launch settings of both kernels, by dtype: number of rows of a tile, and of warps of the program that computes it."""
 PROGRAMS = 32768
 """Number of programs that occupy a large GPU in the backward pass."""
 
@@ -37,7 +37,7 @@ def activate(u: Tensor, bias: Tensor, dtype: torch.dtype | None = None) -> Tenso
     """Return GELU(u + bias), (e, rows, h), for u (e, rows, h) and bias (e, h). Its dtype is `dtype`, or that of u."""
     e, rows, width = u.shape
     out = torch.empty_like(u, dtype=dtype)
-    cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORWARD_LAUNCH[u.dtype]
     _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
         u, bias, out, rows, width, bias.stride(0), ROWS=block, COLS=cols, num_warps=warps
     )
@@ -74,7 +74,7 @@ def activate_backward(
     """
     e, rows, width = u.shape
     out = grad if dtype in (None, grad.dtype) else torch.empty_like(grad, dtype=dtype)
-    cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACKWARD_LAUNCH[u.dtype]
     tiles = triton.cdiv(width, cols)
     parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)
     sums = torch.empty(e, parts, 1, width, device=u.device)

@@ -29,7 +29,7 @@ STAGES = 3
 """Number of iterations of a loop over rows whose data are loaded in advance."""
 PROGRAMS = 8192
 """Number of programs of one warp that occupy a large GPU. A backward pass divides its rows into about as many parts."""
-PIECES = 256
+MAX_PARTIAL_SUMS = 256
 """Maximum number of partial sums per member, because they must be summed afterwards."""
 
 
@@ -71,9 +71,9 @@ def gelu_and_slope(x):
 
 @triton.jit
 def _norm(
-    x, y, bias, scale, shift, pe, out, half, mean, inverse,
+    x, y, bias, scale, shift, pe, out, out_fp16, mean, inverse,
     rows, width, tokens, x_member, x_row, bias_member, scale_member, epsilon,
-    GELU: tl.constexpr, PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    GELU: tl.constexpr, PE: tl.constexpr, FP16: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -98,8 +98,8 @@ def _norm(
         token = row % tokens
         result += tl.load(pe + member * scale_member + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
-    if HALF:
-        tl.store(half + place, result.to(half.dtype.element_ty), mask=inside)
+    if FP16:
+        tl.store(out_fp16 + place, result.to(out_fp16.dtype.element_ty), mask=inside)
     tl.store(mean + member * rows + row, centre, mask=real)
     tl.store(inverse + member * rows + row, rate, mask=real)
 
@@ -109,7 +109,7 @@ def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
 
     One program processes one of `tiles` tiles of one part. There are about `programs` programs for all members.
     """
-    share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), PIECES // tiles)))
+    share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
 
 
@@ -121,27 +121,27 @@ def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
 
 def norm(
     x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
-    halved: bool = False,
+    with_fp16: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
     """Compute LN(x + f(y + bias)) * scale + shift (+ pe), where f is GELU if `activate` is true, else the identity.
 
-    x and y are (e, rows, d), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n, d), and its row
-    r mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16 copy (None unless `halved`),
+    x and y are (e, rows, d), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n, d), and its row r
+    mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16 copy (None unless `with_fp16`),
     and the mean and the inverse standard deviation of each row, (e, rows), which the backward pass needs.
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
-    half = torch.empty_like(y, dtype=torch.float16) if halved else None
+    out_fp16 = torch.empty_like(y, dtype=torch.float16) if with_fp16 else None
     mean, inverse = (torch.empty(e, rows, device=y.device) for _ in range(2))
     tile = _tile(y, 2)
     _norm[(triton.cdiv(rows, tile["ROWS"]), e)](
-        x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, inverse,
+        x, y, bias, scale, shift, bias if pe is None else pe, out, out if out_fp16 is None else out_fp16, mean, inverse,
         rows, width, 1 if pe is None else pe.shape[1],
         x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON,
-        GELU=activate, PE=pe is not None, HALF=halved,
+        GELU=activate, PE=pe is not None, FP16=with_fp16,
         **tile,
     )  # fmt: skip
-    return out, half, mean, inverse
+    return out, out_fp16, mean, inverse
 
 
 @triton.jit
@@ -236,7 +236,7 @@ def norm_backward(
 
 @triton.jit
 def _sum_pieces(
-    pieces, first, second, third, parts, width, own_1, own_2, own_3, PARTS: tl.constexpr, WIDTH: tl.constexpr
+    pieces, first, second, third, parts, width, stride_1, stride_2, stride_3, PARTS: tl.constexpr, WIDTH: tl.constexpr
 ):
     member, which = tl.program_id(1).to(tl.int64), tl.program_id(0)
     col = tl.arange(0, WIDTH)
@@ -247,11 +247,11 @@ def _sum_pieces(
         total += tl.load(pieces + place, mask=(part < parts)[:, None] & (col < width)[None, :], other=0.0)
     result = tl.sum(total, 0)
     if which == 0:
-        tl.store(first + member * own_1 + col, result, mask=col < width)
+        tl.store(first + member * stride_1 + col, result, mask=col < width)
     elif which == 1:
-        tl.store(second + member * own_2 + col, result, mask=col < width)
+        tl.store(second + member * stride_2 + col, result, mask=col < width)
     else:
-        tl.store(third + member * own_3 + col, result, mask=col < width)
+        tl.store(third + member * stride_3 + col, result, mask=col < width)
 
 
 def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
@@ -272,8 +272,8 @@ def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
 
 @triton.jit
 def _embed(
-    x, w, bias, pe, out, half, rows, width, features, tokens, w_in, w_out, stride,
-    PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    x, w, bias, pe, out, out_fp16, rows, width, features, tokens, w_in, w_out, stride,
+    PE: tl.constexpr, FP16: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -290,25 +290,27 @@ def _embed(
         value += tl.load(pe + member * stride + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     place = member * rows * width + row[:, None] * width + col[None, :]
     tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
-    if HALF:
-        tl.store(half + place, value.to(half.dtype.element_ty), mask=inside)
+    if FP16:
+        tl.store(out_fp16 + place, value.to(out_fp16.dtype.element_ty), mask=inside)
 
 
-def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Return x W + bias (+ pe), (e, rows, d), and its float16 copy (None unless `halved`).
+def embed(
+    x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, with_fp16: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Return x W + bias (+ pe), (e, rows, d), and its float16 copy (None unless `with_fp16`).
 
     x is (e, rows, f), W is (e, f, d), bias is (e, d), and pe is (e, n, d). Row r mod n of pe is added to row r.
     """
     (e, rows, features), width = x.shape, w.shape[2]
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
-    half = torch.empty_like(out, dtype=torch.float16) if halved else None
+    out_fp16 = torch.empty_like(out, dtype=torch.float16) if with_fp16 else None
     _embed[(triton.cdiv(rows, _tile(out, 2)["ROWS"]), e)](
-        x, w, bias, bias if pe is None else pe, out, out if half is None else half,
+        x, w, bias, bias if pe is None else pe, out, out if out_fp16 is None else out_fp16,
         rows, width, features, 1 if pe is None else pe.shape[1], w.stride(1), w.stride(2), bias.stride(0),
-        PE=pe is not None, HALF=halved,
+        PE=pe is not None, FP16=with_fp16,
         **_tile(out, 2),
     )  # fmt: skip
-    return out, half
+    return out, out_fp16
 
 
 @triton.jit

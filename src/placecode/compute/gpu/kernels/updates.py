@@ -28,10 +28,9 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 
 
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
-    """Return the gradient norm of each member, (e,).
+    """Return the norm of the gradient of each member, (e, P) -> (e,).
 
-    The PE is in the columns from `pe_first` on. They count only for members that train their PE: `learns`, (e,), is
-    not 0.
+    The PE is in the columns from `pe_first` on. These count only for members with `learns`, (e,), other than 0.
     """
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
@@ -43,12 +42,12 @@ def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
 
 @triton.jit
 def _update(
-    flat, gradient, first, second, alive, learns, rate, pe_rate, factor, decay, pe_decay, beta1, beta2, epsilon, fix1,
-    fix2, size, pe_first, KIND: tl.constexpr, FACTOR: tl.constexpr, DECAY: tl.constexpr, PE_DECAY: tl.constexpr,
-    BLOCK: tl.constexpr,
+    flat, gradient, first, second, trains, learns, rate, pe_rate, factor, decay, pe_decay, beta1, beta2, epsilon,
+    correction1, correction2, size, pe_first,
+    KIND: tl.constexpr, FACTOR: tl.constexpr, DECAY: tl.constexpr, PE_DECAY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
-    if tl.load(alive + member) != 0:
+    if tl.load(trains + member) != 0:
         col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         used, place = col < size, member * size + col
         of_pe = col >= pe_first
@@ -75,31 +74,31 @@ def _update(
             m = m + (g - m) * (1.0 - b1)
             v = tl.load(second + place, mask=used, other=0.0) * b2 + g * (1.0 - b2) * g
             tl.store(second + place, v, mask=used)
-            root = tl.sqrt(v) / tl.load(fix2 + member) + tl.load(epsilon + member)
-            direction = m / (root * tl.load(fix1 + member))
+            root = tl.sqrt(v) / tl.load(correction2 + member) + tl.load(epsilon + member)
+            direction = m / (root * tl.load(correction1 + member))
         tl.store(first + place, m, mask=used)
         tl.store(flat + place, p - learning_rate * direction, mask=used)
 
 
 def update(
-    kind: str, flat: Tensor, gradient: Tensor, moments: list[Tensor], alive: Tensor, learns: Tensor, pe_first: int,
+    kind: str, flat: Tensor, gradient: Tensor, moments: list[Tensor], trains: Tensor, learns: Tensor, pe_first: int,
     rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decays: tuple[Tensor | None, Tensor | None],
-    betas: tuple[Tensor, Tensor], epsilon: Tensor, fixes: tuple[Tensor, Tensor],
+    betas: tuple[Tensor, Tensor], epsilon: Tensor, corrections: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
     """Update the parameters `flat`, (e, P), and `moments` in place by one step of `kind`: adam, adamw or sgd.
 
     The PE is in the columns from `pe_first` on. Settings have shape (e, 1). `rate` is the learning rate of the weights,
     and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None. `decays` are the weight decays
     of the weights and of the PE, each None if it is 0 for all members. For sgd, the first of `betas` is the momentum.
-    `fixes` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t). Members do not change if `alive`, (e,),
-    is 0, and their PE is not trained if `learns`, (e,), is 0.
+    `corrections` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t). Members for which `trains`, (e,),
+    is 0 do not change, and the PE of those for which `learns`, (e,), is 0 does not change either.
     """
     e, size = flat.shape
     optional = (factor, *decays)
     _update[(triton.cdiv(size, BLOCK), e)](
-        flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate,
+        flat, gradient, moments[0], moments[-1], trains, learns, rate, pe_rate,
         *[rate if setting is None else setting for setting in optional],  # any tensor stands for None
-        *betas, epsilon, *fixes, size, pe_first,
+        *betas, epsilon, *corrections, size, pe_first,
         KIND=kind, FACTOR=factor is not None, DECAY=decays[0] is not None, PE_DECAY=decays[1] is not None,
         BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
