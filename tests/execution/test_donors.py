@@ -38,12 +38,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def experiment(people: Path) -> BrainTransfer:
-    data: dict[str, Any] = {
-        "people": str(people),
-        "orientation": "time-region",
-        "folds": 1,
-        "baseline_names": ("linear",),
-    }
+    data: dict[str, Any] = {"people": str(people), "orientation": "time-region", "folds": 1}
+    data["baseline_names"] = ("linear",)
     training: dict[str, Any] = {"sigmas": (0.1,), "seeds": (0, 1), "steps": 6, "evaluations": 2, "batch": 4}
     return BrainTransfer.from_scale("quick", **data, **training, width=8, layers=2, heads=1)
 

@@ -75,32 +75,8 @@ def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) 
 
 def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
     """The number of hidden channels rises to half of six over all four steps."""
-    words = [
-        "--seeds",
-        "2",
-        "--group-counts",
-        "2,",
-        "--samples",
-        "300,",
-        "--test",
-        "30",
-        "--steps",
-        "4",
-        "--layers",
-        "1",
-    ]
-    words += [
-        "--widths",
-        "8,",
-        "--batches",
-        "8,",
-        "--mask-ratios",
-        "0.5,",
-        "--baseline-names",
-        "linear,",
-        "--device",
-        "cpu",
-    ]
+    options = "--seeds 2 --group-counts 2, --samples 300, --test 30 --steps 4 --layers 1 --widths 8, --batches 8, "
+    words = (options + "--mask-ratios 0.5, --baseline-names linear, --device cpu").split()
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
     run = Run(tmp_path / "run")
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]

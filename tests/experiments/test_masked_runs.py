@@ -50,6 +50,7 @@ class Case:
     worlds: tuple[int, ...] = (0, 1)
 
 
+ONE_WIDTH_AND_BATCH = ["--widths", "8,", "--batches", "4,"]
 SWEEP, PAIRS, KINDS = {"structure", "error", "curves", "similarity"}, {"errors", "structure"}, {"encodings"}
 ON_BRAIN = {"brain"} if find_spec("nilearn") else set()
 LOW = ("hidden 0.3", "hidden 0.5")
@@ -66,19 +67,7 @@ CASES = {
     "synergy-sigma": Case([*SYNERGY, "--sigmas", "0.1,2"], 4, {"": 6}, SWEEP, LOW, ",".join(BASELINES)),
     "synergy-encodings": Case([*SYNERGY, *ENCODINGS], 6, {"": 6}, KINDS, LOW),
     "synergy-size": Case(
-        [
-            *SYNERGY,
-            "--sigmas",
-            "0.1,",
-            "--group-counts",
-            "2,3",
-            "--samples",
-            "100,200",
-            "--widths",
-            "8,",
-            "--batches",
-            "4,",
-        ],
+        [*SYNERGY, "--sigmas", "0.1,", "--group-counts", "2,3", "--samples", "100,200", *ONE_WIDTH_AND_BATCH],
         *(8, {f"groups={k} samples={n}": 3 * k for k in (2, 3) for n in (100, 200)}, PAIRS, LOW),
         cut=3,
     ),

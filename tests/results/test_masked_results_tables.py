@@ -8,19 +8,8 @@ from helpers.committed_masked import ALL_BLOCKS, CONFIGS, MASKED, NO_VECTORS, RO
 
 from placecode.models.member import NON_SETTING_COLUMNS
 
-SWEPT = (
-    "sigmas",
-    "encodings",
-    "node_counts",
-    "group_counts",
-    "samples",
-    "noises",
-    "batches",
-    "rates",
-    "widths",
-    "ramps",
-)
-SWEPT += ("mask_ratios", "optimizers", "variants")
+SWEPT = ("sigmas", "encodings", "node_counts", "group_counts", "samples", "noises", "batches", "rates", "widths")
+SWEPT += ("ramps", "mask_ratios", "optimizers", "variants")
 """Fields that list values. All combinations of these are members."""
 
 

@@ -111,7 +111,7 @@ def test_fingerprints_differ_if_one_bit_differs() -> None:
     assert fingerprints(zeros)[0] != fingerprints(zeros)[1]
 
 
-def test_a_member_is_at_rest_after_a_number_of_epochs_with_zero_loss() -> None:
+def test_a_member_stops_after_a_number_of_epochs_with_zero_loss() -> None:
     members = [quick(), slow()]
     trainer, _ = trained(members, 130, zero_loss_patience=5)
     outcome = trainer.outcome()

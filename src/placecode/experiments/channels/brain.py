@@ -116,10 +116,7 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
             "band": (f"a band of {low:g} to {high:g} Hz", band),
             "global-signal": ("the global signal removed", {"global_signal": True}),
             "all": ("all three", {"detrend": True, **band, "global_signal": True}),
-            "without": (
-                f"{' and '.join(self.left_out_people)} left out",
-                {"exclude": (*self.exclude, *self.left_out_people)},
-            ),
+            "without": (f"{' and '.join(self.left_out_people)} left out", {"exclude": excluded}),
         }
         return dict(by_variant[variant] for variant in self.variants)
 

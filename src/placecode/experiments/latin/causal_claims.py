@@ -4,7 +4,7 @@ Margins were set before the run, by the rules of `knob_claims`: zero for "helps 
 difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in rounding only must
 stay within 0.02, and those with other random numbers within 0.05. An earlier run had already shown that a frozen PE
 does as well as a learned one. All differences are paired by seed. The size of a PE is its root mean square. A donor is
-a model whose PE is copied, and a master is a donor that is trained by SGD.
+a model whose PE is copied. The label "master" stands for a donor that is trained by SGD.
 """
 
 from __future__ import annotations

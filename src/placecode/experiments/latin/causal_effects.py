@@ -47,8 +47,8 @@ LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
 }
-"""Kinds that were added after the first results had shown that donors trained by Adam learn little. The PEs of masters
-are rescaled to each size."""
+"""Kinds that were added after the first results had shown that donors trained by Adam learn little. The PEs of
+donors trained by SGD are rescaled to each size."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
 """Labels of controls: frozen by a learning rate of zero; started and frozen at the true arrangement; 2d-fixed; no
 PE."""

@@ -288,9 +288,7 @@ class LstDecay(KnobExperiment):
 
     optimizer: str = "adamw"
     decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included")
-    decayed_weights: tuple[str, ...] = sweep_over(
-        ("all", "rest", "pe"), "weights that decay: all, rest (all but the PE), pe"
-    )
+    decayed_weights: tuple[str, ...] = sweep_over(("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe")
 
     scales = {"paper": {}, "quick": {**QUICK_KNOB, "decays": (0.05,)}}
 

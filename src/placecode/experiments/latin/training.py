@@ -97,9 +97,8 @@ class LstSlingshot(KnobExperiment):
         return {data_name({"log_softmax": count}): {"log_softmax": count, "logits": True} for count in counts}
 
     def evaluate_at(self, task: Task) -> list[int]:
-        return [
-            epoch * self.per_epoch(task) for epoch in range(self.evaluate_every, self.epochs + 1, self.evaluate_every)
-        ]
+        epochs = range(self.evaluate_every, self.epochs + 1, self.evaluate_every)
+        return [epoch * self.per_epoch(task) for epoch in epochs]
 
     def variants(self) -> list[Variant]:
         data = {count: {"data": data_name({"log_softmax": count})} for count in LOSSES}
