@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from placecode import encodings
-from placecode.analysis.alignment import similarity
-from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.analysis.alignment import token_similarity
+from placecode.analysis.modules import related_neighbor_agreement
+from placecode.analysis.places import neighbors_in_space
 
 SENSORS, WIDTH, BATCH, TEST_SAMPLES = 24, 32, 32, 1_000
 
@@ -76,9 +77,9 @@ def train(sigma: float, steps: int, seed: int) -> tuple[float, float, float]:
         error = float((model(values, hidden) - values)[hidden].square().mean())
     table = model.places.vectors()
     assert table is not None
-    similar = similarity(table.detach().double().numpy()[0])
+    similarity = token_similarity(table.detach().double().numpy()[0])
     zero_error = float(values[hidden].square().mean())
-    return error, zero_error, float(place_agreement(similar, neighbors_in_space(positions)))
+    return error, zero_error, float(related_neighbor_agreement(similarity, neighbors_in_space(positions)))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -63,7 +63,7 @@ class Learned(NamedTuple):
     @property
     def similarities(self) -> Array:
         """Cosine similarity of the nodes' centred PEs (n, n), with all blocks concatenated."""
-        return modules.similarities(self.pe)[-1]
+        return alignment.token_similarity(self.pe)
 
 
 def learned(run: Run) -> tuple[Learned, Learned]:
@@ -86,7 +86,7 @@ def positional_encoding() -> Figure:
     figure, panels = base.panels(3, 3, (8.6, 8.4), sharey=False, width_ratios=[0.8, 1.1, 1.0])
     _grid(panels[0])
     _table(panels[1], fixed, 4)
-    image = _similarities(panels[2], alignment.similarity(fixed), 4)
+    image = _similarities(panels[2], alignment.token_similarity(fixed), 4)
     base.title(panels[0], "tokens: 16 cells", "of a puzzle, row by row")
     base.title(panels[1], "fixed PE: rows and columns", "a vector per token, added to it")
     base.title(panels[2], "similarity of tokens", "cosine of any two centred vectors")

@@ -6,7 +6,7 @@ from helpers.planted import rotation
 
 from placecode.analysis import agreement
 from placecode.analysis.agreement import MAX_DROP, channel_confidence, common_embedding, pair_confidence, stable_modules
-from placecode.analysis.modules import similarities
+from placecode.analysis.alignment import token_similarity
 from placecode.analysis.partitions import ari
 
 
@@ -22,7 +22,7 @@ def groups_of(n: int, count: int, d: int, rng, noise: float, fits: int = 4) -> n
     """Similarities (m, n, n) of fits in which channels lie about so many centres."""
     centres = rng.normal(size=(count, d))
     true = centres[np.arange(n) % count]
-    return similarities((true + noise * rng.normal(size=(fits, n, d)))[:, None])[-1]
+    return token_similarity((true + noise * rng.normal(size=(fits, n, d)))[:, None])
 
 
 def test_confidence_does_not_depend_on_orientation_size_shift_or_order(rng) -> None:
@@ -54,8 +54,8 @@ def test_confidence_falls_with_noise(rng) -> None:
 def test_one_fit_has_no_confidence(rng) -> None:
     single = planted(rng, fits=1)
     assert np.isnan(channel_confidence(single)).all() and channel_confidence(single).shape == (20,)
-    assert np.isnan(pair_confidence(similarities(single)[-1], ([], []))).all()
-    assert np.isnan(stable_modules(similarities(single)[-1]).agreement)
+    assert np.isnan(pair_confidence(token_similarity(single), ([], []))).all()
+    assert np.isnan(stable_modules(token_similarity(single)).agreement)
 
 
 def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
@@ -77,7 +77,7 @@ def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_one_to_three_channels_have_finite_results(n) -> None:
     pes = np.random.default_rng(0).normal(size=(4, 2, n, 3))
-    alike = similarities(pes)[-1]
+    alike = token_similarity(pes)
     assert common_embedding(pes).shape[0] == n and np.isfinite(common_embedding(pes)).all()
     assert np.isfinite(channel_confidence(pes)).all() and agreement.nearest_channels(alike[0]).shape == (n, n - 1)
     assert stable_modules(alike).labels.tolist() == [0] * n
@@ -88,14 +88,14 @@ def test_one_to_three_channels_have_finite_results(n) -> None:
 
 def test_nearest_channels_come_first() -> None:
     line = np.array([0.0, 1.0, 2.5, 4.5, 9.0])
-    similar = -np.abs(line[:, None] - line)
-    np.fill_diagonal(similar, 99.0)
-    assert agreement.nearest_channels(similar, 2).tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
-    assert agreement.nearest_channels(similar, 9).shape == (5, 4)
+    similarity = -np.abs(line[:, None] - line)
+    np.fill_diagonal(similarity, 99.0)
+    assert agreement.nearest_channels(similarity, 2).tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
+    assert agreement.nearest_channels(similarity, 9).shape == (5, 4)
 
 
 def test_pairs_and_modules_follow_the_order_of_channels(rng) -> None:
-    alike = similarities(planted(rng, fits=6, n=25))[-1]
+    alike = token_similarity(planted(rng, fits=6, n=25))
     halves = ([0, 1, 2], [3, 4, 5])
     pairs = pair_confidence(alike, halves)
     assert (pairs == pairs.T).all() and (np.diag(pairs) == 0).all() and ((pairs >= 0) & (pairs <= 1)).all()
@@ -121,7 +121,7 @@ def test_confident_pairs_are_true_neighbours_nine_times_in_ten(noise) -> None:
         all_data = np.mean(data, axis=0)
         sources = [all_data, all_data, data[0], data[1]]
         fits = np.stack([source + 0.2 * noise * rng.normal(size=waves.shape) for source in sources])[:, None]
-        sure = np.triu(pair_confidence(similarities(fits)[-1], ([2], [3])) >= 0.85, k=1)
+        sure = np.triu(pair_confidence(token_similarity(fits), ([2], [3])) >= 0.85, k=1)
         true_pairs, confident = true_pairs + int((sure & near).sum()), confident + int(sure.sum())
     assert confident >= 30 and 0.8 <= true_pairs / confident <= 1.0, (true_pairs, confident)
 
@@ -129,7 +129,7 @@ def test_confident_pairs_are_true_neighbours_nine_times_in_ten(noise) -> None:
 def test_noise_has_no_confident_pairs() -> None:
     sure = 0
     for seed in range(20):
-        alike = similarities(np.random.default_rng(seed).normal(size=(4, 1, 30, 8)))[-1]
+        alike = token_similarity(np.random.default_rng(seed).normal(size=(4, 1, 30, 8)))
         sure += int((np.triu(pair_confidence(alike, ([2], [3])), k=1) >= 0.8).sum())
     assert sure == 0  # of 435 pairs in each
 
@@ -140,7 +140,7 @@ def test_a_few_pairs_do_not_make_others_certain(pairs, rng) -> None:
     pes = 0.3 * rng.normal(size=(4, 1, 30, 40))
     for pair in range(pairs):
         pes[:, 0, 2 * pair : 2 * pair + 2, pair] += 3
-    result = pair_confidence(similarities(pes)[-1], ([2], [3]), 1)
+    result = pair_confidence(token_similarity(pes), ([2], [3]), 1)
     expected = 2 * pairs / (2 * pairs + 1)
     np.testing.assert_allclose(result[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
 
@@ -159,7 +159,7 @@ def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
     half, group = np.eye(2)[np.arange(48) // 24], np.eye(6)[np.arange(48) // 8]
     true = np.concatenate([2 * half, group], axis=1)
     blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.25 * rng.normal(size=(4, 1, 48, 20))
-    result = stable_modules(similarities(blurred)[-1])
+    result = stable_modules(token_similarity(blurred))
     rest = [result.stability[count] for count in range(3, 25) if count != 6]
     assert result.stability[2] == 1 > 0.97 > result.stability[6] > max(rest)
     assert result.count == 6 and ari(result.labels, np.arange(48) // 8) > 0.9
@@ -168,7 +168,7 @@ def test_nested_groups_are_split_as_far_as_fits_agree(rng) -> None:
 def test_fits_do_not_agree_on_modules_of_noise() -> None:
     counts = []
     for seed in range(8):
-        result = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
+        result = stable_modules(token_similarity(np.random.default_rng(seed).normal(size=(4, 1, 40, 8))))
         assert max(result.stability.values()) < 0.6 and set(result.stability) == set(range(2, 21))
         counts.append(result.count)
     assert set(counts) == {1}
@@ -191,6 +191,6 @@ def test_a_number_next_to_a_peak_is_not_chosen(rng) -> None:
     pes = np.eye(8)[np.arange(50) % 5] + 0.25 * rng.normal(size=(4, 1, 50, 8))
     half = np.flatnonzero(np.arange(50) % 5 == 0)[::2]
     pes[:3, :, half, 6] += 0.9
-    result = stable_modules(similarities(pes)[-1])
+    result = stable_modules(token_similarity(pes))
     assert result.stability[5] > result.stability[6] > result.stability[5] - MAX_DROP
     assert result.count == 5 and ari(result.labels, np.arange(50) % 5) > 0.9

@@ -9,13 +9,13 @@ from scipy.spatial.distance import cosine
 
 from placecode.analysis import alignment
 from placecode.analysis.alignment import (
-    neighbor_agreement,
     probe,
     procrustes,
     procrustes_raw,
     procrustes_test,
-    similarity,
+    token_similarity,
 )
+from placecode.analysis.modules import related_neighbor_agreement
 
 ROWS, COLUMNS = np.divmod(np.arange(16), 4)  # 4 x 4 cells
 AKIN = ((ROWS[:, None] == ROWS) | (COLUMNS[:, None] == COLUMNS)) & ~np.eye(16, dtype=bool)
@@ -29,10 +29,14 @@ def p(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
     return procrustes_test(pe, target).p
 
 
+def nearest_related(pe: np.ndarray, related: np.ndarray) -> np.ndarray:
+    return related_neighbor_agreement(token_similarity(pe), related)
+
+
 def neighbors(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """`neighbor_agreement` as a measure of two arrangements, like the others: related are the nearer half of pairs."""
-    similar = similarity(target)
-    return neighbor_agreement(pe, similar > np.median(similar))
+    """`related_neighbor_agreement` of two arrangements: related are the half of pairs that are nearer in `target`."""
+    similarity = token_similarity(target)
+    return nearest_related(pe, similarity > np.median(similarity))
 
 
 def decoded(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -48,18 +52,18 @@ MEASURES = [procrustes_raw, procrustes, alignment.rsa, alignment.cka, z, p, neig
 def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
     pe = rng.normal(size=(2, 3, 5, 4))  # (e, l, n, d)
     rows = np.concatenate([block - block.mean(0) for block in pe[1]], axis=1)  # (n, l * d)
-    result = similarity(pe)
+    result = token_similarity(pe)
     assert result.shape == (2, 5, 5)
     for i, j in np.ndindex(5, 5):
         assert result[1, i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
-    np.testing.assert_allclose(similarity(pe[0, 0]), similarity(pe[0, :1]), atol=1e-14)  # a single block
+    np.testing.assert_allclose(token_similarity(pe[0, 0]), token_similarity(pe[0, :1]), atol=1e-14)  # a single block
     np.testing.assert_array_equal(alignment.side_by_side(np.arange(12).reshape(2, 3, 2))[1], [2, 3, 8, 9])
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
 def test_tokens_without_direction_have_no_similarity(value) -> None:
-    np.testing.assert_array_equal(similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
-    centre = similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
+    np.testing.assert_array_equal(token_similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
+    centre = token_similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
     np.testing.assert_allclose(centre, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 
 
@@ -101,7 +105,7 @@ def test_rsa_and_cka_equal_their_definitions(rng) -> None:
     """CKA by products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code uses those of tokens."""
     pe, target = rng.normal(size=(2, 4, 7, 5)), rng.normal(size=(7, 3))
     upper = np.triu_indices(7, 1)
-    expected = stats.spearmanr(similarity(pe[1])[upper], similarity(target)[upper]).statistic
+    expected = stats.spearmanr(token_similarity(pe[1])[upper], token_similarity(target)[upper]).statistic
     assert alignment.rsa(pe, target).shape == alignment.cka(pe, target).shape == (2,)
     assert alignment.rsa(pe, target)[1] == pytest.approx(expected, rel=1e-10)
     x, y = (a - a.mean(0) for a in (alignment.side_by_side(pe[1]), target))
@@ -117,8 +121,8 @@ def test_equal_sides_of_a_square_tie_whatever_their_rounding(rng) -> None:
     for _ in range(20):
         turned = square @ rotation(rng, 2)
         assert alignment.rsa(turned, target) == pytest.approx(expected, abs=1e-12)
-        assert neighbor_agreement(turned, beside) == 0.5
-    assert neighbor_agreement(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
+        assert nearest_related(turned, beside) == 0.5
+    assert nearest_related(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
 
 
 @pytest.mark.parametrize("width", [2, 6, 40])
@@ -154,15 +158,15 @@ def test_one_hot_targets_have_p_of_one(turn, rng) -> None:
         assert np.isnan(result.z) and result.p == 1
 
 
-def test_neighbor_agreement_equals_its_definition(rng) -> None:
+def test_related_neighbor_agreement_equals_its_definition(rng) -> None:
     pe = rng.normal(size=(5, 2, 16, 3))
-    for member, share in zip(pe, neighbor_agreement(pe, AKIN), strict=True):
+    for member, share in zip(pe, nearest_related(pe, AKIN), strict=True):
         rows = alignment.side_by_side(member - member.mean(1, keepdims=True))
         nearest = [min((cosine(a, b), j) for j, b in enumerate(rows) if j != i)[1] for i, a in enumerate(rows)]
         assert share == pytest.approx(AKIN[range(16), nearest].mean())
     grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
-    assert neighbor_agreement(grid, AKIN) == 1 and neighbor_agreement(grid, ~AKIN) == 0
-    noise = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
+    assert nearest_related(grid, AKIN) == 1 and nearest_related(grid, ~AKIN) == 0
+    noise = nearest_related(rng.normal(size=(2000, 1, 16, 8)), AKIN)
     assert noise.mean() == pytest.approx(6 / 15, abs=0.015)  # 6 of the 15 other cells share a row or a column
 
 
@@ -261,4 +265,4 @@ def test_a_target_without_an_arrangement_is_nan(measure) -> None:
     for bad in (np.nan, 1.0):
         assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
     assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))  # a single token
-    assert np.isnan(neighbor_agreement(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))
+    assert np.isnan(nearest_related(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))

@@ -5,7 +5,6 @@ from itertools import product
 import networkx
 import numpy as np
 import pytest
-import torch
 from helpers.planted import GROUPS, noise, planted
 from scipy import stats
 from sklearn import metrics
@@ -14,14 +13,6 @@ from placecode.analysis import alignment, modules
 from placecode.analysis.modules import coordinate_agreement, matrix_correlation, neighbor_agreement, segregation
 
 MEASURES = [modules.modularity, segregation, modules.silhouette, neighbor_agreement]
-
-
-def test_similarities_of_all_blocks_their_mean_and_single_blocks(rng) -> None:
-    pe = rng.normal(size=(3, 2, 7, 4))
-    result = modules.similarities(torch.tensor(pe))
-    for number, view in ((-1, pe), (-2, pe.mean(axis=1, keepdims=True)), (0, pe[:, :1]), (1, pe[:, 1:])):
-        np.testing.assert_allclose(result.pop(number), alignment.similarity(view))
-    assert not result
 
 
 def signed_q(w: np.ndarray, labels: np.ndarray) -> float:
@@ -82,23 +73,24 @@ def test_segregation_equals_its_definition(rng) -> None:
 
 
 def test_silhouette_equals_scikit_learns(rng) -> None:
-    similar, labels = planted(rng, 1.0), GROUPS.copy()
+    similarity, labels = planted(rng, 1.0), GROUPS.copy()
     labels[0] = 7  # a singleton
-    distance = np.clip(1 - similar, 0, None)
-    for value, true in zip(modules.silhouette(similar, labels), distance, strict=True):
+    distance = np.clip(1 - similarity, 0, None)
+    for value, true in zip(modules.silhouette(similarity, labels), distance, strict=True):
         np.fill_diagonal(true, 0)
         assert value == pytest.approx(metrics.silhouette_score(true, labels, metric="precomputed"))
     labels[4:9] = -1
     labelled = labels >= 0
     expected = metrics.silhouette_score(distance[1][labelled][:, labelled], labels[labelled], metric="precomputed")
-    assert modules.silhouette(similar, labels)[1] == pytest.approx(expected)
+    assert modules.silhouette(similarity, labels)[1] == pytest.approx(expected)
 
 
-def test_neighbor_agreement_equals_that_of_alignment(rng) -> None:
+def test_neighbor_agreement_is_that_of_tokens_related_by_their_label(rng) -> None:
     pe = rng.normal(size=(5, 2, 24, 3))
     akin = GROUPS[:, None] == GROUPS
-    result = neighbor_agreement(modules.similarities(pe)[-1], GROUPS)
-    np.testing.assert_allclose(result, alignment.neighbor_agreement(pe, akin))
+    similarity = alignment.token_similarity(pe)
+    result = neighbor_agreement(similarity, GROUPS)
+    np.testing.assert_allclose(result, modules.related_neighbor_agreement(similarity, akin))
     assert np.std(result) > 0
 
 
@@ -116,11 +108,11 @@ def test_unlabelled_tokens_do_not_count_but_may_be_nearest() -> None:
 def test_mirror_agreement_counts_partners(rng) -> None:
     pairs = np.arange(24) ^ 1  # 2k and 2k + 1
     pe = np.repeat(rng.normal(size=(2, 1, 12, 5)), 2, axis=2) + 0.01 * rng.normal(size=(2, 1, 24, 5))
-    similar = modules.similarities(pe)[-1]
-    np.testing.assert_array_equal(modules.mirror_agreement(similar, pairs), [1, 1])
-    np.testing.assert_array_equal(modules.mirror_agreement(similar, np.roll(pairs, 2)), [0, 0])
+    similarity = alignment.token_similarity(pe)
+    np.testing.assert_array_equal(modules.mirror_agreement(similarity, pairs), [1, 1])
+    np.testing.assert_array_equal(modules.mirror_agreement(similarity, np.roll(pairs, 2)), [0, 0])
     some = np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)
-    assert modules.mirror_agreement(similar[0], some) == 0
+    assert modules.mirror_agreement(similarity[0], some) == 0
     mixed = planted(rng, 0.5)
     result = modules.mirror_agreement(mixed, pairs)
     np.testing.assert_allclose(result, neighbor_agreement(mixed, np.arange(24) // 2))
@@ -128,14 +120,14 @@ def test_mirror_agreement_counts_partners(rng) -> None:
 
 
 def test_coordinate_agreement_is_the_share_of_farther_tokens(rng) -> None:
-    places, similar = rng.normal(size=(24, 2)), noise(rng)
+    places, similarity = rng.normal(size=(24, 2)), noise(rng)
     apart = np.linalg.norm(places[:, None] - places, axis=-1)
-    np.fill_diagonal(similar, -9)
+    np.fill_diagonal(similarity, -9)
     shares = []
-    for i, j in enumerate(similar.argmax(axis=1)):
+    for i, j in enumerate(similarity.argmax(axis=1)):
         others = [k for k in range(24) if k not in (i, j)]
         shares.append(np.mean([apart[i, k] > apart[i, j] for k in others]))
-    assert coordinate_agreement(similar, places) == pytest.approx(np.mean(shares))
+    assert coordinate_agreement(similarity, places) == pytest.approx(np.mean(shares))
     assert coordinate_agreement(-apart, places) == coordinate_agreement(1000 - apart**3, 50 * places - 7) == 1
     assert coordinate_agreement(apart, places) == 0
     assert coordinate_agreement(noise(rng, 400), places).mean() == pytest.approx(0.5, abs=0.01)
@@ -146,9 +138,9 @@ def test_coordinate_agreement_counts_ties_one_half() -> None:
     """On a ring of 41 tokens the most similar ones are two steps away: of 39 others 2 are nearer and 1 is as far."""
     angle = 2 * np.pi * np.arange(41) / 41
     steps = np.abs(np.arange(41)[:, None] - np.arange(41))
-    similar = (np.minimum(steps, 41 - steps) == 2).astype(float)
+    similarity = (np.minimum(steps, 41 - steps) == 2).astype(float)
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    assert coordinate_agreement(similar, places) == pytest.approx((36 + 0.5) / 39)
+    assert coordinate_agreement(similarity, places) == pytest.approx((36 + 0.5) / 39)
 
 
 def test_matrix_correlation_equals_scipys_of_upper_triangles(rng) -> None:
@@ -167,39 +159,39 @@ def test_matrix_correlation_equals_scipys_of_upper_triangles(rng) -> None:
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_measures_ignore_names_order_diagonal_and_skew(measure, rng) -> None:
-    similar, labels = planted(rng, 1.0), np.where(np.arange(24) % 9 == 0, -1, GROUPS)
-    before = measure(similar, labels)
-    np.testing.assert_allclose(measure(similar, np.array([30, 2, 0, 11, -1])[labels]), before, atol=1e-12)
+    similarity, labels = planted(rng, 1.0), np.where(np.arange(24) % 9 == 0, -1, GROUPS)
+    before = measure(similarity, labels)
+    np.testing.assert_allclose(measure(similarity, np.array([30, 2, 0, 11, -1])[labels]), before, atol=1e-12)
     order = rng.permutation(24)
-    np.testing.assert_allclose(measure(similar[:, order][:, :, order], labels[order]), before, atol=1e-12)
-    assert (np.abs(measure(similar, labels[order]) - before) > 1e-3).all()  # the control: of one side alone
+    np.testing.assert_allclose(measure(similarity[:, order][:, :, order], labels[order]), before, atol=1e-12)
+    assert (np.abs(measure(similarity, labels[order]) - before) > 1e-3).all()  # the control: of one side alone
     skew = np.triu(rng.normal(size=(24, 24)), 1)
-    changed = similar + np.diag(rng.normal(size=24)) + skew - skew.T
+    changed = similarity + np.diag(rng.normal(size=24)) + skew - skew.T
     np.testing.assert_allclose(measure(changed, labels), before, atol=1e-9)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_members_and_labellings_are_batched(measure, rng) -> None:
-    similar, labels = planted(rng, 1.0), rng.integers(-1, 4, size=(5, 24))
-    result = measure(similar[:, None], labels)
+    similarity, labels = planted(rng, 1.0), rng.integers(-1, 4, size=(5, 24))
+    result = measure(similarity[:, None], labels)
     assert result.shape == (3, 5)
     for i, j in product(range(3), range(5)):
-        assert result[i, j] == pytest.approx(float(measure(similar[i], labels[j])), abs=1e-12)
+        assert result[i, j] == pytest.approx(float(measure(similarity[i], labels[j])), abs=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 @pytest.mark.filterwarnings("error")
 def test_a_diverged_member_is_nan_and_its_neighbour_is_not(bad, rng) -> None:
-    similar = planted(rng, 2.0, 2)
+    similarity = planted(rng, 2.0, 2)
     partner, places = np.arange(24) ^ 1, rng.normal(size=(24, 3))
-    expected = [measure(similar[1], GROUPS) for measure in MEASURES]
-    similar[0] = np.where(bad == 0, 0.0, similar[0])
-    similar[0, 2, 5] = bad
+    expected = [measure(similarity[1], GROUPS) for measure in MEASURES]
+    similarity[0] = np.where(bad == 0, 0.0, similarity[0])
+    similarity[0, 2, 5] = bad
     for measure, value in zip(MEASURES, expected, strict=True):
-        result = measure(similar, GROUPS)
+        result = measure(similarity, GROUPS)
         assert np.isnan(result[0]) and result[1] == pytest.approx(float(value))
-    of_places = modules.mirror_agreement(similar, partner), coordinate_agreement(similar, places)
-    for result in (*of_places, matrix_correlation(similar, similar[1])):
+    of_places = modules.mirror_agreement(similarity, partner), coordinate_agreement(similarity, places)
+    for result in (*of_places, matrix_correlation(similarity, similarity[1])):
         np.testing.assert_array_equal(np.isnan(result), [True, False])
 
 
@@ -208,7 +200,7 @@ def test_centred_correlations_equal_those_of_centred_vectors(rng) -> None:
     vectors = rng.normal(size=(3, 24, 7)) + 4
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = vectors @ np.swapaxes(vectors, -1, -2)
-    np.testing.assert_allclose(modules.centred(cosines), modules.similarities(vectors[:, None])[-1], atol=1e-9)
+    np.testing.assert_allclose(modules.centred(cosines), alignment.token_similarity(vectors[:, None]), atol=1e-9)
     assert (modules.centred(np.ones((5, 5))) == 0).all()
     grouped = 0.2 + 0.8 * (GROUPS[:, None] == GROUPS)
     assert segregation(grouped, GROUPS) < 1 and segregation(modules.centred(grouped), GROUPS) == 1

@@ -8,7 +8,8 @@ import pytest
 from helpers.planted import GROUPS, noise, planted
 from sklearn import metrics
 
-from placecode.analysis.modules import modularity, similarities
+from placecode.analysis.alignment import token_similarity
+from placecode.analysis.modules import modularity
 from placecode.analysis.nulls import NULL_TIE_TOLERANCE, shuffles
 from placecode.analysis.partitions import ami, ari, best_partition, clusters, shared_information
 
@@ -23,26 +24,26 @@ def test_best_partition_finds_planted_groups(rng) -> None:
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
 def test_no_move_of_a_token_improves_the_best_partition(strength, rng) -> None:
-    for similar in (*planted(rng, strength, 2), noise(rng)):
-        labels = best_partition(similar, restarts=2)
+    for similarity in (*planted(rng, strength, 2), noise(rng)):
+        labels = best_partition(similarity, restarts=2)
         groups = labels.max() + 2  # the last one is empty
         moved = np.tile(labels, (24, groups, 1))
         moved[np.arange(24), :, np.arange(24)] = np.arange(groups)
-        assert modularity(similar, moved).max() <= modularity(similar, labels) + 1e-9
+        assert modularity(similarity, moved).max() <= modularity(similarity, labels) + 1e-9
 
 
 def test_best_partition_of_few_tokens_equals_brute_force(rng) -> None:
     every = np.array(list(product(range(5), repeat=5)))
-    for similar in noise(rng, 8, n=5):
-        assert modularity(similar, best_partition(similar)) == pytest.approx(modularity(similar, every).max())
+    for similarity in noise(rng, 8, n=5):
+        assert modularity(similarity, best_partition(similarity)) == pytest.approx(modularity(similarity, every).max())
 
 
 def test_best_partition_ignores_other_members_and_order(rng) -> None:
-    similar = planted(rng, 0.5)
-    np.testing.assert_array_equal(best_partition(similar[1], seed=5), best_partition(similar, seed=5)[1])
+    similarity = planted(rng, 0.5)
+    np.testing.assert_array_equal(best_partition(similarity[1], seed=5), best_partition(similarity, seed=5)[1])
     order = rng.permutation(24)
-    turned = similar[0][order][:, order]
-    best = [float(modularity(w, best_partition(w, restarts=60))) for w in (similar[0], turned)]
+    turned = similarity[0][order][:, order]
+    best = [float(modularity(w, best_partition(w, restarts=60))) for w in (similarity[0], turned)]
     assert best[0] == pytest.approx(best[1], abs=0.01)
 
 
@@ -52,7 +53,7 @@ def test_clusters_equal_k_means_of_unit_tokens(rng) -> None:
     tokens = pe[0] - pe[0].mean(axis=0)
     tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
     expected = cluster.KMeans(4, n_init=10, random_state=0).fit(tokens).labels_
-    assert ari(clusters(similarities(pe)[-1], 4), expected) == 1
+    assert ari(clusters(token_similarity(pe), 4), expected) == 1
     strong = planted(rng, 6.0)
     np.testing.assert_array_equal(clusters(strong, 4), np.tile(GROUPS, (3, 1)))
     np.testing.assert_array_equal(clusters(strong[1], 3, seed=2), clusters(strong, 3, seed=2)[1])
@@ -62,7 +63,7 @@ def test_clusters_equal_k_means_of_unit_tokens(rng) -> None:
 @pytest.mark.filterwarnings("error")
 def test_more_clusters_than_different_tokens() -> None:
     """Rounding may put equal tokens into several clusters, but never different ones into the same."""
-    result = clusters(similarities(np.eye(4)[GROUPS][None])[-1], 10)
+    result = clusters(token_similarity(np.eye(4)[GROUPS][None]), 10)
     assert 4 <= len(np.unique(result)) <= 10
     assert all(len(np.unique(GROUPS[result == cluster])) == 1 for cluster in np.unique(result))
 
@@ -70,10 +71,10 @@ def test_more_clusters_than_different_tokens() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 @pytest.mark.filterwarnings("error")
 def test_a_diverged_member_has_no_groups_and_its_neighbour_has(bad, rng) -> None:
-    similar = planted(rng, 2.0, 2)
-    similar[0] = np.where(bad == 0, 0.0, similar[0])
-    similar[0, 2, 5] = bad
-    for labels in (best_partition(similar), clusters(similar, 4)):
+    similarity = planted(rng, 2.0, 2)
+    similarity[0] = np.where(bad == 0, 0.0, similarity[0])
+    similarity[0, 2, 5] = bad
+    for labels in (best_partition(similarity), clusters(similarity, 4)):
         assert (labels[0] == -1).all() and (labels[1] >= 0).all()
         np.testing.assert_array_equal(np.isnan(ari(labels, GROUPS)), [True, False])
 

@@ -5,8 +5,9 @@ import pytest
 from helpers.planted import rotation
 from scipy.spatial import procrustes
 
-from placecode.analysis import modules, nulls, places
-from placecode.analysis.places import neighbors_in_space, place_agreement, procrustes_r2
+from placecode.analysis import alignment, modules, nulls, places
+from placecode.analysis.modules import related_neighbor_agreement
+from placecode.analysis.places import neighbors_in_space, procrustes_r2
 
 
 def grid(*shape: int) -> np.ndarray:
@@ -56,29 +57,29 @@ def test_equal_points_are_neighbors() -> None:
 def test_agreement_by_hand() -> None:
     """Three tokens in a row, 0 - 1 - 2: token 0 is most like 1 (near), 1 like 0 and 2 alike (both near), 2 like 1."""
     near = neighbors_in_space([[0.0], [1.0], [2.0]])
-    assert place_agreement(np.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]]), near) == 1
+    assert related_neighbor_agreement(np.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]]), near) == 1
     far = np.array([[1.0, 0.1, 0.9], [0.1, 1.0, 0.1], [0.9, 0.1, 1.0]])  # 0 and 2 find each other; 1 ties, both near
-    assert place_agreement(far, near) == pytest.approx(1 / 3)
+    assert related_neighbor_agreement(far, near) == pytest.approx(1 / 3)
     tied = np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]])
-    assert place_agreement(tied, near) == pytest.approx((0.5 + 1 + 0.5) / 3)
+    assert related_neighbor_agreement(tied, near) == pytest.approx((0.5 + 1 + 0.5) / 3)
 
 
 def test_agreement_of_noise_is_the_share_of_near_pairs(rng) -> None:
     near = neighbors_in_space(grid(10, 10))
-    noise = modules.similarities(rng.normal(size=(100, 1, 100, 16)))[-1]
-    assert place_agreement(noise, near).mean() == pytest.approx(near.sum() / (100 * 99), abs=0.008)
+    noise = alignment.token_similarity(rng.normal(size=(100, 1, 100, 16)))
+    assert related_neighbor_agreement(noise, near).mean() == pytest.approx(near.sum() / (100 * 99), abs=0.008)
     near = neighbors_in_space(grid(2, 2))
-    similar = np.stack([np.eye(4), np.full((4, 4), np.nan), -(1.0 - near)])  # without a result: zero, not finite
-    np.testing.assert_array_equal(place_agreement(similar, near), [np.nan, np.nan, 1])
-    assert np.isnan(place_agreement(np.ones((1, 1)), neighbors_in_space([[0.0]])))
+    similarity = np.stack([np.eye(4), np.full((4, 4), np.nan), -(1.0 - near)])  # without a result: zero, not finite
+    np.testing.assert_array_equal(related_neighbor_agreement(similarity, near), [np.nan, np.nan, 1])
+    assert np.isnan(related_neighbor_agreement(np.ones((1, 1)), neighbors_in_space([[0.0]])))
 
 
 def test_agreement_against_shuffled_places(rng) -> None:
     cells = grid(5, 5)
     near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
-    noise = modules.similarities(rng.normal(size=(1, 25, 8)))[-1]
+    noise = alignment.token_similarity(rng.normal(size=(1, 25, 8)))
     chance = nulls.label_null(modules.nearest_mean_of(near), np.stack([-apart, noise]), np.arange(25), 200)
-    np.testing.assert_allclose(chance.value, place_agreement(np.stack([-apart, noise]), near))
+    np.testing.assert_allclose(chance.value, related_neighbor_agreement(np.stack([-apart, noise]), near))
     assert chance.p[0] == pytest.approx(1 / 201) and chance.p[1] > 0.02
     assert chance.mean[0] == pytest.approx(near.sum() / (25 * 24), abs=0.02)
 

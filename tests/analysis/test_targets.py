@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from placecode.analysis.alignment import cka, neighbor_agreement, probe, procrustes, procrustes_test, rsa
+from placecode.analysis.alignment import cka, probe, procrustes, procrustes_test, rsa, token_similarity
+from placecode.analysis.modules import related_neighbor_agreement
 from placecode.analysis.targets import related, targets
 from placecode.encodings import sinusoid
 
@@ -96,5 +97,5 @@ def test_neighbors_and_probe_of_the_targets() -> None:
     never answers an inner one."""
     for name, target in targets(GRID, 32).items():
         expected = 0.5 if name == "grid" else 1
-        assert neighbor_agreement(target, related(GRID)) == expected
+        assert related_neighbor_agreement(token_similarity(target), related(GRID)) == expected
         assert probe(target, ROWS, COLUMNS) == probe(target, COLUMNS, ROWS) == expected

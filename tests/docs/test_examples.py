@@ -10,8 +10,9 @@ import pytest
 from helpers.scripts import load
 
 from placecode import encodings
+from placecode.analysis.modules import related_neighbor_agreement
 from placecode.analysis.partitions import ari
-from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.analysis.places import neighbors_in_space
 from placecode.tasks import pixels
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,7 +32,7 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     np.testing.assert_allclose(shuffled, values, atol=6e-5)
     np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
     near = neighbors_in_space(positions[["x", "y"]])
-    assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that a map can be found
+    assert related_neighbor_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that a map can be found
     table, places_file = tmp_path / "new" / "shuffled.csv", tmp_path / "new" / "positions.csv"
     command = f"placecode fit {table} --groups strip --positions {places_file}"
     assert capsys.readouterr().out.splitlines()[-1] == command

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from placecode.analysis import modules
+from placecode.analysis import alignment, modules
 from placecode.data.atlases import Partition
 from placecode.experiments.channels import baselines, known_networks, structure
 from placecode.models.member import Member
@@ -42,9 +42,9 @@ def blocks(labels: np.ndarray) -> np.ndarray:
 
 
 def test_a_modular_matrix_has_segregation_one_and_the_modularity_of_networkx() -> None:
-    similar = blocks(PLANTED)
-    measures = known_networks.network_measures(similar[None], Regions())
-    weights = similar - np.diag(np.diag(similar))
+    similarity = blocks(PLANTED)
+    measures = known_networks.network_measures(similarity[None], Regions())
+    weights = similarity - np.diag(np.diag(similarity))
     parts = [set(np.flatnonzero(label == PLANTED)) for label in range(4)]
     graph = networkx.from_numpy_array(weights).subgraph(set().union(*parts))
     assert measures["segregation", "yeo7"][0] == measures["neighbor_agreement", "yeo7"][0] == 1
@@ -57,11 +57,11 @@ def test_a_modular_matrix_has_segregation_one_and_the_modularity_of_networkx() -
 def test_planted_networks_are_beyond_both_nulls_and_shuffled_ones_are_not(measure: str) -> None:
     noise = np.random.default_rng(1).normal(size=(20, 1, N, 8))
     noise[:, 0, :, :4] += 5 * np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0)
-    similar = modules.similarities(noise)[-1]
+    similarity = alignment.token_similarity(noise)
     task = Regions()
     measures = {
-        **known_networks.network_measures(similar, task, 199),
-        **known_networks.smooth_null(similar, task, 99),
+        **known_networks.network_measures(similarity, task, 199),
+        **known_networks.smooth_null(similarity, task, 99),
     }
     for ending in ("", "_smooth"):
         planted, shuffled = (measures[f"{measure}{ending}_z", target] for target in task.partitions)
@@ -105,7 +105,7 @@ def test_connectivity_is_measured_like_pes() -> None:
     assert rows["fc", "modularity"] == pytest.approx(float(modules.modularity(fc, PLANTED)))
     assert rows["fc", "neighbor_agreement"] == 1
     assert rows["fc", "modularity_p"] < 0.01 and rows["fc", "modularity_smooth_p"] < 0.02
-    centred = modules.similarities(structure.training_values(Regions(), 0).T[None])[-1]
+    centred = alignment.token_similarity(structure.training_values(Regions(), 0).T[None])
     assert rows["centred fc", "segregation"] == pytest.approx(float(modules.segregation(centred, PLANTED)), abs=0.03)
     assert set(table.loc[table["baseline"] == "centred fc", "condition"]) == set(Regions().partitions)
     assert ("partial correlation", "modularity_p") in rows
@@ -113,8 +113,10 @@ def test_connectivity_is_measured_like_pes() -> None:
 
 
 def test_without_positions_or_partitions_there_are_no_such_measures() -> None:
-    similar, nowhere, plain = blocks(PLANTED)[None], Regions(placed=False), Regions()
-    assert known_networks.smooth_null(similar, nowhere, 9) == {}
-    assert ("modularity_z", "yeo7") in structure.structure_measures(similar, nowhere)
+    similarity, nowhere, plain = blocks(PLANTED)[None], Regions(placed=False), Regions()
+    assert known_networks.smooth_null(similarity, nowhere, 9) == {}
+    assert ("modularity_z", "yeo7") in structure.structure_measures(similarity, nowhere)
     plain.partitions = {}
-    assert known_networks.network_measures(similar, plain, 9) == known_networks.smooth_null(similar, plain, 9) == {}
+    assert (
+        known_networks.network_measures(similarity, plain, 9) == known_networks.smooth_null(similarity, plain, 9) == {}
+    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from placecode.analysis import alignment, attention, geometry
+from placecode.analysis import alignment, attention, geometry, modules
 from placecode.analysis.robustness import tolerance
 from placecode.analysis.targets import related, targets
 from placecode.experiments import measures
@@ -249,7 +249,7 @@ def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) 
                 }
                 for analysis, value in expected.items():
                     assert values[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
-            agreement = alignment.neighbor_agreement(view, related(task.positions))
+            agreement = modules.related_neighbor_agreement(alignment.token_similarity(view), related(task.positions))
             assert values[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(agreement))
             assert values[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
             assert values[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placecode.analysis import places
+from placecode.analysis import modules, places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
 from placecode.experiments import EXPERIMENTS, experiment_of
@@ -91,7 +91,7 @@ def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(r
     for method in (result.ours, *result.others.values()):
         r2 = places.procrustes_r2(method.maps[3], result.positions)
         assert method.scores["procrustes_r2"] == pytest.approx(r2, abs=1e-4)
-        agreement = float(places.place_agreement(method.similarity, near))
+        agreement = float(modules.related_neighbor_agreement(method.similarity, near))
         assert method.scores["neighbor_agreement"] == pytest.approx(agreement)
         assert method.scores["ari"] == pytest.approx(
             float(ari(np.where(method.labels < 0, 99, method.labels), result.labels))

@@ -10,7 +10,7 @@ from helpers.made_up_masked import made_up
 from helpers.small_runs import execute
 
 from placecode import experiments
-from placecode.analysis import modules, places
+from placecode.analysis import alignment, modules
 from placecode.errors import BadInput
 from placecode.experiments.channels.pixels import NEXT_TO, PIXELS, PixelsSigma
 from placecode.experiments.reading import chance_levels
@@ -109,8 +109,8 @@ def test_chance_is_the_share_of_pairs_that_are_neighbours() -> None:
     near = np.abs(POSITIONS[:, None] - POSITIONS).sum(-1) == 1
     chance = chance_levels({"tokens": SIZE**2, "positions": POSITIONS.tolist(), "labels": None})[NEXT_TO]
     assert chance == pytest.approx(near.sum() / (SIZE**2 * (SIZE**2 - 1)))
-    noise = modules.similarities(np.random.default_rng(1).normal(size=(300, 1, SIZE**2, 8)))[-1]
-    assert places.place_agreement(noise, near).mean() == pytest.approx(chance, abs=0.02)
+    noise = alignment.token_similarity(np.random.default_rng(1).normal(size=(300, 1, SIZE**2, 8)))
+    assert modules.related_neighbor_agreement(noise, near).mean() == pytest.approx(chance, abs=0.02)
     assert NEXT_TO not in chance_levels({"tokens": 25, "labels": None})
 
 

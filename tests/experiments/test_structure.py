@@ -75,8 +75,8 @@ def test_structure_of_data_is_measured_like_that_of_pes(task: Network) -> None:
     fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
     assert fc["world"].tolist() == [0, 1]
     for world, agreement in zip(fc["world"], fc["value"], strict=True):
-        similar = np.corrcoef(structure.training_values(task, world).T)[None]
-        direct = structure.structure_measures(similar, task, null=False)["neighbor_agreement", "labels"][0]
+        similarity = np.corrcoef(structure.training_values(task, world).T)[None]
+        direct = structure.structure_measures(similarity, task, null=False)["neighbor_agreement", "labels"][0]
         assert agreement == pytest.approx(direct)
     assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
 

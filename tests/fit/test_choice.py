@@ -24,11 +24,11 @@ def alike(noise: float, fits: int = 3, seed: int = 0) -> np.ndarray:
 def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
     error = 0.1 / np.sqrt(9)  # blocks at +- 0.1: standard deviation 0.1 * sqrt(10 / 9), over the root of 10
     by_sigma = {0.01: errors(1.0), 0.05: errors(1.0 + 0.99 * error), 0.2: errors(1.0 + 1.01 * error)}
-    similar = {0.01: alike(1.0), 0.05: alike(0.3), 0.2: alike(0.01)}
-    result = choose(by_sigma, similar)
+    similarity = {0.01: alike(1.0), 0.05: alike(0.3), 0.2: alike(0.01)}
+    result = choose(by_sigma, similarity)
     assert result.sigma == 0.05 and [row["standard_error"] for row in result.table] == pytest.approx([error] * 3)
     assert [row["error"] for row in result.table] == pytest.approx([1.0, 1.0 + 0.99 * error, 1.0 + 1.01 * error])
-    assert [row["stability"] for row in result.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
+    assert [row["stability"] for row in result.table] == [stability(similarity[sigma]) for sigma in (0.01, 0.05, 0.2)]
 
 
 def test_the_standard_error_is_that_of_the_best() -> None:

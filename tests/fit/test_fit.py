@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from placecode.analysis import places
+from placecode.analysis import modules, places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
 from placecode.execution.progress import Interrupted
@@ -82,14 +82,14 @@ def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (informative, informative)
 
 
-def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
+def test_the_share_of_true_neighbours_is_related_neighbor_agreement() -> None:
     rng = np.random.default_rng(0)
-    similar, positions = rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
-    similar, near = similar + similar.T, places.neighbors_in_space(positions)
-    measure = _near_share(similar, near)
+    similarity, positions = rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
+    similarity, near = similarity + similarity.T, places.neighbors_in_space(positions)
+    measure = _near_share(similarity, near)
     for order in (np.arange(30), rng.permutation(30)):
         shuffled = near[order][:, order]
-        assert measure(order) == pytest.approx(float(places.place_agreement(similar, shuffled)))
+        assert measure(order) == pytest.approx(float(modules.related_neighbor_agreement(similarity, shuffled)))
     assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from placecode import LearnedPositions
-from placecode.analysis.modules import similarities
+from placecode.analysis.alignment import token_similarity
 from placecode.experiments.channels.own_results import Found, Method
 
 
@@ -16,7 +16,7 @@ def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Metho
     rng = np.random.default_rng(seed)
     pe = rng.normal(size=(n, 4)) + 3 * np.eye(4)[np.arange(n) % groups % 4]
     maps = {axes: rng.normal(size=(n, axes)) for axes in (2, 3)}
-    return Method(similarities(pe[None])[-1], maps, np.arange(n) % groups, scores)
+    return Method(token_similarity(pe[None]), maps, np.arange(n) % groups, scores)
 
 
 def made_up(n: int = 8, groups: int = 2, **fields: Any) -> Found:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from placecode.analysis.modules import similarities
+from placecode.analysis.alignment import token_similarity
 
 GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
 
@@ -17,7 +17,7 @@ def planted(rng, strength: float, members: int = 3) -> np.ndarray:
     """Return the similarity of PEs (members, n, n) in which GROUPS have been planted with this strength."""
     pe = rng.normal(size=(members, 2, 24, 6))
     pe[..., :4] += strength * np.eye(4)[GROUPS]
-    return similarities(pe)[-1]
+    return token_similarity(pe)
 
 
 def rotation(rng, d: int) -> np.ndarray:

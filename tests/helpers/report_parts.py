@@ -52,12 +52,12 @@ def slider(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attentio
     positions = []
     for place, sigma in enumerate(sigmas):
         noise = rng.uniform(-0.2, 0.2, (count, count))
-        similar = (codes[:, None] == codes) * (0.9 - 0.4 * place) + (noise + noise.T) / 2
-        np.fill_diagonal(similar, 1.0)
+        similarity = (codes[:, None] == codes) * (0.9 - 0.4 * place) + (noise + noise.T) / 2
+        np.fill_diagonal(similarity, 1.0)
         attended = rng.dirichlet(np.ones(count), count) if attention else None
         values = {"mse, test": (0.5 + sigma, 0.4 + sigma, 0.6 + sigma)}
         values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
-        positions.append(SliderPosition(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), attended))
+        positions.append(SliderPosition(f"{sigma:g}", sigma, values, similarity, rng.normal(size=(count, 2)), attended))
     curves = {"mse, test": Curve("error (mse)", "test", "test"), "same group": Curve("share of channels", "same group")}
     return SigmaSlider(
         names(count), codes, [f"group {i + 1}" for i in range(groups)], positions, curves, note="Made up."

@@ -46,8 +46,8 @@ def test_map_of_shuffled_pixels_is_the_grid() -> None:
     fit, record = own_results.read(FITS / "photo"), summary("photo")
     assert fit.positions is not None and record["verdict"] == "structure found"
     adjacent = np.abs(fit.positions[:, None] - fit.positions).sum(-1) == 1
-    similar = fit.ours.similarity - 9 * np.eye(100)
-    right = adjacent[np.arange(100), similar.argmax(1)].mean()
+    similarity = fit.ours.similarity - 9 * np.eye(100)
+    right = adjacent[np.arange(100), similarity.argmax(1)].mean()
     assert right == pytest.approx(record["neighbor_agreement"], abs=0.011) and right >= 0.85
     fits = 1 - procrustes(fit.positions, fit.ours.maps[2])[2]
     assert fits == pytest.approx(record["procrustes_r2"], abs=1e-4) and fits >= 0.9

@@ -70,8 +70,8 @@ def test_measures_follow_from_the_stored_pes(run: str) -> None:
         if member["encoding"] == "none":
             assert not pe.any()
             continue
-        similar = cosines(pe)
-        near = nearest(similar)
+        similarity = cosines(pe)
+        near = nearest(similarity)
         if task["labels"] is None:
             partner = np.array(task["partner"])
             right = (near == partner)[partner >= 0]
@@ -82,7 +82,7 @@ def test_measures_follow_from_the_stored_pes(run: str) -> None:
             recorded = of_members(ROOT / run, "neighbor_agreement", "labels")[number]
         assert abs(right.sum() - recorded * len(right)) <= 2 + 1e-6
         fc_correlation = of_members(ROOT / run, "fc_correlation", "fc")[number]
-        assert correlation_of_pairs(similar, fc) == pytest.approx(fc_correlation, abs=1e-3)
+        assert correlation_of_pairs(similarity, fc) == pytest.approx(fc_correlation, abs=1e-3)
 
 
 def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:

@@ -28,9 +28,9 @@ NEXT_TO = ("neighbor_agreement", "positions")
 PAGE = (ROOT.parent / "docs/how-to/pixels.md").read_text()
 
 
-def adjacent_share(similar: np.ndarray, positions: np.ndarray) -> float:
+def adjacent_share(similarity: np.ndarray, positions: np.ndarray) -> float:
     """Return the share of pixels whose most similar pixel is next to it on the grid."""
-    distance = np.abs(positions - positions[nearest(similar)]).sum(axis=-1)
+    distance = np.abs(positions - positions[nearest(similarity)]).sum(axis=-1)
     return float((distance == 1).mean())
 
 

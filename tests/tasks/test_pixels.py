@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.analysis.modules import related_neighbor_agreement
+from placecode.analysis.places import neighbors_in_space
 from placecode.errors import BadInput
 from placecode.tasks import pixels
 from placecode.tasks.pixels import Photos, Pixels, sample_table
@@ -37,9 +38,9 @@ def test_the_most_correlated_pixels_are_neighbours(task) -> None:
     neighbors = neighbors_in_space(task.positions)
     assert neighbors.sum() == 2 * 2 * 9 * 10
     correlations = np.stack([np.corrcoef(world.T) for world in data(task)])
-    assert place_agreement(correlations, neighbors).min() > 0.97
+    assert related_neighbor_agreement(correlations, neighbors).min() > 0.97
     order = np.random.default_rng(0).permutation(100)
-    assert place_agreement(correlations[:, order][..., order], neighbors).max() < 0.15
+    assert related_neighbor_agreement(correlations[:, order][..., order], neighbors).max() < 0.15
 
 
 def test_pixels_in_order_are_the_same_pixels(task) -> None:

@@ -6,11 +6,11 @@ orientation, so PEs are rotated onto each other (orthogonal Procrustes) before t
 this brings even unrelated PEs closer. Distances are therefore divided by those that remain if the channels of one fit
 are in random order.
 
->>> from placecode.analysis.modules import similarities
+>>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
 >>> true = np.repeat(np.eye(4), 5, axis=0)  # 20 channels in four groups
 >>> pes = true + 0.1 * rng.normal(size=(3, 1, 20, 4))
->>> bool((channel_confidence(pes) > 0.8).all()), stable_modules(similarities(pes)[-1]).count
+>>> bool((channel_confidence(pes) > 0.8).all()), stable_modules(token_similarity(pes)).count
 (True, 4)
 >>> bool(channel_confidence(rng.normal(size=(3, 1, 20, 4))).mean() < 0.3)
 True
@@ -125,12 +125,12 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 # ------------------------------------------------------------------------------------------------------- neighbours
 
 
-def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
+def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
     """Return the indices of the most similar channels of each channel.
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
         Similarities of channels.
     count : int
         Number of neighbours, at most n - 1.
@@ -140,18 +140,18 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
     ndarray of int64, shape (..., n, count)
         The most similar channel is first. The channel itself is not included.
     """
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     n = weights.shape[-1]
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
     return np.asarray(np.argsort(-others, axis=-1, kind="stable")[..., : min(count, n - 1)])
 
 
-def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
+def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
     """Return whether each of two channels is among the `count` channels most similar to the other.
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
         Similarities of channels.
     count : int
         Number of most similar channels to consider.
@@ -160,14 +160,14 @@ def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
     -------
     ndarray of bool, shape (..., n, n)
     """
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     near = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
     return np.asarray(near & np.swapaxes(near, -1, -2))
 
 
 def pair_confidence(
-    similar: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
+    similarity: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
     """Return the probability that two channels are `mutual_neighbors`, calibrated between halves of the data.
 
@@ -180,7 +180,7 @@ def pair_confidence(
 
     Parameters
     ----------
-    similar : array-like, shape (m, n, n)
+    similarity : array-like, shape (m, n, n)
         Similarities of m fits.
     halves : tuple of two sequences of int
         Indices of the fits of each half.
@@ -194,7 +194,7 @@ def pair_confidence(
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     n = weights.shape[-1]
     upper = np.triu_indices(n, k=1)
     if not all(halves):
@@ -216,16 +216,16 @@ def pair_confidence(
     return np.asarray(probability + probability.T)
 
 
-def _relative_similarity(similar: Array) -> Array:
+def _relative_similarity(similarity: Array) -> Array:
     """Return how similar two channels are, relative to other pairs that include one of them, (n, n) -> (n, n).
 
     The similarity is converted to a z-score among all pairs of the first channel, and among all pairs of the second
     channel. The result is the smaller of both.
     """
-    n = len(similar)
-    others = similar[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    n = len(similarity)
+    others = similarity[~np.eye(n, dtype=bool)].reshape(n, n - 1)
     spread = others.std(axis=1, keepdims=True)
-    z = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    z = (similarity - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
     return np.asarray(np.minimum(z, z.T))
 
 
@@ -254,7 +254,7 @@ class Modules:
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
-def stable_modules(similar: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
+def stable_modules(similarity: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
     """Return the groups of channels that are reproducible between fits.
 
     Ward's method clusters each fit, and also the mean of all other fits, into 2, 3, ... groups. The adjusted Rand index
@@ -265,7 +265,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
 
     Parameters
     ----------
-    similar : array-like, shape (m, n, n)
+    similarity : array-like, shape (m, n, n)
         Similarities of m fits.
     most : int
         Maximum number of groups. It is also limited to half the number of channels.
@@ -275,7 +275,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
     Modules
         Groups of the mean similarity over all fits.
     """
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     fits, n = len(weights), weights.shape[-1]
     top = min(most, n // 2)
     if top < 2:
@@ -303,14 +303,14 @@ def _most_stable(stability: Mapping[int, float]) -> int:
     return int(max(edges) + min(stability) - 1) if len(edges) else 1
 
 
-def similarity_order(similar: npt.ArrayLike) -> Labels:
+def similarity_order(similarity: npt.ArrayLike) -> Labels:
     """Return an order of the channels in which adjacent channels are similar, for example for the rows of a heat map.
 
     The order is that of the leaves of Ward's tree, optimally ordered.
 
     Parameters
     ----------
-    similar : array-like, shape (n, n)
+    similarity : array-like, shape (n, n)
         Similarities of channels.
 
     Returns
@@ -324,21 +324,21 @@ def similarity_order(similar: npt.ArrayLike) -> Labels:
     >>> similarity_order(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True
     """
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     if len(weights) < 3:
         return np.arange(len(weights))
     return np.asarray(leaves_list(linkage(_vectors(weights), "ward", optimal_ordering=True)), dtype=np.int64)
 
 
-def _cut(similar: Array, top: int) -> Labels:
+def _cut(similarity: Array, top: int) -> Labels:
     """Return the group of each channel in Ward's clusterings into 1, 2, ..., `top` groups, (n, n) -> (n, top)."""
-    return np.asarray(cut_tree(linkage(_vectors(similar), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
+    return np.asarray(cut_tree(linkage(_vectors(similarity), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
 
 
-def _vectors(similar: Array) -> Array:
+def _vectors(similarity: Array) -> Array:
     """Return one vector per channel, (n, n) -> (n, n), whose inner products are the similarities, with a diagonal of 1.
 
     This is exact if no eigenvalue is negative. Negative ones are set to zero.
     """
-    size, axes = np.linalg.eigh(similar + np.eye(len(similar)))
+    size, axes = np.linalg.eigh(similarity + np.eye(len(similarity)))
     return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

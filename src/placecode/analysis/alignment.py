@@ -5,7 +5,7 @@ do not change if features are rotated or, except for `procrustes_raw`, if they a
 infinity (a member that diverged), its result is NaN, and the results of other PEs are not affected.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
->>> similarity(pe).shape, procrustes(pe, pe[0, 0]).shape, rsa(pe, pe[0, 0]).shape
+>>> token_similarity(pe).shape, procrustes(pe, pe[0, 0]).shape, rsa(pe, pe[0, 0]).shape
 ((5, 16, 16), (5, 4), (5,))
 >>> procrustes_test(pe, pe[0, 0]).p.tolist()  # only the first one is related to the target
 [0.005, 0.855, 0.655, 0.47, 0.54]
@@ -78,7 +78,7 @@ def side_by_side(pe: npt.ArrayLike) -> Array:
     return by_token.reshape(*by_token.shape[:-2], -1)
 
 
-def similarity(pe: npt.ArrayLike) -> Array:
+def token_similarity(pe: npt.ArrayLike) -> Array:
     """Compute the cosine similarity of the centred PEs of every two tokens.
 
     In each block, the mean over tokens is subtracted first, because it contains no information on positions. The blocks
@@ -143,7 +143,7 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     """Compare two arrangements by representational similarity analysis (RSA).
 
-    The result is Spearman's correlation, over all pairs of tokens, between the `similarity` in `pe` and in `target`.
+    The result is Spearman's correlation, over all pairs of tokens, of the `token_similarity` of `pe` and of `target`.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         From -1 to 1. NaN if all pairs of tokens have the same similarity in `pe` or in `target`.
     """
-    similarities = similarity(pe), similarity(target)
+    similarities = token_similarity(pe), token_similarity(target)
     _must_match(*similarities)
     ranks = []
-    for similar in similarities:
-        pairs = similar[(..., *np.triu_indices(similar.shape[-1], k=1))]  # (..., n (n - 1) / 2)
+    for similarity in similarities:
+        pairs = similarity[(..., *np.triu_indices(similarity.shape[-1], k=1))]  # (..., n (n - 1) / 2)
         # rounded, so that equal similarities on a regular grid are ties
         ranked = rankdata(pairs.round(5), axis=-1, nan_policy="propagate")
         ranks.append(ranked - (pairs.shape[-1] + 1) / 2)  # the mean rank, also with ties
@@ -230,33 +230,6 @@ def procrustes_test(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, 
     p = (1 + (match[..., 1:] >= match[..., :1] - 1e-12).sum(-1)) / (1 + count)
     valid = finite & target_finite
     return ProcrustesTest(np.where(valid, z, np.nan), np.where(valid, p, np.nan))
-
-
-def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is related to them, for example in the same row.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-    related : array-like of bool, shape (n, n)
-        Whether two tokens are related (`targets.related`).
-
-    Returns
-    -------
-    ndarray, shape (...)
-        The chance level is the fraction of related pairs. If several tokens are equally similar to a token, the
-        fraction of them that is related counts. NaN if all tokens are equal.
-    """
-    similar, relation = similarity(pe), np.asarray(related)
-    n = similar.shape[-1]
-    if relation.dtype != np.bool_ or relation.shape != (n, n):
-        actual = (relation.dtype.name, relation.shape)
-        raise must_be("related", f"an array of bool, ({n}, {n}) as the tokens of the PE", actual)
-    others = np.where(np.eye(n, dtype=bool), -np.inf, similar)
-    nearest = others >= others.max(axis=-1, keepdims=True) - TIE_TOLERANCE  # (..., n, n)
-    share = (nearest & relation).sum(axis=-1) / np.maximum(nearest.sum(axis=-1), 1)  # 0 / 1 if similarities are NaN
-    valid = np.isfinite(similar).all(axis=(-2, -1)) & similar.any(axis=(-2, -1))
-    return np.where(valid, share.mean(axis=-1), np.nan)
 
 
 def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge: float = 0.1) -> Array:

@@ -195,11 +195,11 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     -------
     ndarray, shape (n, k)
     """
-    similar = _symmetric(matrix)
-    if not np.allclose(np.diag(similar), 1.0) or np.abs(similar).max() > 1 + 1e-9:
+    similarity = _symmetric(matrix)
+    if not np.allclose(np.diag(similarity), 1.0) or np.abs(similarity).max() > 1 + 1e-9:
         raise BadInput("matrix must hold correlations, from -1 to 1 with ones on the diagonal; it does not.")
-    points = geometry.principal_points(similar, len(similar))
-    return geometry.mds(points, axes=whole_number("k", k, 1, len(similar))).places
+    points = geometry.principal_points(similarity, len(similarity))
+    return geometry.mds(points, axes=whole_number("k", k, 1, len(similarity))).places
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -220,12 +220,12 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
     """
     from sklearn.cluster import SpectralClustering  # type: ignore[import-untyped, unused-ignore]
 
-    similar = _symmetric(matrix)
-    affinity = np.maximum(similar, 0.0)
+    similarity = _symmetric(matrix)
+    affinity = np.maximum(similarity, 0.0)
     np.fill_diagonal(affinity, 0.0)
     # weak links between all channels keep the graph connected
     affinity += 1e-6 * (affinity.max() or 1.0)
-    model = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed)
+    model = SpectralClustering(whole_number("k", k, 1, len(similarity)), affinity="precomputed", random_state=seed)
     return np.asarray(model.fit(affinity).labels_, dtype=np.int64)
 
 
@@ -285,10 +285,10 @@ def _named(channels: npt.NDArray[np.int64]) -> str:
 
 def _symmetric(matrix: npt.ArrayLike) -> Array:
     """Return a matrix as float64, exactly symmetric, or raise `BadInput` if it is not symmetric and finite."""
-    similar = np.asarray(matrix, dtype=np.float64)
-    if similar.ndim != 2 or similar.shape[0] != similar.shape[1] or not np.allclose(similar, similar.T):
-        raise must_be("matrix", "symmetric, (channels, channels) and finite", similar.shape)
-    return (similar + similar.T) / 2
+    similarity = np.asarray(matrix, dtype=np.float64)
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not np.allclose(similarity, similarity.T):
+        raise must_be("matrix", "symmetric, (channels, channels) and finite", similarity.shape)
+    return (similarity + similarity.T) / 2
 
 
 def _standard(values: Array, reference: Array) -> Array:

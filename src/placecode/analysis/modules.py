@@ -1,6 +1,6 @@
 """Measure how well similarities of tokens agree with known groups (modularity, silhouette, ...), positions or matrices.
 
-The argument `similar` is a signed matrix of similarities, (..., n, n), of PEs (`similarities`) or of data (functional
+The argument `similarity` is a signed matrix, (..., n, n), of PEs (`alignment.token_similarity`) or of data (functional
 connectivity, mutual information). The matrix is symmetrized, and its diagonal is ignored. Labels, (..., n), are
 integers; tokens labelled -1 have no group and are left out. Coordinates have shape (..., n, axes). Leading axes
 (members, blocks, permutations) are broadcast, and functions return one result for each index along them, (...).
@@ -9,13 +9,16 @@ integers; tokens labelled -1 have no group and are left out. Coordinates have sh
 If a matrix is not finite (a member that diverged) or zero (all tokens equal), its result is NaN, and other results are
 not affected.
 
+>>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
 >>> labels = np.repeat([0, 1, 2], 10)
 >>> pe = rng.normal(size=(2, 4, 30, 8))  # (e, l, n, d)
 >>> pe[0] += 3 * np.eye(8)[labels]  # clusters in the first member alone
->>> similar = similarities(pe)[-1]
->>> similar.shape, modularity(similar, labels).round(2).tolist(), neighbor_agreement(similar, labels).round(2).tolist()
-((2, 30, 30), [0.84, 0.01], [1.0, 0.27])
+>>> similarity = token_similarity(pe)
+>>> similarity.shape, modularity(similarity, labels).round(2).tolist()
+((2, 30, 30), [0.84, 0.01])
+>>> neighbor_agreement(similarity, labels).round(2).tolist()
+[1.0, 0.27]
 """
 
 from __future__ import annotations
@@ -26,26 +29,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from placecode.analysis.alignment import TIE_TOLERANCE, Array, similarity, views
+from placecode.analysis.alignment import TIE_TOLERANCE, Array
 from placecode.errors import must_be
 
 Labels = npt.NDArray[np.int64]
-
-
-def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute the similarity of every two tokens (`alignment.similarity`) from several views of a PE.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d)
-
-    Returns
-    -------
-    dict of int to ndarray, shape (..., n, n)
-        Key -1: from the PEs of all blocks, concatenated along the features. Key -2: from the mean PE of the blocks.
-        Keys 0, 1, ...: from the PE of one block.
-    """
-    return {number: similarity(view) for number, view in views(pe).items()}
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
@@ -53,7 +40,8 @@ def centred(correlations: npt.ArrayLike) -> Array:
 
     A common signal makes all correlations positive and hides groups from `modularity` and `segregation`. Correlations
     are inner products of vectors, one per token. The mean over tokens is subtracted from these vectors, as in
-    `similarities` of PEs, and correlations are computed again. Tokens whose vector is then zero have correlation 0.
+    `alignment.token_similarity`, and correlations are computed again. Tokens whose vector is then zero have correlation
+    0.
 
     >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a common signal
     >>> labels = np.repeat([0, 1], 3)
@@ -72,7 +60,7 @@ def cosines(products: Array) -> Array:
     return np.asarray(np.clip(products / (length[..., :, None] * length[..., None, :]), -1.0, 1.0))
 
 
-def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def modularity(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the signed, asymmetric modularity Q* of a partition (Rubinov and Sporns, 2011).
 
         Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
@@ -83,7 +71,7 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     labels : array-like of int, shape (..., n)
         Tokens labelled -1 are left out of the network.
 
@@ -92,7 +80,7 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         0 for a single group, at most 1. NaN if all weights are zero.
     """
-    weights, groups, valid = _prepared(similar, labels)
+    weights, groups, valid = _prepared(similarity, labels)
     plus, plus_sum = _excess_weight(np.maximum(weights, 0), groups)
     minus, minus_sum = _excess_weight(np.maximum(-weights, 0), groups)
     total = plus_sum + minus_sum
@@ -100,7 +88,7 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(valid & (total > 0), value, np.nan)
 
 
-def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def segregation(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute system segregation, (mean within - mean between) / mean within (Chan et al., 2014).
 
     The two means are over all pairs of tokens of the same group, and over all pairs of tokens of different groups.
@@ -109,7 +97,7 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     labels : array-like of int, shape (..., n)
         Tokens labelled -1 are left out.
 
@@ -120,7 +108,7 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         noisy if few similarities are positive. NaN if there are no pairs within groups, no pairs between groups, or no
         positive similarity within groups.
     """
-    weights, groups, valid = _prepared(similar, labels)
+    weights, groups, valid = _prepared(similarity, labels)
     group_sums = np.maximum(weights, 0) @ groups  # (..., n, k)
     within = (groups * group_sums).sum(axis=(-2, -1))
     total = (groups.sum(axis=-1) * group_sums.sum(axis=-1)).sum(axis=-1)
@@ -133,12 +121,12 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(valid & (pairs_within > 0) & (pairs_between > 0) & (mean_within > 0), value, np.nan)
 
 
-def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def silhouette(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labels at once.
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     labels : array-like of int, shape (..., n)
         Tokens labelled -1 are left out.
 
@@ -147,7 +135,7 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         From -1 to 1. NaN for fewer than two groups.
     """
-    weights, groups, valid = _prepared(similar, labels)
+    weights, groups, valid = _prepared(similarity, labels)
     sizes = groups.sum(axis=-2)[..., None, :]  # (..., 1, k)
     sums = sizes - weights @ groups  # (..., n, k): sums of the distances 1 - w to the tokens of a group
     group_size = (groups * sizes).sum(axis=-1)  # (..., n): size of a token's group
@@ -163,12 +151,12 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(valid & (group_count > 1), score.sum(axis=-1) / np.where(labelled > 0, labelled, 1.0), np.nan)
 
 
-def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+def neighbor_agreement(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token has the same label.
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     labels : array-like of int, shape (..., n)
         Tokens labelled -1 do not count, but may be the most similar token of others.
 
@@ -179,20 +167,43 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         several tokens are equally similar to a token, the fraction of them with the same label counts. NaN if all
         labels are -1.
     """
-    weights, groups, valid = _prepared(similar, labels)
+    weights, groups, valid = _prepared(similarity, labels)
     labelled = groups.sum(axis=(-2, -1))
     correct = (groups * (nearest(weights) @ groups)).sum(axis=(-2, -1))
     return np.where(valid & (labelled > 0), correct / np.where(labelled > 0, labelled, 1.0), np.nan)
 
 
-def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
+def related_neighbor_agreement(similarity: npt.ArrayLike, related: npt.ArrayLike) -> Array:
+    """Return the fraction of tokens whose most similar token is related to them.
+
+    Parameters
+    ----------
+    similarity : array-like, shape (..., n, n)
+    related : array-like of bool, shape (..., n, n)
+        Whether token j is related to token i: in the same row (`targets.related`), or adjacent in space
+        (`places.neighbors_in_space`).
+
+    Returns
+    -------
+    ndarray, shape (...)
+        The chance level is the fraction of ordered pairs that are related, 0.036 for adjacent cells of a 10 x 10 grid.
+        If several tokens are equally similar to a token, the fraction of them that is related counts.
+    """
+    relation, n = np.asarray(related), check_square(similarity).shape[-1]
+    if relation.ndim < 2 or relation.shape[-2:] != (n, n) or relation.dtype != np.bool_:
+        actual = (relation.dtype.name, relation.shape)
+        raise must_be("related", f"True or False for every two of the {n} tokens", actual)
+    return nearest_mean(similarity, relation)
+
+
+def mirror_agreement(similarity: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token is their partner, such as the opposite brain region.
 
     For a permutation test, use `neighbor_agreement` with one label per pair of partners, which has the same value.
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     partner : array-like of int, shape (..., n)
         Index of the partner of each token, or -1 for tokens without partner, which do not count.
 
@@ -201,7 +212,7 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     ndarray, shape (...)
         NaN if no token has a partner.
     """
-    weights, valid = symmetrize(similar)
+    weights, valid = symmetrize(similarity)
     n = weights.shape[-1]
     partners = checked_labels("partner", partner, n)
     if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
@@ -214,7 +225,7 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     return np.where(valid & (count > 0), (share * has_partner).sum(axis=-1) / np.maximum(count, 1), np.nan)
 
 
-def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
+def coordinate_agreement(similarity: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
     """Return how close in space each token's most similar token is, as a normalized rank, averaged over tokens.
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
@@ -224,7 +235,7 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     coordinates : array-like, shape (..., n, axes)
 
     Returns
@@ -233,7 +244,7 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
         1 if the most similar token is always the closest one, 0 if it is always the farthest one, 0.5 at chance. NaN
         for fewer than three tokens.
     """
-    return nearest_mean(similar, farther_fraction(coordinates, check_square(similar).shape[-1]))
+    return nearest_mean(similarity, farther_fraction(coordinates, check_square(similarity).shape[-1]))
 
 
 def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
@@ -244,9 +255,9 @@ def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayL
     """
     values = np.asarray(table)
 
-    def mean(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
+    def mean(similarity: npt.ArrayLike, places: npt.ArrayLike) -> Array:
         index = checked_labels("places", places, len(values))
-        return nearest_mean(similar, values[index[..., :, None], index[..., None, :]])
+        return nearest_mean(similarity, values[index[..., :, None], index[..., None, :]])
 
     return mean
 
@@ -266,12 +277,12 @@ def farther_fraction(coordinates: npt.ArrayLike, n: int) -> Array:
     return np.asarray((n - rankdata(distances, axis=-1)) / (n - 2 if n > 2 else np.nan))
 
 
-def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
+def nearest_mean(similarity: npt.ArrayLike, table: npt.ArrayLike) -> Array:
     """Return the mean of table[i, j] over tokens i, where j is the token most similar to i.
 
     Shapes are (..., n, n) and (..., n, n) -> (...). If several tokens j are equally similar, their values are averaged.
     """
-    weights, valid = symmetrize(similar)
+    weights, valid = symmetrize(similarity)
     values = (nearest(weights) * np.asarray(table, dtype=np.float64)).sum(axis=-1)
     return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
@@ -311,23 +322,23 @@ def pair_vectors(matrix: npt.ArrayLike) -> Array:
     return np.where(defined, deviations / np.where(defined, length, 1.0), np.nan)
 
 
-def symmetrize(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
+def symmetrize(similarity: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return symmetrized matrices, (..., n, n), and which of them are finite and not zero, (...).
 
     The diagonal is set to zero. A matrix that is not finite becomes zero.
     """
-    matrices = check_square(similar)
+    matrices = check_square(similarity)
     finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     weights = np.where(finite[..., None, None] & ~np.eye(matrices.shape[-1], dtype=bool), matrices, 0.0)
     weights = (weights + np.swapaxes(weights, -1, -2)) / 2
     return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
 
 
-def check_square(similar: npt.ArrayLike) -> Array:
+def check_square(similarity: npt.ArrayLike) -> Array:
     """Return matrices as float64, or raise `BadInput` if they are not square."""
-    matrices = np.asarray(similar, dtype=np.float64)
+    matrices = np.asarray(similarity, dtype=np.float64)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+        raise must_be("similarity", "an array whose last two axes are (tokens, tokens)", matrices.shape)
     return matrices
 
 
@@ -343,12 +354,12 @@ def checked_labels(name: str, labels: npt.ArrayLike, n: int) -> Labels:
     return values
 
 
-def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _prepared(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """Return symmetric weights, (..., n, n), one-hot groups, (..., n, k), and which matrices are valid, (...).
 
     Tokens labelled -1 are in no group: their row of the groups is zero.
     """
-    weights, valid = symmetrize(similar)
+    weights, valid = symmetrize(similarity)
     values = checked_labels("labels", labels, weights.shape[-1])
     names = np.unique(values)
     return weights, (values[..., None] == names[names >= 0]).astype(np.float64), valid

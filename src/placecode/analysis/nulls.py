@@ -6,12 +6,13 @@ not: near regions are similar, so any smooth map agrees with compact groups bett
 
 Tests are one-sided: larger values mean more structure. If a measure is NaN, its p value is NaN too.
 
->>> from placecode.analysis.modules import modularity, similarities
+>>> from placecode.analysis.alignment import token_similarity
+>>> from placecode.analysis.modules import modularity
 >>> rng = np.random.default_rng(0)
 >>> labels = np.repeat([0, 1, 2], 10)
 >>> pe = rng.normal(size=(2, 4, 30, 8))  # (e, l, n, d)
 >>> pe[0] += 3 * np.eye(8)[labels]  # clusters in the first member alone
->>> label_null(modularity, similarities(pe)[-1], labels).p.round(3).tolist()
+>>> label_null(modularity, token_similarity(pe), labels).p.round(3).tolist()
 [0.001, 0.336]
 """
 
@@ -55,7 +56,7 @@ class NullTest(NamedTuple):
 
 def label_null(
     statistic: Callable[..., Array],
-    similar: npt.ArrayLike,
+    similarity: npt.ArrayLike,
     labels: npt.ArrayLike,
     draws: int = 1000,
     seed: int = 0,
@@ -66,7 +67,7 @@ def label_null(
     ----------
     statistic : callable
         Function of similarities (..., n, n) and labels (..., n) that broadcasts leading axes, as in `modules`.
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     labels : array-like, shape (n,) or (n, axes)
         Label or coordinates of each token. Tokens labelled -1 are not shuffled.
     draws : int
@@ -79,7 +80,7 @@ def label_null(
         Arrays of shape (...).
     """
     orders = shuffles(labels, draws, seed)
-    matrices, values = check_square(similar), np.asarray(labels)
+    matrices, values = check_square(similarity), np.asarray(labels)
     n = matrices.shape[-1]
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
@@ -94,7 +95,7 @@ def label_null(
 
 def smooth_nulls(
     statistics: Mapping[str, Callable[[Array], Array]],
-    similar: npt.ArrayLike,
+    similarity: npt.ArrayLike,
     coordinates: npt.ArrayLike,
     draws: int = 1000,
     seed: int = 0,
@@ -111,7 +112,7 @@ def smooth_nulls(
     ----------
     statistics : mapping of str to callable
         Functions of similarities (..., n, n). All are applied to the same random maps, which take most of the time.
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
         Cosines or correlations, including the diagonal.
     coordinates : array-like, shape (n, axes)
         Distinct positions of the tokens.
@@ -134,7 +135,7 @@ def smooth_nulls(
     to 100%, and with spin tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six
     clouds (spin tests: 40 to 90%).
     """
-    matrices = check_square(similar)
+    matrices = check_square(similarity)
     n = matrices.shape[-1]
     points = np.asarray(coordinates, dtype=np.float64)
     distances = squareform(pdist(points)) if points.ndim == 2 and np.isfinite(points).all() else np.zeros((0, 0))
@@ -170,7 +171,7 @@ def smooth_nulls(
     return {name: _null_test(values) for name, values in results.items()}
 
 
-def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike) -> NullTest:
+def matrix_null(similarity: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike) -> NullTest:
     """Test `modules.matrix_correlation` by permuting tokens. With orders from `shuffles`, this is the Mantel test.
 
     Pairs with a common token are not independent. A test that treats all n (n - 1) / 2 pairs as independent would give
@@ -178,7 +179,7 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     matrix : array-like, shape (n, n)
     orders : array-like of int, shape (draws, n)
         Permutations of the tokens of `matrix`.
@@ -188,8 +189,8 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     NullTest
         Arrays of shape (...).
     """
-    pairs, true = pair_vectors(similar), pair_vectors(matrix)
-    n = np.shape(similar)[-1]
+    pairs, true = pair_vectors(similarity), pair_vectors(matrix)
+    n = np.shape(similarity)[-1]
     if np.shape(matrix) != (n, n):
         raise must_be("matrix", f"of the {n} tokens, ({n}, {n})", np.shape(matrix))
     rows = np.asarray(orders)

@@ -4,12 +4,12 @@
 `ami` and `shared_information` compare two arrays of labels, (..., n). Similarities and labels are as in `modules`. If a
 similarity matrix is zero or not finite, all its labels are -1.
 
->>> from placecode.analysis.modules import similarities
+>>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
 >>> labels = np.repeat([0, 1, 2], 10)
 >>> pe = rng.normal(size=(2, 4, 30, 8))  # (e, l, n, d)
 >>> pe[0] += 3 * np.eye(8)[labels]  # clusters in the first member alone
->>> ari(clusters(similarities(pe)[-1], 3), labels).round(2).tolist()
+>>> ari(clusters(token_similarity(pe), 3), labels).round(2).tolist()
 [1.0, 0.06]
 """
 
@@ -28,7 +28,7 @@ from placecode.validation import whole_number
 # ------------------------------------------------------------------------------------------------------- clustering
 
 
-def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
+def best_partition(similarity: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
     """Divide tokens into groups with the highest signed `modularity` Q*, by the Louvain method.
 
     Tokens are moved one by one to the group with the largest gain in Q*. Then whole groups are moved in the same way,
@@ -37,7 +37,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     seed : int
         Seed of the random orders. It is used anew for every matrix, so results do not depend on other matrices.
     restarts : int
@@ -48,7 +48,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
     ndarray of int64, shape (..., n)
         Group of each token. Groups are numbered from 0 in the order of their first tokens.
     """
-    weights, valid = symmetrize(similar)
+    weights, valid = symmetrize(similarity)
     whole_number("restarts", restarts, 1)
     n = weights.shape[-1]
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
@@ -60,7 +60,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
     return labels
 
 
-def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
+def clusters(similarity: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     """Divide tokens into k clusters with scikit-learn's k-means, the best of ten starts.
 
     k-means is applied to vectors whose inner products are the similarities. For the `similarity` of a PE, these are the
@@ -69,7 +69,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
     Parameters
     ----------
-    similar : array-like, shape (..., n, n)
+    similarity : array-like, shape (..., n, n)
     k : int
         Number of clusters.
     seed : int
@@ -84,8 +84,8 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
     from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
 
-    weights, valid = symmetrize(similar)
-    matrices, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
+    weights, valid = symmetrize(similarity)
+    matrices, n = np.asarray(similarity, dtype=np.float64), weights.shape[-1]
     whole_number("k", k, 1, n)
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     with one_thread(), warnings.catch_warnings():

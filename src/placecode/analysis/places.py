@@ -1,14 +1,11 @@
 """Compare a learned arrangement of tokens with their known positions in space, such as pixels or brain regions.
 
-The argument `similar` is a matrix of similarities of tokens, (..., n, n), of PEs or of data, as in `modules`.
+The argument `similarity` is a matrix of similarities of tokens, (..., n, n), of PEs or of data, as in `modules`.
 
 >>> grid = np.stack(np.divmod(np.arange(9), 3), axis=1)  # a square of 3 x 3
 >>> near = neighbors_in_space(grid)
 >>> near.sum(axis=1).tolist()  # 2 neighbours of a corner, 3 at an edge, 4 in the middle
 [2, 3, 2, 3, 4, 3, 2, 3, 2]
->>> apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
->>> float(place_agreement(-apart, near)), float(place_agreement(apart, near))
-(1.0, 0.0)
 >>> round(procrustes_r2(5 * grid[:, ::-1] + 1, grid), 6)  # reflected, scaled and shifted
 1.0
 """
@@ -20,7 +17,7 @@ import numpy.typing as npt
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from placecode.analysis.geometry import principal_points
-from placecode.analysis.modules import check_square, nearest_mean, symmetrize
+from placecode.analysis.modules import symmetrize
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -61,7 +58,7 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     return near
 
 
-def isomap_embedding(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
+def isomap_embedding(similarity: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     """Compute a map of the tokens from their similarities by Isomap (Tenenbaum et al., 2000), (n, n) -> (n, axes).
 
     Distant tokens are about equally dissimilar, so only the similarities of near tokens are used. Each token is
@@ -76,11 +73,11 @@ def isomap_embedding(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Ar
     >>> isomap_embedding(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
     [1.5, 0.5, -0.5, -1.5]
     """
-    weights, _ = symmetrize(similar)
+    weights, _ = symmetrize(similarity)
     n = weights.shape[-1]
     if weights.ndim != 2:
-        raise must_be("similar", "one matrix (tokens, tokens)", np.shape(similar))
-    if not np.isfinite(np.asarray(similar, dtype=np.float64)).all():
+        raise must_be("similarity", "one matrix (tokens, tokens)", np.shape(similarity))
+    if not np.isfinite(np.asarray(similarity, dtype=np.float64)).all():
         return np.full((n, axes), np.nan)
     if n < 3:
         return np.stack([np.linspace(0.5, -0.5, n), *np.zeros((axes - 1, n))], axis=1)
@@ -95,19 +92,6 @@ def isomap_embedding(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Ar
     distances = shortest_path(np.maximum(edges, edges.T), directed=False)
     centring = np.eye(n) - 1 / n
     return principal_points(-0.5 * centring @ distances**2 @ centring, axes)
-
-
-def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is near, (..., n, n) and bool (..., n, n) -> (...).
-
-    `near` says which tokens are near each other, for example `neighbors_in_space`. The chance level is the fraction of
-    ordered pairs that are near, 0.036 on a 10 x 10 grid. If several tokens are equally similar to a token, the fraction
-    of them that is near counts. The result is NaN if the similarities are all zero or not finite.
-    """
-    true, n = np.asarray(near), check_square(similar).shape[-1]
-    if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
-        raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
-    return nearest_mean(similar, true)
 
 
 def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:

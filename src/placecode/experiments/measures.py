@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from placecode import random
-from placecode.analysis import alignment, attention, geometry
+from placecode.analysis import alignment, attention, geometry, modules
 from placecode.analysis import behaviour as behaviours
 from placecode.analysis import robustness as tolerances
 from placecode.analysis.targets import related, targets
@@ -96,9 +96,8 @@ def main_pe_measures(stack: Stack, task: Task) -> Rows:
     )
     for name in (FIXED, "relation"):
         result += analysis_rows("rsa", alignment.rsa(pe, by_name[name]), target=name)
-    result += analysis_rows(
-        "neighbor_agreement", alignment.neighbor_agreement(pe, related(task.positions)), target="relation"
-    )
+    nearest = modules.related_neighbor_agreement(alignment.token_similarity(pe), related(task.positions))
+    result += analysis_rows("neighbor_agreement", nearest, target="relation")
     return result
 
 
@@ -121,9 +120,8 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
         result += analysis_rows("procrustes", alignment.procrustes(tokens, target), block, name)
         result += analysis_rows("rsa", alignment.rsa(pe, target), block, name)
         result += analysis_rows("cka", alignment.cka(pe, target), block, name)
-    result += analysis_rows(
-        "neighbor_agreement", alignment.neighbor_agreement(pe, related(positions)), block, "relation"
-    )
+    nearest = modules.related_neighbor_agreement(alignment.token_similarity(pe), related(positions))
+    result += analysis_rows("neighbor_agreement", nearest, block, "relation")
     if positions.shape[1] == 2:
         row, column = positions.T.astype(int)
         result += analysis_rows("probe", alignment.probe(pe, row, column), block, "row")

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.analysis import connectivity, modules, partitions, places
+from placecode.analysis import alignment, connectivity, modules, partitions, places
 from placecode.analysis.agreement import (
     Modules,
     channel_confidence,
@@ -221,7 +221,7 @@ def conclude(
     seeds, *halves = (np.flatnonzero(data == part).tolist() for part in DATA_SETS)
     if not all(halves):  # no models of the halves were trained, or they diverged: compare seeds instead
         halves = [seeds[::2], seeds[1::2]]
-    similarities = modules.similarities(fits)[-1]  # (m, n, n)
+    similarities = alignment.token_similarity(fits)  # (m, n, n)
     with connectivity.one_thread():
         similarity = similarities.mean(axis=0)
         groups = Modules(np.zeros(0, np.int64), {})
@@ -324,14 +324,14 @@ def _informative(labels: np.ndarray | None) -> np.ndarray | None:
     return labels if len(sizes) > 1 and max(sizes) > 1 else None
 
 
-def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
+def _near_share(similarity: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
     """Return a function that computes the share of channels whose most similar channel is near.
 
-    `similar` (n, n) is the similarity of channels, and `near` (n, n) says which pairs are near. The function takes an
-    order of the channels, in which `near` is permuted. Channels that are not near any other are not counted. It returns
-    NaN if the similarity is undefined.
+    `similarity` (n, n) is that of channels, and `near` (n, n) says which pairs are near. The function takes an order of
+    the channels, in which `near` is permuted. Channels that are not near any other are not counted. It returns NaN if
+    the similarity is undefined.
     """
-    weights, defined = modules.symmetrize(similar)
+    weights, defined = modules.symmetrize(similarity)
     share = modules.nearest(weights)
     channel, nearest = np.nonzero(share)
     weight = share[channel, nearest] / max(int(near.any(axis=1).sum()), 1)

@@ -334,8 +334,8 @@ def test_channels_are_in_the_order_of_their_groups_and_the_groupless_last() -> N
 def test_the_diagonal_does_not_set_the_scale() -> None:
     assert packing.slider(made_up.slider(30, 3))["scales"]["similarity"] < 1.2
     faint = made_up.slider(30, 3, sigmas=(0.1,))
-    similar = np.where(np.eye(30, dtype=bool), 1.0, 0.05)
-    faint = type(faint)(faint.names, None, (), [type(faint.positions[0])("0.1", 0.1, {}, similar)], {})
+    similarity = np.where(np.eye(30, dtype=bool), 1.0, 0.05)
+    faint = type(faint)(faint.names, None, (), [type(faint.positions[0])("0.1", 0.1, {}, similarity)], {})
     assert packing.slider(faint)["scales"]["similarity"] == pytest.approx(0.05)
 
 

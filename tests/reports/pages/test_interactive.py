@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from placecode.analysis import modules
+from placecode.analysis import alignment, modules
 from placecode.experiments import experiment_of
 from placecode.reports.pages import interactive
 from placecode.reports.pages.interactive import SigmaSlider
@@ -60,7 +60,7 @@ def test_a_slider_has_mean_similarity_and_attention_of_the_seeds(demo: Run) -> N
     maps = [demo.array(f"attention_end/{i}").astype(float).mean((0, 1)) for i in rows["member"]]
     position = slider.positions[2]
     assert position.similarity is not None and position.attention is not None and position.places is not None
-    np.testing.assert_allclose(position.similarity, np.mean([modules.similarities(pe)[-1] for pe in pes], axis=0))
+    np.testing.assert_allclose(position.similarity, np.mean([alignment.token_similarity(pe) for pe in pes], axis=0))
     np.testing.assert_allclose(position.attention, np.mean(maps, axis=0))
     np.testing.assert_allclose(position.attention.sum(1), 1.0, atol=1e-4)  # attention sums to 1, in half precision
     assert list(slider.names[:5]) == ["1, 1", "1, 2", "1, 3", "1, 4", "2, 1"]
@@ -75,13 +75,13 @@ def test_channels_of_a_network() -> None:
     labels = run.config["task"]["labels"]
     assert slider.groups.tolist() == channels.modules.tolist() == labels
     assert channels.names[0] == "node 1" and list(channels.module_names) == [f"group {i}" for i in range(1, 6)]
-    similar = modules.similarities(run.array("pe_end/0").astype(float))[-1]
+    similarity = alignment.token_similarity(run.array("pe_end/0").astype(float))
     for channel in (0, 57):
-        order = [int(i) for i in np.argsort(-similar[channel]) if i != channel][:5]
+        order = [int(i) for i in np.argsort(-similarity[channel]) if i != channel][:5]
         assert [other for other, _ in channels.neighbors[channel]] == order
         assert all(np.isnan(sure) for _, sure in channels.neighbors[channel])  # one seed was kept
     agreement = np.mean([labels[near[0][0]] == labels[i] for i, near in enumerate(channels.neighbors)])
-    assert agreement == pytest.approx(float(modules.neighbor_agreement(similar, labels)))
+    assert agreement == pytest.approx(float(modules.neighbor_agreement(similarity, labels)))
     assert slider.positions[0].attention is None
 
 

@@ -136,9 +136,9 @@ def test_the_first_measures_that_a_run_has_are_shown() -> None:
 
 def nearest(n: int, seed: int) -> np.ndarray:
     """Who is nearest to whom, in some PE."""
-    similar = np.random.default_rng(seed).normal(size=(n, n))
-    np.fill_diagonal(similar, -np.inf)
-    return similar.argmax(axis=1)
+    similarity = np.random.default_rng(seed).normal(size=(n, n))
+    np.fill_diagonal(similarity, -np.inf)
+    return similarity.argmax(axis=1)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 1, -1, -1]])

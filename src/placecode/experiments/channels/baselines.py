@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from placecode.analysis import baselines, connectivity, modules, partitions, places
+from placecode.analysis import alignment, baselines, connectivity, modules, partitions, places
 from placecode.experiments.channels import known_networks, structure
-from placecode.experiments.measures import ALL_BLOCKS
 from placecode.models.member import Member
 from placecode.tasks.masked import Masked
 
@@ -137,4 +136,4 @@ def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | Non
 
 def _embedding_structure(placed: np.ndarray, task: Masked) -> structure.Values:
     """Return the measures of a method that gives each channel a position, (n, axes)."""
-    return _matrix_structure(modules.similarities(placed[None])[ALL_BLOCKS], task, placed)
+    return _matrix_structure(alignment.token_similarity(placed), task, placed)

@@ -39,26 +39,26 @@ Name = tuple[str, str]
 """An analysis and its target, the name of a partition."""
 
 
-def network_measures(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
+def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
     """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. If `draws` is not
     0, also compare them with that number of draws of shuffled labels."""
     result: dict[Name, np.ndarray] = {}
     for target, labels in partition_labels(task).items():
         for name, measure in MEASURES.items():
-            result[name, target] = measure(similar, labels)
+            result[name, target] = measure(similarity, labels)
             if draws:
-                result |= null_columns((name, target), nulls.label_null(measure, similar, labels, draws))
+                result |= null_columns((name, target), nulls.label_null(measure, similarity, labels, draws))
     return result
 
 
-def smooth_null(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
+def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
     """Compare the measures of similarities (e, n, n) with those of random maps that are as smooth in space. The result
     is empty if the task has no partitions or no positions."""
     measures = measure_functions(task)
     if not measures or task.positions is None:
         return {}
     by_text = {str(name): measure for name, measure in measures.items()}
-    chances = nulls.smooth_nulls(by_text, similar, task.positions, draws)
+    chances = nulls.smooth_nulls(by_text, similarity, task.positions, draws)
     result: dict[Name, np.ndarray] = {}
     for name in measures:
         result |= null_columns(name, chances[str(name)], "_smooth")

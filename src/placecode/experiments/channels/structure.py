@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.analysis import connectivity, modules, nulls, partitions, places
+from placecode.analysis import alignment, connectivity, modules, nulls, partitions, places
 from placecode.experiments.channels import known_networks
 from placecode.experiments.measures import ALL_BLOCKS, Rows, analysis_rows, pe_change, pe_vectors, size_measures
 from placecode.models.encoder import Stack
@@ -47,14 +47,16 @@ def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1
         return []
     result = size_measures(pe)
     fc = _connectivity(stack, task)
-    similarities = modules.similarities(pe)
-    for block, similar in similarities.items():
+    similarities = {block: alignment.token_similarity(view) for block, view in alignment.views(pe).items()}
+    for block, similarity in similarities.items():
         measure = partial(structure_measures, task=task, null=null and block == ALL_BLOCKS)
         # measures of known labels use k-means, which threads do not speed up
-        values_of = measure(similar) if task.labels is not None else map_members(measure, similar, threads=threads)
+        values_of = (
+            measure(similarity) if task.labels is not None else map_members(measure, similarity, threads=threads)
+        )
         for (analysis, target), values in values_of.items():
             result += analysis_rows(analysis, values, block, target)
-        result += analysis_rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
+        result += analysis_rows("fc_correlation", modules.matrix_correlation(similarity, fc), block, "fc")
     if null:
         test = partial(slow_p_values, task=task)
         for (analysis, target), values in map_members(test, similarities[ALL_BLOCKS], fc, threads=threads).items():
@@ -70,7 +72,7 @@ def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: i
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 
-def structure_measures(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
+def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) -> Values:
     """Measure how similarities (e, n, n), of PEs or of data, agree with what is known about the channels.
 
     With `null`, also compute measures that search for groups, and permutation tests (names ending in _z and _p) with
@@ -80,74 +82,74 @@ def structure_measures(similar: np.ndarray, task: Masked, null: bool = True) -> 
     result: Values = {}
     if task.labels is not None:
         for name, measure in {**known_networks.MEASURES, "silhouette": modules.silhouette}.items():
-            result[name, "labels"] = measure(similar, task.labels)
+            result[name, "labels"] = measure(similarity, task.labels)
             if null:
-                chance = nulls.label_null(measure, similar, task.labels, DRAWS)
+                chance = nulls.label_null(measure, similarity, task.labels, DRAWS)
                 result |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
         if null:
-            groups = partitions.clusters(similar, len(np.unique(task.labels[task.labels >= 0])))
+            groups = partitions.clusters(similarity, len(np.unique(task.labels[task.labels >= 0])))
             result["ari", "labels"] = partitions.ari(groups, task.labels)
             result["ami", "labels"] = partitions.ami(groups, task.labels)
             for name, agreement in (("ari", partitions.ari), ("ami", partitions.shared_information)):
                 result[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
     if null:
-        best = partitions.best_partition(similar)
-        result["modularity", "best"] = modules.modularity(similar, best)
+        best = partitions.best_partition(similarity)
+        result["modularity", "best"] = modules.modularity(similarity, best)
         counts = [len(np.unique(partition[partition >= 0])) for partition in best]
         result["modules", "best"] = np.array(counts, dtype=np.float64)
         if task.labels is not None:
             result["ari", "best"] = partitions.ari(best, task.labels)
-    result |= known_networks.network_measures(similar, task, DRAWS if null else 0)
+    result |= known_networks.network_measures(similarity, task, DRAWS if null else 0)
     pairs = _pairs(task)
     if pairs is not None:
-        result["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
+        result["mirror_agreement", "partner"] = modules.neighbor_agreement(similarity, pairs)
         if null:
-            chance = nulls.label_null(modules.neighbor_agreement, similar, pairs, DRAWS)
+            chance = nulls.label_null(modules.neighbor_agreement, similarity, pairs, DRAWS)
             result["mirror_agreement_p", "partner"] = chance.p
     if task.positions is not None:
-        result["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
+        result["coordinate_agreement", "positions"] = modules.coordinate_agreement(similarity, task.positions)
         if null:
             mean_rank = modules.nearest_mean_of(modules.farther_fraction(task.positions, task.tokens))
-            chance = nulls.label_null(mean_rank, similar, np.arange(task.tokens), DRAWS)
+            chance = nulls.label_null(mean_rank, similarity, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
         if task.partner is None:  # not brains: there it is usually the mirror region
-            result |= _in_space(similar, task.positions, null)
+            result |= _in_space(similarity, task.positions, null)
     return result
 
 
-def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
+def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Values:
     """Measure how often the most similar channel is a neighbour in space. With `null`, add a permutation test and how
     well a map made from the similarities fits the true positions."""
     near = places.neighbors_in_space(positions)
-    result = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
+    result = {("neighbor_agreement", "positions"): modules.related_neighbor_agreement(similarity, near)}
     if null:
-        chance = nulls.label_null(modules.nearest_mean_of(near), similar, np.arange(len(near)), DRAWS)
+        chance = nulls.label_null(modules.nearest_mean_of(near), similarity, np.arange(len(near)), DRAWS)
         result["neighbor_agreement_p", "positions"] = chance.p
-        maps = [places.isomap_embedding(matrix, positions.shape[1]) for matrix in similar]
+        maps = [places.isomap_embedding(matrix, positions.shape[1]) for matrix in similarity]
         result["procrustes_r2", "positions"] = np.array([places.procrustes_r2(flat, positions) for flat in maps])
     return result
 
 
-def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
+def flat_map(similarity: np.ndarray, axes: int = 2) -> np.ndarray:
     """Compute a map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes). The map of a
     matrix that is not a correlation matrix is NaN. (Maps of PEs are made by `places.isomap_embedding`, which does not
     work for sparse matrices.)"""
-    if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
-        return np.full((len(similar), axes), np.nan)
-    return connectivity.mds_embedding(similar, axes)
+    if not np.isfinite(similarity).all() or not np.allclose(np.diag(similarity), 1.0):
+        return np.full((len(similarity), axes), np.nan)
+    return connectivity.mds_embedding(similarity, axes)
 
 
-def slow_p_values(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
+def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
     """Return the p values (e,) that `structure_measures` lacks, from similarities and connectivity, both (e, n, n).
 
     "fc_correlation_p" is from Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if
     positions are known, are from a comparison with random maps of the same smoothness in space. For mirror regions,
     maps have the same smoothness within each hemisphere.
     """
-    result = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
+    result = {("fc_correlation_p", "fc"): _mantel(similarity, fc)}
     if task.positions is None:
         return result
-    for member, (matrix, connections) in enumerate(zip(similar, fc, strict=True)):
+    for member, (matrix, connections) in enumerate(zip(similarity, fc, strict=True)):
         statistics: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
             ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=connections)
         }
@@ -163,11 +165,11 @@ def slow_p_values(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
         for name in networks:
             values |= known_networks.null_columns(name, chances[str(name)], "_smooth")
         for name, value in values.items():
-            result.setdefault(name, np.full(len(similar), np.nan))[member] = value
+            result.setdefault(name, np.full(len(similarity), np.nan))[member] = value
     pairs = _pairs(task)
     if pairs is not None:
         mirrored = partial(modules.neighbor_agreement, labels=pairs)
-        by_side = nulls.smooth_nulls({"": mirrored}, similar, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
+        by_side = nulls.smooth_nulls({"": mirrored}, similarity, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
         result["mirror_agreement_smooth_p", "partner"] = by_side[""].p
     return result
 
@@ -184,11 +186,11 @@ def _sides(task: Masked) -> np.ndarray:
     return np.asarray(right)
 
 
-def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
+def _mantel(similarity: np.ndarray, fc: np.ndarray) -> np.ndarray:
     """Return p values of Mantel's test, (e, n, n) and (e, n, n) -> (e,): how often two matrices correlate at least as
     well when the channels of one are in random order."""
-    orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
-    return np.array([float(nulls.matrix_null(a, b, orders).p) for a, b in zip(similar, fc, strict=True)])
+    orders = nulls.shuffles(np.zeros(similarity.shape[-1]), SLOW_DRAWS)
+    return np.array([float(nulls.matrix_null(a, b, orders).p) for a, b in zip(similarity, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
@@ -272,9 +274,9 @@ def pe_change_and_stability(
     with_pe = [number for number in members["member"] if f"pe_end/{number}" in arrays]
     ready = members[(members["state"] == "done") & members["member"].isin(with_pe)]
     yield from pe_change(ready, arrays, step)
-    similar = {
+    similarity = {
         at: {
-            number: modules.similarities(arrays[f"pe_{when}/{number}"].double().numpy())[ALL_BLOCKS]
+            number: alignment.token_similarity(arrays[f"pe_{when}/{number}"].double().numpy())
             for number in ready["member"]
         }
         for at, when in ((0, "start"), (step, "end"))
@@ -294,7 +296,7 @@ def pe_change_and_stability(
                 same_world = others[same_split & (others["seed"] % count == row["seed"] % count)]
                 if target == "other data" or not same_world.empty:
                     others = same_world
-                for at, matrices in similar.items():
+                for at, matrices in similarity.items():
                     value = _mean_correlation(*(matrices[number] for number in [row["member"], *others["member"]]))
                     fields = {"member": row["member"], "block": ALL_BLOCKS, "step": at}
                     yield {**fields, "analysis": "stability", "target": target, "value": value}

@@ -44,8 +44,8 @@ def similarity_maps(
 ) -> Figure:
     """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
-    All maps are (n, n), as from `analysis.alignment.similarity`, and share one colour scale. `small` and `large` are
-    pairs of maps (before training, after training). `titles` are those of the small, the large and the true similarity.
+    All maps are (n, n), as from `alignment.token_similarity`, and share one colour scale. `small` and `large` are pairs
+    of maps (before training, after training). `titles` are those of the small, the large and the true similarity.
     `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn after every
     `rule` tokens, for example after each row of a grid.
     """

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from placecode.analysis import geometry, modules, partitions
+from placecode.analysis import alignment, geometry, partitions
 from placecode.analysis.places import isomap_embedding
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
@@ -74,7 +74,7 @@ def channel_map(run: Run) -> ChannelMap | None:
     if stored.empty or not _task(run, members).get("names"):
         return None
     names, groups, group_names = named_channels(run, members)
-    by_seed = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
+    by_seed = [alignment.token_similarity(_pe(run, number)) for number in stored["member"]]
     mean = np.mean(by_seed, axis=0)
     if groups is None:
         groups = partitions.best_partition(mean)
@@ -117,7 +117,7 @@ def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
     stored = stored_members(run, members)["member"]
     if stored.empty:
         return None
-    return np.asarray(np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0))
+    return np.asarray(np.mean([alignment.token_similarity(_pe(run, number)) for number in stored], axis=0))
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:

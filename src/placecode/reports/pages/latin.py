@@ -216,8 +216,8 @@ def _pictures(run: Run) -> list[ReportFigure]:
     if run.has_array(f"pe_end/{first}"):  # not for rotary and others without a vector per cell
         titles = [title for _, title in examples]
         pes = [[run.array(f"pe_{when}/{number}") for when in ("start", "end")] for number, _ in examples]
-        truth = alignment.similarity(sinusoid(positions, int(run.members["width"].iloc[0])))
-        small, large = ((alignment.similarity(start), alignment.similarity(end)) for start, end in pes)
+        truth = alignment.token_similarity(sinusoid(positions, int(run.members["width"].iloc[0])))
+        small, large = ((alignment.token_similarity(start), alignment.token_similarity(end)) for start, end in pes)
         labels = (titles[0], titles[1], "true arrangement")
         figure = figures.similarity_maps(truth, small, large, names, run_name(run), labels, rule=rule)
         drawn.append(report_figure("latin.similarity", figure))

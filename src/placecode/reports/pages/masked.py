@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from placecode.analysis import modules, partitions
+from placecode.analysis import alignment, partitions
 from placecode.experiments.reading import chance_levels
 from placecode.experiments.specs import format_setting
 from placecode.models.member import NON_SETTING_COLUMNS
@@ -170,7 +170,7 @@ def _similarities(run: Run) -> list[ReportFigure]:
     correlations = run.array(fc).astype(np.float64) if run.has_array(fc) else None
     examples = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 8 if correlations is None else 7).round().astype(int))]
     maps = {
-        f"{figures.SIGMA} = {sigma:g}": modules.similarities(run.array(f"pe_end/{number}").astype(np.float64))[-1]
+        f"{figures.SIGMA} = {sigma:g}": alignment.token_similarity(run.array(f"pe_end/{number}").astype(np.float64))
         for number, sigma in zip(examples["member"], examples["sigma"], strict=True)
     }
     labels = run.config["task"].get("labels")
@@ -195,9 +195,9 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Repor
     places, partner = run.config["shape"]["positions"], run.config["task"].get("partner")
     if places is None or partner is None or find_spec("nilearn") is None:
         return []
-    nearest = {name: (similar - 3 * np.eye(len(similar))).argmax(axis=1) for name, similar in maps.items()}
+    nearest = {name: (similarity - 3 * np.eye(len(similarity))).argmax(axis=1) for name, similarity in maps.items()}
     figure = figures.regions_on_brain(
-        {name: partitions.best_partition(similar) for name, similar in maps.items()},
+        {name: partitions.best_partition(similarity) for name, similarity in maps.items()},
         np.array(places),
         run_name(run),
         nearest,

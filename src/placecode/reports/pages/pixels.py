@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placecode.analysis import places
+from placecode.analysis import modules, places
 from placecode.experiments.channels.pixels import NEXT_TO
 from placecode.experiments.channels.structure import flat_map
 from placecode.experiments.reading import sweep_members
@@ -55,7 +55,7 @@ def as_pictures(run: Run) -> list[ReportFigure]:
         maps.append(("plain correlation", similarity, flat_map(similarity)))
     panels = []
     for title, similarity, layout in maps:
-        percent = 100 * float(places.place_agreement(similarity, near))
+        percent = 100 * float(modules.related_neighbor_agreement(similarity, near))
         fit = places.procrustes_r2(layout, positions)
         panels.append((title, f"nearest is next to it for {percent:.0f}% · R² {fit:.2f}", layout))
     seeds = int(members["seed"].nunique())
