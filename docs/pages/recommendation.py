@@ -242,6 +242,6 @@ if __name__ == "__main__":
     path = ROOT / "docs" / "recommend.md"
     path.write_text(page())
     runs = list(dict.fromkeys(setting.run for setting in evidence.settings()))
-    figure = figures.scales(*figure_tables(), f"{runs[0]} and {len(runs) - 1} others")
+    figure = figures.default_scales(*figure_tables(), f"{runs[0]} and {len(runs) - 1} others")
     figures.save(figure, ROOT / "docs" / "images" / "recommend-scales.png")
     print(path)

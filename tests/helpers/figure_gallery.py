@@ -67,8 +67,8 @@ TABLES = {
         lambda name: {"condition": [name, "b"], "sigma": SIGMAS},
         ("accuracy", "confidence"),
     ),
-    "worth_of_dropout": Example(
-        figures.worth_of_dropout, lambda name: {"name": [name, "b"], "dropout": (0.0, 0.1), "split": SPLITS}
+    "effect_of_dropout": Example(
+        figures.effect_of_dropout, lambda name: {"name": [name, "b"], "dropout": (0.0, 0.1), "split": SPLITS}
     ),
     "curves_by_name": Example(
         figures.curves_by_name, lambda name: {"name": [name, "b"], "dropout": (0.0, 0.1), "step": (0, 10, 20)}
@@ -119,6 +119,6 @@ def all_figures(name: str) -> list[Figure]:
         figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
         figures.error_maps([(name, np.eye(2))], name),
         figures.forest(correlations(name), name),
-        figures.scales(*starts(name), name),
+        figures.default_scales(*starts(name), name),
         *(example.draw(example.table(2, name), name) for example in TABLES.values()),
     ]

@@ -21,7 +21,7 @@ def table(rates: tuple[float, ...] = (0.0, 0.1)) -> pd.DataFrame:
 
 def test_marks_are_means_the_best_without_dropout_on_top() -> None:
     rows = table()
-    ood, test = figures.worth_of_dropout(rows, "demo").axes
+    ood, test = figures.effect_of_dropout(rows, "demo").axes
     assert rows_of(ood) == list(ORDER) and ood.get_ylim()[0] > ood.get_ylim()[1]
     for axes, split in ((ood, "ood"), (test, "test")):
         assert axes.get_title() == split
@@ -37,7 +37,7 @@ def test_marks_are_means_the_best_without_dropout_on_top() -> None:
 
 def test_published_values_are_crosses_in_the_ood_panel_alone() -> None:
     published = {"good": (0.95, 0.0), "poor": (0.9, 0.1), "unknown": (0.1, 0.0)}
-    figure = figures.worth_of_dropout(table(), "demo", published)
+    figure = figures.effect_of_dropout(table(), "demo", published)
     ood, test = ([line for line in axes.lines if line.get_marker() in ("x", "+")] for axes in figure.axes)
     places = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ood}
     assert places == {"published, no dropout": (0.95, 0), "published, dropout 0.1": (0.9, 2)} and test == []
@@ -47,14 +47,14 @@ def test_published_values_are_crosses_in_the_ood_panel_alone() -> None:
 def test_a_name_that_was_run_with_dropout_alone_comes_last() -> None:
     rows = table()
     rows = rows[(rows["name"] != "good") | (rows["dropout"] > 0)]
-    figure = figures.worth_of_dropout(rows, "demo", {}, 0.125)
+    figure = figures.effect_of_dropout(rows, "demo", {}, 0.125)
     assert rows_of(figure.axes[0]) == ["fair", "poor", "good"]
     (chance,) = [line for line in figure.axes[0].lines if line.get_label() == "chance"]
     assert set(chance.get_xdata()) == {0.125}
 
 
 def test_several_rates_have_marks_of_their_own() -> None:
-    marks = points(figures.worth_of_dropout(table((0.0, 0.1, 0.3)), "demo").axes[0]).values()
+    marks = points(figures.effect_of_dropout(table((0.0, 0.1, 0.3)), "demo").axes[0]).values()
     assert [mark.hollow for mark in marks] == [True, False, False] and len({mark.marker for mark in marks}) == 3
 
 

@@ -1,6 +1,8 @@
 """The figures of a fit: every channel has its place, its name and its colour, however many there are."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,12 @@ from helpers.made_up_own import made_up, method, scored
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
+from placecode.experiments.channels.own_results import Found
 from placecode.reports.figures import fit as drawing
 from placecode.reports.figures import svg_text
 from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
 from placecode.reports.pages import fit
+from placecode.reports.pages.fit import FitPage
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -32,6 +36,14 @@ def collections(figure: Figure, kind: type[Any], panel: int = 0) -> list[Any]:
 def dots(figure: Figure, panel: int = 0) -> np.ndarray:
     """Where all channels lie in a panel, (n, 2)."""
     return np.concatenate([np.asarray(item.get_offsets()) for item in collections(figure, PathCollection, panel)])
+
+
+def page_of(result: Found) -> FitPage:
+    run: Any = SimpleNamespace(path=Path("a fit"), experiment="own", config={"scale": "quick"})
+    experiment: Any = None
+    page = FitPage(experiment, run)
+    page.__dict__["fit"] = result  # instead of reading it from the folder of the run
+    return page
 
 
 def a_map(n: int, modules: int, seed: int = 0) -> dict[str, Any]:
@@ -121,13 +133,14 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool) -> None:
     result = made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]) if known else None, label_names=("left", "right"))
     if known:
         result = scored(result, {"ari": 0.5, "ari_p": 0.01}, {"ari": 0.1, "ari_p": 0.5})
-    assert [item.name for item in fit.fit_figures(result, "a fit")] == ["map", "methods", "sigma"]
-    channels = fit.channel_map(result)
+    page = page_of(result)
+    assert [item.name for item in page.figures()] == ["map", "methods", "sigma"]
+    channels = page.channel_map()
     assert channels.names == result.names and channels.edges == [(0, 1, 0.9)] and channels.neighbors is not None
     assert channels.neighbors[3] == [(4, result.pairs[3, 4]), (5, result.pairs[3, 5])]
     groups = ["left"] * 3 + ["right"] * 3 + ["", "left"] if known else None
     assert channels.columns.get("known group") == groups
-    methods, sigmas, modules = fit.listings(result)
+    methods, sigmas, modules = page.listings()
     assert methods.columns == ["method", "held-out error", *["ARI of modules", "p of the ARI"] * known, "modules"]
     assert [row[0] for row in methods.rows] == ["placecode", "correlation + MDS", "PCA", "UMAP", "guessing the mean"]
     assert [row[1] for row in methods.rows] == [0.25, 0.375, 0.5, None, 1.0]
@@ -138,7 +151,7 @@ def test_where_fits_agree_on_no_modules_none_is_named_and_neighbours_are_alike()
     line = np.random.default_rng(0).permutation(8).astype(float)
     similarity = np.exp(-np.abs(line[:, None] - line))
     result = made_up(ours=replace(method(8, 1), similarity=similarity, labels=np.zeros(8, np.int64)))
-    channels, sorting = fit.channel_map(result), fit.sorted_channels(result)
+    channels, sorting = page_of(result).channel_map(), fit.sorted_channels(result)
     assert channels.modules is None and sorting["groups"] is None and sorting["group_names"] == []
     assert np.abs(np.diff(line[sorting["order"]])).tolist() == [1.0] * 7
     two = fit.sorted_channels(made_up())
@@ -149,7 +162,7 @@ def test_a_channel_without_a_place_has_no_confidence() -> None:
     result = made_up()
     placeless = np.arange(8) == 4
     ours = replace(result.ours, labels=np.where(placeless, -1, result.ours.labels))
-    channels = fit.channel_map(made_up(ours=ours, confidence=np.where(placeless, 0, result.confidence)))
+    channels = page_of(made_up(ours=ours, confidence=np.where(placeless, 0, result.confidence))).channel_map()
     assert channels.modules is not None and channels.modules[4] == -1
     assert np.isnan(channels.columns["confidence"]).tolist() == placeless.tolist()
     assert np.isnan(channels.neighbors[3][0][1]) and np.isnan(channels.neighbors[4][0][1])  # 4 is the first of 3

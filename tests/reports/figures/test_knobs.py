@@ -41,21 +41,23 @@ def test_every_setting_has_a_panel_and_every_line_its_look_in_the_order_of_the_t
 
 def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> None:
     rows = made_up({"panel": PANELS, "line": LINES}, 4).assign(large=2.0)
-    axes = figures.accuracy_by_setting(table(), "demo", "step size", worth=rows).axes[2]
+    axes = figures.accuracy_by_setting(table(), "demo", "step size", sigma_effects=rows).axes[2]
     assert axes.get_title().endswith("0.2 is worth over 2") and axes.get_ylim()[0] > axes.get_ylim()[1]
     names = rows_of(axes)
     assert names == [f"{panel}, {line}" for panel in PANELS for line in LINES]
     (marks,) = points(axes).values()
     kinds = [names[int(y)].split(", ") for y in marks.y]
     assert_means(marks, [of(rows, panel=panel, line=line) for panel, line in kinds], clip=False)
-    single = figures.accuracy_by_setting(one_panel(table()), "demo", "x", worth=one_panel(rows))
+    single = figures.accuracy_by_setting(one_panel(table()), "demo", "x", sigma_effects=one_panel(rows))
     assert rows_of(single.axes[1]) == list(LINES)
-    assert len(figures.accuracy_by_setting(table(), "demo", "x", worth=rows.iloc[:0]).axes) == 2  # no such panel
+    assert (
+        len(figures.accuracy_by_setting(table(), "demo", "x", sigma_effects=rows.iloc[:0]).axes) == 2
+    )  # no such panel
 
 
 def test_levels_stand_in_the_panels_that_have_one_with_their_clipped_interval() -> None:
     levels = {"2d-fixed": Interval(0.93, 0.8, 1.06), "2d-fixed, no decay": Interval(0.9, math.nan, math.nan)}
-    figure = figures.accuracy_by_setting(table(), "demo", "x", beside={"sgd": levels})
+    figure = figures.accuracy_by_setting(table(), "demo", "x", references={"sgd": levels})
     drawn_levels = [
         {str(line.get_label()): line.get_ydata()[0] for line in axes.lines if "2d-fixed" in str(line.get_label())}
         for axes in figure.axes

@@ -33,7 +33,7 @@ def curves(tasks: int = 2, panels: tuple[str, ...] = ("outcome", "map")) -> pd.D
 
 
 def test_a_panel_for_each_outcome_and_a_line_for_each_setting() -> None:
-    outcome, maps, names = figures.scales(curves(), MARKS, "demo").axes
+    outcome, maps, names = figures.default_scales(curves(), MARKS, "demo").axes
     assert (outcome.get_ylabel(), maps.get_ylabel(), names.get_ylabel()) == ("outcome", "map", "")
     lines = [line for line in outcome.lines if line.get_label().startswith("task")]
     assert [line.get_label() for line in lines] == ["task 0", "task 1"]
@@ -42,7 +42,7 @@ def test_a_panel_for_each_outcome_and_a_line_for_each_setting() -> None:
 
 
 def test_libraries_stand_at_their_scales_on_the_same_axis() -> None:
-    figure = figures.scales(curves(), MARKS, "demo")
+    figure = figures.default_scales(curves(), MARKS, "demo")
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     marks = [line.get_xdata() for line in figure.axes[-1].lines if line.get_color() == BLUE]
     one, width, fixed, cut, zero = (np.asarray(mark).tolist() for mark in marks)
@@ -51,7 +51,7 @@ def test_libraries_stand_at_their_scales_on_the_same_axis() -> None:
 
 
 def test_names_do_not_meet_and_stay_on_the_figure() -> None:
-    figure = figures.scales(curves(), MARKS, "demo")
+    figure = figures.default_scales(curves(), MARKS, "demo")
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[-1].texts]
     assert len(boxes) == len(MARKS)
@@ -60,6 +60,6 @@ def test_names_do_not_meet_and_stay_on_the_figure() -> None:
 
 
 def test_nothing_learned_leaves_the_libraries() -> None:
-    figure = figures.scales(curves().iloc[:0], MARKS, "demo")
+    figure = figures.default_scales(curves().iloc[:0], MARKS, "demo")
     figure.draw_without_rendering()
     assert len(figure.axes) == 1 and len(figure.axes[0].texts) == len(MARKS)

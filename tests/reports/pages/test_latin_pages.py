@@ -21,7 +21,7 @@ from placecode.experiments.reading import (
     swept_sigmas,
 )
 from placecode.models.member import Member
-from placecode.reports.pages.knobs import levels_of, settling, worth
+from placecode.reports.pages.knobs import reference_accuracies, settling, sigma_effects
 from placecode.reports.pages.registry import page_of
 
 
@@ -168,12 +168,12 @@ def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
     run = heads({}, diverged=lambda m: m.heads == 2 and m.sigma == 2.0 and m.seed == 1)
     lines = experiments.experiment_of(run).lines(run)
     final = lines.assign(value=lines["seed"] + lines["heads"] * (lines["sigma"] == 0.2))
-    gains = worth(final)
+    gains = sigma_effects(final)
     assert list(zip(gains["line"], gains["seed"], gains["value"], strict=True)) == [
         *(("1 head", 0, 1.0), ("1 head", 1, 1.0), ("2 heads", 0, 2.0), ("4 heads", 0, 4.0), ("4 heads", 1, 4.0))
     ]
     assert set(gains["large"]) == {2.0}
-    assert worth(final[final["sigma"] == 0.2]).empty and list(worth(final.iloc[:0])) == list(gains)
+    assert sigma_effects(final[final["sigma"] == 0.2]).empty and list(sigma_effects(final.iloc[:0])) == list(gains)
 
 
 def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
@@ -185,7 +185,7 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
-    by_panel = levels_of(run, experiment.lines_of_role(run, "reference"))
+    by_panel = reference_accuracies(run, experiment.lines_of_role(run, "reference"))
     none, same = "2d-fixed, no decay", "2d-fixed, with the same decay"
     means = {panel: {name: level.mean for name, level in levels.items()} for panel, levels in by_panel.items()}
     assert means["decay 0.1"] == pytest.approx({none: 0.41, same: 0.42})

@@ -179,7 +179,7 @@ def test_what_is_missing_is_said(measure: Any, changes: dict[str, Any], missing:
         measure(noisy(0.3, **changes))
 
 
-LINE_STYLES = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, BrainSigma: claims.BRAIN}
+CLAIMS_BY_EXPERIMENT = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, BrainSigma: claims.BRAIN}
 
 
 def planted(kind: Any, right: bool) -> Any:
@@ -222,7 +222,9 @@ def planted(kind: Any, right: bool) -> Any:
 
 
 @pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize(("kind", "claim"), [(kind, claim) for kind in LINE_STYLES for claim in LINE_STYLES[kind]])
+@pytest.mark.parametrize(
+    ("kind", "claim"), [(kind, claim) for kind in CLAIMS_BY_EXPERIMENT for claim in CLAIMS_BY_EXPERIMENT[kind]]
+)
 def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) -> None:
     finding = claim.check(planted(kind, right))
     assert (finding.direction, finding.note) == (YES if right else NO, "")

@@ -18,13 +18,13 @@ from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT
 from placecode.reports.figures.brain import regions_on_brain
 from placecode.reports.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.reports.figures.curves import curves_by_name, curves_by_setting, learning_curves, slingshots
-from placecode.reports.figures.encodings import accuracy_by_name, worth_of_dropout
+from placecode.reports.figures.encodings import accuracy_by_name, effect_of_dropout
 from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
 from placecode.reports.figures.knobs import accuracy_by_setting, causes
 from placecode.reports.figures.maps import attention_maps, error_maps, maps_as_pictures, similarity_maps, token_maps
 from placecode.reports.figures.output import save, svg_text
 from placecode.reports.figures.relations import forest, relation_panels
-from placecode.reports.figures.scales import scales
+from placecode.reports.figures.scales import default_scales
 from placecode.reports.figures.structure import (
     measure_by_name,
     measures_by_variant,
@@ -52,6 +52,8 @@ __all__ = [
     "conditions_by_sigma",
     "curves_by_name",
     "curves_by_setting",
+    "default_scales",
+    "effect_of_dropout",
     "error_by_sigma",
     "error_curves",
     "error_maps",
@@ -67,7 +69,6 @@ __all__ = [
     "regions_on_brain",
     "relation_panels",
     "save",
-    "scales",
     "sigma_choice",
     "similarity_by_sigma",
     "similarity_maps",
@@ -76,5 +77,4 @@ __all__ = [
     "svg_text",
     "thinned",
     "token_maps",
-    "worth_of_dropout",
 ]

@@ -99,33 +99,20 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 
     `places` maps the values of `column` to positions on the x axis. `line` is whether to join the means by lines.
     """
-    max_step = 0.02 if line else 1.0
+    ticks, step = list(places.values()), 0.02 if line else 1.0
     for shift, (split, style) in zip((-1, 0, 1), SPLITS.items(), strict=True):
         rows = table[(table["split"] == split) & table[column].isin(list(places))]
         if rows.empty:
             continue
         look: base.Style = {**style, "markersize": 5.4 if len(places) <= 10 else 4.2}
         look |= {"linewidth": 1.3, "elinewidth": 1.3, "capsize": 2} | ({} if line else {"linestyle": "none"})
-        dots = _beside(axes, rows[column].map(places), places, shift + 0.38, max_step)
+        dots = base.dodge(axes, rows[column].map(places), ticks, shift + 0.38, step)
         axes.plot(dots, rows["value"], style["marker"], color=style["color"], alpha=0.3, markersize=3.6, mew=0)
         means = base.means(rows, [column])
-        at = _beside(axes, means[column].map(places), places, shift, max_step)
+        at = base.dodge(axes, means[column].map(places), ticks, shift, step)
         base.marks(axes, means, at, (0, 1), label=split, **look)
     for place in set(places) - set(table[column]):
         axes.text(places[place], 0.5, base.ALL_DIVERGED, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
-
-
-def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float, max_step: float) -> base.Array:
-    """Return the x positions `at`, shifted by `shift` steps.
-
-    A step is a fifth of the smallest gap between places, but at most `max_step` times the range of all places.
-    """
-    log = axes.get_xscale() == "log"
-    x, ticks = at.to_numpy(dtype=float), np.array(sorted(places.values()), dtype=float)
-    ticks, x = (np.log(ticks), np.log(x)) if log else (ticks, x)
-    span = ticks[-1] - ticks[0] if len(ticks) > 1 else 2.0
-    moved = x + shift * min(max_step * span, np.diff(ticks).min(initial=1.0) / 5)
-    return np.asarray(np.exp(moved) if log else moved)
 
 
 def means_over(table: pd.DataFrame) -> str:

@@ -282,12 +282,16 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
     axes.set_xticks(ticks, [f"{sigma:g}" for sigma in ticks])
 
 
-def dodge(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
-    """Return `x`, the sigmas of line `place` of `count`, shifted slightly so that error bars do not overlap."""
-    steps = place - (count - 1) / 2
-    values = x.to_numpy(dtype=float)
-    span = sigmas[-1] - sigmas[0] or 2.0
-    return values * (1 + 0.03 * steps) if uneven(sigmas) else values + 0.012 * steps * span
+def dodge(axes: Axes, x: Any, ticks: Sequence[float] | Array, steps: float, step: float = 0.008) -> Array:
+    """Return x positions shifted by a number of small `steps`, so that marks of several lines do not overlap.
+
+    A step is the share `step` of the range of the `ticks`, but at most a fifth of the smallest gap between two ticks,
+    both measured on the scale of the axis.
+    """
+    log = axes.get_xscale() == "log"
+    at, edges = (np.log(values) if log else np.asarray(values, dtype=float) for values in (x, np.sort(ticks)))
+    moved = at + steps * min(step * (np.ptp(edges) or 2.0), np.diff(edges).min(initial=1.0) / 5)
+    return np.asarray(np.exp(moved) if log else moved)
 
 
 def sigma_colors(sigmas: Array) -> Normalize:
@@ -348,8 +352,11 @@ def marks(
         errorbars(axes, rows["mean"], places, xerr=reach, **style)
 
 
-def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
-    """Draw one legend for all panels, above them: names in `order` first, then other names, then "chance"."""
+def legend(figure: Figure, order: Sequence[str] = (), columns: int | None = 4) -> None:
+    """Draw one legend for all panels, above them: names in `order` first, then other names, then "chance".
+
+    If `columns` is None, there are as many as fit, at most six, and the figure grows by each row beyond the second.
+    """
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
@@ -358,6 +365,11 @@ def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     names += ["chance"] if "chance" in entries else []
     if not names:
         return
+    if columns is None:
+        width, height = figure.get_size_inches()
+        longest = max(len(short(name)) for name in names)
+        columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
+        figure.set_size_inches(width, height + 0.2 * max(-(-len(names) // columns) - 2, 0))
     look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
     handles = [entries[name] for name in names]
     as_plain_text(figure.legend(handles, [short(name) for name in names], loc="outside upper left", **look))

@@ -1,6 +1,6 @@
 """Draw the error with which models predict hidden channels: by sigma, by training step, and by two settings.
 
-It also has helpers for other figures of masked prediction: values of members, and lines for baselines.
+Its helpers, which structure.py uses too, select the values of members and draw lines for baselines.
 
 >>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
 >>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", "test error (mse)", labels)
@@ -41,11 +41,12 @@ from placecode.reports.figures.maps import ink_on
 MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. If there are more, evenly spread ones are drawn."""
 BEST = "best possible"
+"""Legend entry of the lowest possible error, which is known for simulated data."""
 ERROR_LABEL = "mean squared error\non hidden channels, test"
 BEFORE: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.6, "hollow": True, "zorder": 3}
 BEFORE["label"] = "before training"
 AFTER: base.Style = {"color": BLUE, "marker": "o", "markersize": 4.4, "zorder": 4}
-LEVELS: Sequence[Mapping[str, Any]] = (
+BASELINE_STYLES: Sequence[Mapping[str, Any]] = (
     {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
     {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
     {"color": PURPLE, "marker": "v", "linestyle": (0, (3, 1.2, 1, 1.2))},
@@ -53,7 +54,7 @@ LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "X", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
     {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
 )
-"""Styles of baselines, used in turn. None is blue (used for members) or solid (used for the best possible error)."""
+"""Styles of the lines of baselines, used in turn. Blue is for members, a solid line for the best possible error."""
 SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
 """Colour map over sigma, without the lightest colours, in which thin lines would be invisible on white."""
 
@@ -70,22 +71,22 @@ def error_by_sigma(
     Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
     at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
     """
-    settings = swept(members)
-    rows, missing = of_members(settings, final_errors(metrics), ["condition"])
+    settings = members_with_sigma(members)
+    rows, missing = finite_rows(settings, final_errors(metrics), ["condition"])
     shares = conditions(metrics)
-    baseline_tables = {share: of_data(members, baselines, "test", share, "mse") for share in shares}
-    styles = level_styles([*baseline_tables.values()], best=bool(best))
+    baseline_tables = {share: baseline_values(members, baselines, "test", share, "mse") for share in shares}
+    styles = baseline_styles([*baseline_tables.values()], best=bool(best))
     figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
-        along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
-        levels(axes, baseline_tables[share], styles, (best or {}).get(share))
+        draw_by_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
+        draw_baselines(axes, baseline_tables[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
         round_ticks(axes)
         base.label_edges(axes, base.SIGMA_LABEL, ERROR_LABEL)
-    legend(figure, ["members", *styles])
+    base.legend(figure, ["members", *styles], columns=None)
     averaged = base.over_seeds(rows, ["condition", "sigma"])
     first_note = f"faint: single seeds; bars: {averaged}; panels have scales of their own"
-    notes = (first_note, over_worlds([*baseline_tables.values()]), base.left_out(settings), missing)
+    notes = (first_note, baseline_note([*baseline_tables.values()]), base.left_out(settings), missing)
     return base.small_print(figure, run_name, *notes)
 
 
@@ -94,8 +95,8 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
 
     At most six sigmas are drawn. Lines are means over seeds, bands are 95% intervals.
     """
-    settings = swept(members)
-    rows, missing = of_members(settings, errors(metrics), ["condition", "step"])
+    settings = members_with_sigma(members)
+    rows, missing = finite_rows(settings, errors(metrics), ["condition", "step"])
     shares, by = conditions(metrics), ["condition", "sigma", "step"]
     means = base.means(rows, by)
     all_sigmas = np.sort(settings["sigma"].unique())
@@ -116,7 +117,7 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
         base.title(axes, *share_title(share, members))
         round_ticks(axes)
         base.label_edges(axes, "training step", ERROR_LABEL)
-    legend(figure, [str(line.get_label()) for line in panels[0].lines])
+    base.legend(figure, [str(line.get_label()) for line in panels[0].lines], columns=None)
     thinned = f"; {len(sigmas)} of {len(all_sigmas)} sigmas" if len(all_sigmas) > len(sigmas) else ""
     note = f"line and band: {base.over_seeds(rows, by)}{thinned}"
     return base.small_print(figure, run_name, note, base.left_out(settings), missing)
@@ -146,7 +147,7 @@ def heatmap_by_settings(
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     names = _ordered(table[panel]) if panel else ["all"] if len(table) else []
-    norm = Normalize(*_ends(means["mean"]))
+    norm = Normalize(*_color_limits(means["mean"]))
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
     figure, panels = base.grid_of(len(names), most, side, extra=(1.2, 0.5), sharey=False)
@@ -156,14 +157,14 @@ def heatmap_by_settings(
             setting = (*([name] if panel else []), y[row], x[column])
             mean, low, high = means.loc[setting] if setting in means.index else (np.nan,) * 3
             cells[row, column] = mean
-            _write(axes, row, column, mean, high - low, "no values" if setting in run else "not run", norm)
+            _write_cell(axes, row, column, mean, high - low, "no values" if setting in run else "not run", norm)
         axes.imshow(cells, cmap=SHADES, norm=norm, interpolation="none", aspect="auto")
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-        axes.set_xticks(range(len(x)), [_word(value) for value in x], parse_math=False)
-        axes.set_yticks(range(len(y)), [base.wrapped(_word(value, 60), 26) for value in y], parse_math=False)
+        axes.set_xticks(range(len(x)), [_tick_label(value) for value in x], parse_math=False)
+        axes.set_yticks(range(len(y)), [base.wrapped(_tick_label(value, 60), 26) for value in y], parse_math=False)
         if panel:
-            base.title(axes, f"{labels[panel]} {_word(name)}".strip(), width=int(side[0] * 16))
+            base.title(axes, f"{labels[panel]} {_tick_label(name)}".strip(), width=int(side[0] * 16))
         axis_labels = (
             base.wrapped(base.short(labels[setting], 78), int(12 * room))
             for setting, room in zip((across, down), side, strict=True)
@@ -178,7 +179,7 @@ def heatmap_by_settings(
     return base.small_print(figure, run_name, f"in a cell: {averaged}", missing)
 
 
-def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
+def _write_cell(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
     """Write into a cell the mean and, in smaller letters, half the `width` of its interval. If the mean is NaN, write
     the text `without` instead."""
     middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
@@ -192,17 +193,17 @@ def _write(axes: Axes, row: int, column: int, mean: float, width: float, without
 
 
 def _ordered(values: pd.Series) -> list[Any]:
-    """Return the unique values: sorted if all are numbers, else in the order of their first appearance."""
+    """Return the unique values, sorted if all are numbers, otherwise in the order of their first appearance."""
     unique = base.in_order(values)
     return sorted(unique) if all(isinstance(value, int | float) for value in unique) else unique
 
 
-def _word(value: Any, most: int = 24) -> str:
+def _tick_label(value: Any, most: int = 24) -> str:
     """Format a value as a tick label; a text is shortened to `most` letters."""
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
-def _ends(values: pd.Series) -> tuple[float, float]:
+def _color_limits(values: pd.Series) -> tuple[float, float]:
     """Return the ends of a colour scale: the smallest and largest value, moved apart if they are equal."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1))
@@ -211,7 +212,7 @@ def _ends(values: pd.Series) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------- members and their values
 
 
-def swept(members: pd.DataFrame) -> pd.DataFrame:
+def members_with_sigma(members: pd.DataFrame) -> pd.DataFrame:
     """Return the members that have a sigma; raise BadInput if several have the same sigma and seed."""
     with_sigma = members.assign(sigma=pd.to_numeric(members["sigma"])).dropna(subset=["sigma"])
     if with_sigma.duplicated(["sigma", "seed"]).any():
@@ -219,13 +220,13 @@ def swept(members: pd.DataFrame) -> pd.DataFrame:
     return with_sigma
 
 
-def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return the finite `rows` (member, `columns`, value) of members that did not diverge, with sigma, name and seed.
+def finite_rows(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """Return the finite `rows` of the members that did not diverge, and a note on how many are missing ("" if none).
 
-    Also return a note on how many rows are not finite ("" if none).
+    The result has the columns member, `columns` and value, and sigma, name and seed of the member from `settings`.
     """
-    columns_of_members = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
-    done = settings.loc[settings["state"] == "done", columns_of_members]
+    member_columns = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
+    done = settings.loc[settings["state"] == "done", member_columns]
     return base.finite(rows[["member", *columns, "value"]].merge(done, on="member"))
 
 
@@ -241,12 +242,12 @@ def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def conditions(metrics: pd.DataFrame) -> list[str]:
-    """Return the conditions of the test split, sorted by the share of hidden channels."""
+    """Return the test conditions, such as "hidden 0.5", sorted by the share of hidden channels."""
     names = base.in_order(errors(metrics)["condition"])
-    return sorted(names, key=lambda name: (_share(name) is None, _share(name) or 0.0))
+    return sorted(names, key=lambda name: (hidden_share(name) is None, hidden_share(name) or 0.0))
 
 
-def _share(condition: str) -> float | None:
+def hidden_share(condition: str) -> float | None:
     """Return 0.5 for the condition "hidden 0.5", and None for other conditions."""
     try:
         return float(condition.removeprefix("hidden "))
@@ -256,19 +257,14 @@ def _share(condition: str) -> float | None:
 
 def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
     """Return the title and the note of a panel, such as ("50% hidden", "as in training"); the note may be empty."""
-    share, trained = _share(condition), _trained(members)
+    share, trained = hidden_share(condition), trained_shares(members)
     if share is None:
         return condition, ""
     note = f"trained with {' or '.join(f'{share:.3g}%' for share in 100 * trained)}" if len(trained) else ""
     return f"{100 * share:.3g}% hidden", "as in training" if list(trained) == [share] else note
 
 
-def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
-    """Return the conditions, starting with those whose share of hidden channels was used in training."""
-    return sorted(shares, key=lambda name: _share(name) not in _trained(members))
-
-
-def _trained(members: pd.DataFrame) -> base.Array:
+def trained_shares(members: pd.DataFrame) -> base.Array:
     """Return the shares of hidden channels that members were trained with, sorted; empty if they are not known."""
     if "mask_ratio" not in members.columns:
         return np.zeros(0)
@@ -280,7 +276,7 @@ def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
 
 
-def along_sigma(
+def draw_by_sigma(
     axes: Axes,
     settings: pd.DataFrame,
     after: pd.DataFrame,
@@ -288,14 +284,17 @@ def along_sigma(
     bounds: tuple[float, float] | None = None,
     label: str = "after training",
 ) -> None:
-    """Draw values by sigma `after` and `before` training (hollow, grey); a text says why a sigma has no values."""
+    """Draw values by sigma after training and before it (hollow, grey): seeds as faint dots, and means with intervals.
+
+    `after` and `before` have the columns sigma and value. A text says why a sigma of `settings` has no values.
+    """
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
         return base.write_empty_note(axes)
     base.sigma_axis(axes, sigmas, most=6)
     if len(after):
-        aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)
-        axes.plot(aside, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
+        dots = base.dodge(axes, after["sigma"].astype(float), sigmas, 1, 0.024)
+        axes.plot(dots, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
     for values, look, line in ((before, BEFORE, (0, (1, 1.4))), (after, {**AFTER, "label": label}, "-")):
         if values is not None and len(values):
             rows = base.means(values, ["sigma"])
@@ -310,14 +309,6 @@ def along_sigma(
     return None
 
 
-def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
-    """Return positions `x` shifted slightly to the right, by at most a quarter of the smallest gap between sigmas."""
-    log = axes.get_xscale() == "log"
-    ends, low_high = (np.log(values) if log else np.asarray(values) for values in (sigmas, axes.get_xlim()))
-    step = min(0.022 * float(np.ptp(low_high)), np.diff(ends).min(initial=np.inf) / 4)
-    return np.asarray(x * np.exp(step) if log else x + step)
-
-
 def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
     """Set round ticks and light grid lines on the axis `along`, which need not start at 0."""
     base.quiet_lines(axes, along)
@@ -329,12 +320,12 @@ def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
 # ---------------------------------------------------------------------------------------------------------- baselines
 
 
-def of_data(
+def baseline_values(
     members: pd.DataFrame, baselines: pd.DataFrame | None, split: str, condition: str, metric: str
 ) -> pd.DataFrame:
-    """Return the finite results of baselines on the data sets of the members; empty if there are none.
+    """Return the finite results of baselines on the data sets of the members: world, baseline and value of each.
 
-    The columns are world, baseline and value. For measures, `split` is "analysis" and `condition` the target.
+    For measures of structure, `split` is "analysis" and `condition` is the target. The table may be empty.
     """
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
@@ -345,15 +336,17 @@ def of_data(
     return pd.DataFrame(baselines.loc[selected & np.isfinite(baselines["value"].astype(float)), columns])
 
 
-def level_styles(tables: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the style of each baseline in `tables` of `of_data`, then that of the best possible error if `best`."""
+def baseline_styles(tables: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the style of each baseline in `tables` (of `baseline_values`), then that of the best error if `best`."""
     names = dict.fromkeys(str(name) for rows in tables for name in rows["baseline"])
-    styles = {name: dict(LEVELS[i % len(LEVELS)]) for i, name in enumerate(names)}
+    styles = {name: dict(BASELINE_STYLES[i % len(BASELINE_STYLES)]) for i, name in enumerate(names)}
     return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
 
 
-def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
-    """Draw a line across the panel at the mean of each baseline, and at `best`, with a mark at its right end."""
+def draw_baselines(
+    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None
+) -> None:
+    """Draw horizontal lines at the mean of each baseline and at `best`, each with a mark at its right end."""
     values = rows.assign(value=rows["value"].astype(float)).groupby("baseline")["value"].mean().to_dict()
     values |= {} if best is None else {BEST: best}
     for i, (name, style) in enumerate(styles.items()):
@@ -364,19 +357,13 @@ def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any
             axes.plot(ends, [values[name]] * 2, transform=axes.get_yaxis_transform(), **look, **free, **style)
 
 
-def legend(figure: Figure, order: Sequence[str]) -> None:
-    """Draw the legend in up to six columns, and enlarge the figure if it has more than two rows."""
-    width, height = figure.get_size_inches()
-    longest = max((len(base.short(name)) for name in order), default=1)
-    columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
-    base.legend(figure, order, columns)
-    figure.set_size_inches(width, height + 0.2 * max(-(-len(order) // columns) - 2, 0))
-
-
-def over_worlds(
+def baseline_note(
     tables: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
 ) -> str:
-    """Return a note on where baselines are drawn and over how many worlds `what` is taken; empty if none are drawn."""
+    """Return a note on `where` baselines are drawn, and over how many worlds `what` is; "" if there are none.
+
+    `tables` are from `baseline_values`.
+    """
     counts = [rows["world"].nunique() for table in tables for _, rows in table.groupby("baseline")]
     if not counts:
         return ""

@@ -1,6 +1,6 @@
 """Draw the accuracy of each encoding in a row of its own, with and without dropout.
 
->>> figure = worth_of_dropout(table, "lst-encodings", published={"2d-fixed": (0.955, 0.1)})
+>>> figure = effect_of_dropout(table, "lst-encodings", published={"2d-fixed": (0.955, 0.1)})
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DROPOUT_STYLES: Sequence[Mapping[str, Any]] = (
 NO_DROPOUT: Mapping[str, Any] = {"color": BLUE, "marker": "o", "linestyle": (0, (5, 2))}
 
 
-def worth_of_dropout(
+def effect_of_dropout(
     table: pd.DataFrame, run_name: str, published: Mapping[str, tuple[float, float]] | None = None, chance: float = 0.25
 ) -> Figure:
     """Draw accuracy with and without dropout, joined by a line, with a row per encoding and a panel per split.

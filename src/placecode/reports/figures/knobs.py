@@ -1,4 +1,4 @@
-"""Draw accuracy by sigma with a line for each value of another setting, and the figure of the experiment lst-causal.
+"""Draw accuracy by sigma with a line for each value of another setting (a "knob"), and the figure of lst-causal.
 
 >>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
 """
@@ -19,8 +19,8 @@ from placecode.analysis.stats import Interval
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, LINE_STYLES, MUTED, SIGMA, SIGMA_LABEL, SMALL, VERMILLION
 
-LEVELS = ((0, (4, 1.5)), (0, (1, 2)))
-"""Styles of the horizontal lines that show models without a sigma, used in turn."""
+REFERENCE_LINES = ((0, (4, 1.5)), (0, (1, 2)))
+"""Line styles of the horizontal lines that show models without a sigma, used in turn."""
 
 
 def accuracy_by_setting(
@@ -28,24 +28,27 @@ def accuracy_by_setting(
     run_name: str,
     knob: str,
     chance: Mapping[str, float] | float = 0.25,
-    worth: pd.DataFrame | None = None,
-    beside: Mapping[str, Mapping[str, Interval]] | None = None,
+    sigma_effects: pd.DataFrame | None = None,
+    references: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Figure:
     """Draw held-out accuracy by sigma, with a panel per value of the column `panel` and a line per value of `line`.
 
     `table` has the columns panel, line, sigma, seed and value (an accuracy). `knob` names the setting that the lines
     differ in; it is the title of the legend if there is one panel. `chance` is the chance level, or maps panels to
-    chance levels. `worth` (panel, line, seed, value, large) is how much higher accuracy is at sigma 0.2 than at the
-    sigma `large`, and is drawn as the last panel. `beside` maps a panel to the accuracies of models without a sigma, by
-    name, which are drawn as horizontal lines.
+    chance levels. `sigma_effects` has the columns panel, line, seed, value and large: how much higher accuracy is at
+    sigma 0.2 than at the sigma `large`. It is drawn as the last panel. `references` maps a panel to the accuracies of
+    models without a sigma, by name, which are drawn as horizontal lines.
     """
     means, averaged, missing = base.summarized(table, ["panel", "line", "sigma"])
     names = base.in_order(table["panel"])
-    has_worth = worth is not None and not worth.empty
-    columns = len(names) + has_worth
+    has_effects = sigma_effects is not None and not sigma_effects.empty
+    columns = len(names) + has_effects
     styles = _styles(table)
-    entries = [[_entry(line) for line in rows["line"].unique()] for _, rows in table.groupby("panel")]
-    levels = {panel: [_level(*item) for item in accuracies.items()] for panel, accuracies in (beside or {}).items()}
+    entries = [[_line_label(line) for line in rows["line"].unique()] for _, rows in table.groupby("panel")]
+    levels = {
+        panel: [_reference_label(*item) for item in accuracies.items()]
+        for panel, accuracies in (references or {}).items()
+    }
     texts = (["\n".join(texts) for texts in group if texts] for group in (entries, levels.values()))
     lines = 1 + sum(max((text.count("\n") + 1 for text in group), default=0) for group in texts)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * lines), sharey=False)
@@ -53,9 +56,15 @@ def accuracy_by_setting(
         rows, here = table[table["panel"] == name], means[means["panel"] == name]
         in_panel = {line: style for line, style in styles.items() if line in set(rows["line"])}
         _lines(axes, here, in_panel, base.sorted_sigmas(rows))
-        accuracies = list((beside or {}).get(name, {}).values())
+        accuracies = list((references or {}).get(name, {}).values())
         for place, (level, label) in enumerate(zip(accuracies, levels.get(name, []), strict=True)):
-            axes.axhline(level.mean, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=label)
+            axes.axhline(
+                level.mean,
+                color=INK,
+                linewidth=0.9,
+                linestyle=REFERENCE_LINES[place % len(REFERENCE_LINES)],
+                label=label,
+            )
         if here.empty:
             base.write_empty_note(axes)
         base.title(axes, str(name))
@@ -63,8 +72,8 @@ def accuracy_by_setting(
         base.label(axes, SIGMA_LABEL, "held-out accuracy at the end")
         below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "alignment": "left"}
         _legend(axes, title=knob if len(names) == 1 else "", handlelength=2.6, **below)
-    if worth is not None and has_worth:
-        _worth(panels[len(names)], worth)
+    if sigma_effects is not None and has_effects:
+        _sigma_effects(panels[len(names)], sigma_effects)
     return base.small_print(figure, run_name, f"marks and bars: {averaged}", missing)
 
 
@@ -73,8 +82,8 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
     base.sigma_axis(axes, sigmas)
     for place, (line, style) in enumerate(styles.items()):
         rows = means[means["line"] == line]
-        at = base.dodge(rows["sigma"], place, len(styles), sigmas)
-        look = {"label": _entry(line), "linewidth": 1.3, "markersize": 4.8, **style}
+        at = base.dodge(axes, rows["sigma"], sigmas, place - (len(styles) - 1) / 2)
+        look = {"label": _line_label(line), "linewidth": 1.3, "markersize": 4.8, **style}
         base.errorbars(
             axes, at, rows["mean"], yerr=base.errorbar_lengths(rows, (0, 1)), **look
         )  # in the legend even if empty
@@ -90,13 +99,13 @@ def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
     return {line: LINE_STYLES[place % len(LINE_STYLES)] for line, place in places.items()}
 
 
-def _level(name: str, accuracy: Interval) -> str:
+def _reference_label(name: str, accuracy: Interval) -> str:
     """Return the legend entry of a model without a sigma: its name, mean, and interval clipped to [0, 1]."""
     bounds = "" if math.isnan(accuracy.low) else f" ({max(0.0, accuracy.low):.2f} to {min(1.0, accuracy.high):.2f})"
     return base.wrapped(f"{name}: {accuracy.mean:.2f}{bounds}", 34)
 
 
-def _entry(line: str) -> str:
+def _line_label(line: str) -> str:
     """Return the legend entry of a line, shortened and wrapped."""
     return base.wrapped(base.short(line), 34)
 
@@ -121,15 +130,15 @@ def full_names(table: pd.DataFrame) -> pd.Series:
     return table["line"].where(alone, table["panel"] + ", " + table["line"])
 
 
-def _worth(axes: Axes, worth: pd.DataFrame) -> None:
-    """Draw how much higher accuracy is at sigma 0.2 than at a large sigma, with a row per line."""
-    table = worth.assign(name=full_names(worth))
+def _sigma_effects(axes: Axes, sigma_effects: pd.DataFrame) -> None:
+    """Draw how much higher accuracy is at sigma 0.2 than at a large sigma, with a row for each line of the figure."""
+    table = sigma_effects.assign(name=full_names(sigma_effects))
     names = base.in_order(table["name"])
     means = base.means(table, ["name"]).set_index("name").reindex(names)
     _rows(axes, [base.wrapped(base.short(name), 44) for name in names], range(len(names)))
     base.marks(axes, means, range(len(names)), along="x", color=INK, marker="o", markersize=5)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    base.title(axes, f"what {SIGMA} 0.2 is worth over {worth['large'].iloc[0]:g}")
+    base.title(axes, f"what {SIGMA} 0.2 is worth over {sigma_effects['large'].iloc[0]:g}")
     base.label(axes, "difference of accuracies")
 
 
@@ -162,15 +171,15 @@ def causes(
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
     size = (13.2, max(5.4, 1.2 + 0.23 * rows))
     figure, (left, middle, right) = base.panels(1, 3, size, sharey=False, width_ratios=[1.15, 1, 0.95])
-    _against_size(left, means, [line for line in order if line in set(table["line"])], chance)
+    _accuracy_by_size(left, means, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
     note = f"marks and bars: {averaged}; hollow marks: controls, which must do nothing"
     return base.small_print(figure, run_name, note, missing)
 
 
-def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:
-    """Draw accuracy by the initial size of the PE, with a line per kind of PE in `order`."""
+def _accuracy_by_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:
+    """Draw accuracy by the root mean square of the PE before training, with a line per kind of PE in `order`."""
     if means.empty:
         base.write_empty_note(axes)
         return

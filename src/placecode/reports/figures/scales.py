@@ -1,6 +1,6 @@
-"""Draw how well each sigma works in many settings, above the initial scales that libraries use by default.
+"""Draw results by sigma for many settings and, in a panel below, the initial scales that libraries use by default.
 
->>> figure = scales(curves, marks, "lst-sigma and 19 others")
+>>> figure = default_scales(curves, scales, "lst-sigma and 19 others")
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ LETTERS = 100
 """Number of letters of size `SMALL` that fit along the axis of sigma."""
 
 
-def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
-    """Draw results by sigma in one panel per outcome, with a line per setting, and default scales in a panel below.
+def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) -> Figure:
+    """Draw results by sigma, with a panel per outcome and a line per setting, and default scales in the lowest panel.
 
     `curves` has the columns panel, task, setting, sigma and share: the gain over a model that has learned nothing,
-    divided by the gain at the best sigma of the setting. `marks` has a row per default scale with the columns formula,
+    divided by the gain at the best sigma of the setting. `scales` has a row per default scale with the columns formula,
     names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
     finite_rows, missing = base.finite(curves, ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
-    ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
+    ends = zip(scales["names"], scales["low"], scales["high"], strict=True)
     lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
     rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
     styles = {task: LINE_STYLES[i % len(LINE_STYLES)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
-    fixed = marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]  # by any size of the model
+    fixed = scales.loc[(scales["low"] == scales["high"]) & (scales["low"] > 0), "low"]  # by any size of the model
     for axes, name in zip(panels, names, strict=False):
         for low in fixed:
             axes.axvline(low, **DOTTED)
@@ -54,7 +54,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
         base.label(axes, y=base.wrapped(name, 34))
         _axis(axes)
         axes.tick_params(labelbottom=False)
-    _names(panels[-1], marks, lines, rows)
+    _draw_scales(panels[-1], scales, lines, rows)
     base.legend(figure, columns=6)
     note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
     below = f"less than {MIN_SHARE} is drawn there" if (finite_rows["share"] < MIN_SHARE).any() else ""
@@ -70,28 +70,28 @@ def _axis(axes: Axes) -> None:
 
 
 def _on_the_right(low: float, high: float) -> bool:
-    """Whether a mark from `low` to `high` has more space on its right than on its left."""
+    """Return whether a scale from `low` to `high` has more space for text on its right than on its left."""
     return max(low, MIN_SIGMA) * high < MIN_SIGMA * MAX_SIGMA
 
 
 def _room(low: float, high: float) -> int:
-    """Return the number of letters, at least 20, that fit next to a mark, on the side with more space."""
+    """Return the number of letters, at least 20, that fit next to a scale, on the side with more space."""
     ends = (max(high, MIN_SIGMA), MAX_SIGMA) if _on_the_right(low, high) else (MIN_SIGMA, low)
     return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MAX_SIGMA / MIN_SIGMA)))
 
 
-def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
+def _draw_scales(axes: Axes, scales: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
     """Draw a row per default scale: a dot or a bar, and the names of libraries on the side with more space.
 
     `lines` are the names, wrapped to lines, and `rows` are the heights of the rows.
     """
     place = 0.0
-    for (_, mark), texts, height in zip(marks.iterrows(), lines, rows, strict=True):
+    for (_, scale), texts, height in zip(scales.iterrows(), lines, rows, strict=True):
         middle = place + height / 2
         place += height
-        low, high = (max(float(mark[end]), MIN_SIGMA * 1.12) for end in ("low", "high"))
+        low, high = (max(float(scale[end]), MIN_SIGMA * 1.12) for end in ("low", "high"))
         look: Style = {"color": BLUE, "solid_capstyle": "round", "zorder": 3}
-        if mark["high"] == 0:
+        if scale["high"] == 0:
             axes.plot([low], [middle], marker="<", markersize=6, **look)
         elif low == high:
             axes.plot([low], [middle], marker="o", markersize=5.5, **look)

@@ -62,26 +62,26 @@ def structure_by_sigma(
     right end, by which lines that coincide can be distinguished. `chance` gives the chance level of a measure, and
     `labels` the label of its vertical axis.
     """
-    settings = channels.swept(members)
-    rows, missing = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
+    settings = channels.members_with_sigma(members)
+    rows, missing = channels.finite_rows(settings, _measure_rows(analysis, measures), ["analysis", "target", "step"])
     baseline_tables = {
-        measure: channels.of_data(members, baselines, "analysis", *measure[::-1]) for measure in measures
+        measure: channels.baseline_values(members, baselines, "analysis", *measure[::-1]) for measure in measures
     }
-    styles = channels.level_styles([*baseline_tables.values()])
+    styles = channels.baseline_styles([*baseline_tables.values()])
     figure, panels = base.grid_of(len(measures), 3, (3.1 + 0.09 * len(styles), 2.6), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
         here = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
         before, after = here[here["step"] == 0], here[here["step"] > 0]
-        channels.along_sigma(axes, settings, after, before, BOUNDS.get(measure[0]))
+        channels.draw_by_sigma(axes, settings, after, before, BOUNDS.get(measure[0]))
         if chance and measure in chance:
             base.chance_line(axes, chance[measure])
-        channels.levels(axes, baseline_tables[measure], styles)
+        channels.draw_baselines(axes, baseline_tables[measure], styles)
         channels.round_ticks(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=_label(measure, labels, 30))
-    channels.legend(figure, ["after training", "before training", *styles])
+    base.legend(figure, ["after training", "before training", *styles], columns=None)
     averaged = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
-    notes = (channels.over_worlds([*baseline_tables.values()]), base.left_out(settings), missing)
+    notes = (channels.baseline_note([*baseline_tables.values()]), base.left_out(settings), missing)
     return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}", *notes)
 
 
@@ -101,15 +101,20 @@ def measure_by_name(
     at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
     below the encodings. `chance` and `labels` are as in `structure_by_sigma`.
     """
-    errors, missing_errors = channels.of_members(members, channels.final_errors(metrics), ["condition"])
-    measured, missing_measures = channels.of_members(members, _of(analysis, measures), ["analysis", "target", "step"])
+    errors, missing_errors = channels.finite_rows(members, channels.final_errors(metrics), ["condition"])
+    measured, missing_measures = channels.finite_rows(
+        members, _measure_rows(analysis, measures), ["analysis", "target", "step"]
+    )
     shares = channels.conditions(metrics)
-    first = channels.trained_first(shares, members)[:1]
+    trained = channels.trained_shares(members)
+    first = sorted(shares, key=lambda share: channels.hidden_share(share) not in trained)[:1]
     errors_by_name = errors[errors["condition"].isin(first)].groupby("name")["value"].mean()
     names = sorted(base.in_order(members["name"]), key=lambda name: errors_by_name.get(name, np.inf))
-    of_shares = [channels.of_data(members, baselines, "test", share, "mse") for share in shares]
-    of_measures = [channels.of_data(members, baselines, "analysis", target, name) for name, target in measures]
-    baseline_tables = [*of_shares, *of_measures]
+    share_baselines = [channels.baseline_values(members, baselines, "test", share, "mse") for share in shares]
+    measure_baselines = [
+        channels.baseline_values(members, baselines, "analysis", target, name) for name, target in measures
+    ]
+    baseline_tables = [*share_baselines, *measure_baselines]
     others = base.in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in baseline_tables)]))
     height = 0.3 * max(len(names) + len(others), 3) + 1.75
     figure, panels = base.row_panels([*names, *others], len(baseline_tables), 2.5, height)
@@ -140,7 +145,7 @@ def measure_by_name(
     base.legend(figure, ["after training", "before training", "baseline"])
     averaged = base.over_seeds(errors, ["name", "condition"])
     notes = [
-        channels.over_worlds(baseline_tables, "baselines in rows of their own", "mean and 95% t interval"),
+        channels.baseline_note(baseline_tables, "baselines in rows of their own", "mean and 95% t interval"),
         base.left_out(members),
         *(f"{what}: {note}" for what, note in (("errors", missing_errors), ("measures", missing_measures)) if note),
     ]
@@ -212,34 +217,34 @@ def networks_by_sigma(
     connectivity, mean over worlds.
     """
     targets = list(partitions)[:MAX_PARTITIONS]
-    settings = channels.swept(members)
+    settings = channels.members_with_sigma(members)
     endings = ("", "_low", "_high", "_smooth_low", "_smooth_high")
     names = [f"{name}{ending}" for name in NETWORK_MEASURES for ending in endings]
     rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(names)]
     rows = rows[rows["step"].isin((0, rows["step"].max()))]
-    finite_rows, missing = channels.of_members(settings, rows, ["analysis", "target", "step"])
+    finite_rows, missing = channels.finite_rows(settings, rows, ["analysis", "target", "step"])
     figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(targets), max(len(targets), 1), (3.7, 2.5), sharey=False)
     cells = [(measure, target) for measure in NETWORK_MEASURES for target in targets]
-    tables = [channels.of_data(members, baselines, "analysis", target, measure) for measure, target in cells]
+    tables = [channels.baseline_values(members, baselines, "analysis", target, measure) for measure, target in cells]
     tables = [rows.assign(baseline=rows["baseline"].map(FC_BASELINES)).dropna(subset=["baseline"]) for rows in tables]
-    styles = channels.level_styles(tables)
+    styles = channels.baseline_styles(tables)
     for axes, (measure, target), levels in zip(panels, cells, tables, strict=True):
         here = finite_rows[finite_rows["target"] == target]
-        of_measure, after = here["analysis"] == measure, here["step"] > 0
-        channels.along_sigma(axes, settings, here[of_measure & after], here[of_measure & ~after], (-np.inf, 1.0))
+        is_measure, after = here["analysis"] == measure, here["step"] > 0
+        channels.draw_by_sigma(axes, settings, here[is_measure & after], here[is_measure & ~after], (-np.inf, 1.0))
         _band(axes, here[after], measure, SHUFFLED, color=MUTED, alpha=0.32, linewidth=0, zorder=0.6)
         _band(axes, here[after], f"{measure}_smooth", SMOOTH, facecolor=ORANGE, alpha=0.3, linewidth=0, zorder=0.5)
-        channels.levels(axes, levels, styles)
+        channels.draw_baselines(axes, levels, styles)
         channels.round_ticks(axes)
         if measure == next(iter(NETWORK_MEASURES)):
             base.title(axes, partitions[target])
         base.label_edges(axes, SIGMA_LABEL, NETWORK_MEASURES[measure])
-    channels.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH])
+    base.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH], columns=None)
     values = finite_rows[finite_rows["analysis"].isin(list(NETWORK_MEASURES))]
     averaged = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
-    over_worlds = channels.over_worlds(tables, "lines that end in a mark: functional connectivity")
-    notes = (over_worlds, note, base.left_out(settings), missing)
+    note_on_baselines = channels.baseline_note(tables, "lines that end in a mark: functional connectivity")
+    notes = (note_on_baselines, note, base.left_out(settings), missing)
     return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}; {bands}", *notes)
 
 
@@ -293,7 +298,7 @@ def measures_by_variant(
     return base.small_print(figure, run_name, f"marks and bars: {averaged}, after training", note, missing)
 
 
-def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
+def _measure_rows(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
     """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
     selected = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
     rows = analysis[selected & (analysis["block"] == ALL_BLOCKS)]

@@ -16,7 +16,7 @@ from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, counts, report_figure, run_name
-from placecode.reports.pages.knobs import KnobPage, figures_of_knob, settling
+from placecode.reports.pages.knobs import KnobPage, knob_figures, settling
 from placecode.reports.pages.latin import chance_of
 from placecode.runs.read import Run
 
@@ -107,7 +107,7 @@ class CausalPage(KnobPage):
         causes = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
         panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
         in_panels = final.assign(panel=final["line"].map(panel_of).fillna("a donor's"))
-        return [report_figure("causal.causes", causes), *figures_of_knob(run, in_panels, "what the PE is")]
+        return [report_figure("causal.causes", causes), *knob_figures(run, in_panels, "what the PE is")]
 
     def sentences(self) -> list[str]:
         """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on

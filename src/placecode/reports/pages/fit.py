@@ -49,7 +49,38 @@ class FitPage(Page):
         return own_results.read(self.run.path)
 
     def figures(self) -> list[ReportFigure]:
-        return fit_figures(self.fit, run_name(self.run))
+        """Draw the map, the maps of other methods and, if several sigmas were tried, their errors."""
+        fit, name_of_run = self.fit, run_name(self.run)
+        ours = figures.channels_on_map(
+            fit.ours.maps[2], fit.names, fit.ours.labels, fit.confidence, name_of_run, edges(fit)
+        )
+        methods = by_name(fit)
+        titles = {
+            name: ", ".join(
+                f"{title} {value:{RANKED[score][1]}}"
+                for score, title in IN_TITLES.items()
+                if (value := method.scores.get(score)) is not None
+            )
+            for name, method in methods.items()
+        }
+        on_a_plane = fit.positions is not None and fit.positions.shape[1] == 2
+        by_method = figures.maps_by_method(
+            {name: method.maps[2] for name, method in methods.items()},
+            {name: method.labels if fit.labels is None else fit.labels for name, method in methods.items()},
+            name_of_run,
+            fit.positions if on_a_plane else None,
+            titles,
+            "modules that the method found" if fit.labels is None else "known groups",
+        )
+        drawn = [
+            report_figure("fit.map", ours),
+            report_figure("fit.methods", by_method, coloured_by_position=on_a_plane),
+        ]
+        if len(fit.sigmas) > 1:
+            drawn.append(
+                report_figure("fit.sigma", figures.sigma_choice(fit.sigmas, fit.sigma, name_of_run), why=fit.why)
+            )
+        return drawn
 
     def sentences(self) -> list[str]:
         return fit_text.sentences(self.fit)
@@ -67,38 +98,61 @@ class FitPage(Page):
         first = next((i for i, position in enumerate(slider.positions) if position.sigma == self.fit.sigma), 0)
         return replace(slider, **sorted_channels(self.fit), first=first)
 
-    def channel_map(self) -> ChannelMap | None:
-        return channel_map(self.fit)
+    def channel_map(self) -> ChannelMap:
+        """Return the map with the module, the confidence of the position and the neighbours of every channel."""
+        fit = self.fit
+        confidence, pairs = fit.confidences()
+        columns: dict[str, list[object]] = {"confidence": [float(value) for value in confidence]}
+        if fit.labels is not None:
+            columns["known group"] = ["" if i < 0 else fit.label_names[i] for i in fit.labels]
+        if fit.positions is not None:
+            axes = zip("xyz", fit.positions.T, strict=False)
+            columns |= {f"known {axis}": list(map(float, values)) for axis, values in axes}
+        lines = edges(fit)
+        return ChannelMap(
+            fit.names,
+            fit.ours.maps[2],
+            fit.ours.maps.get(3),
+            fit.ours.labels if fit.count > 1 or not fit.placed.all() else None,
+            columns=columns,
+            neighbors=[[(int(j), float(pairs[i, j])) for j in row] for i, row in enumerate(fit.neighbors)],
+            edges=lines,
+            note=wording.caption("fit.channels", edges=bool(lines), sure=MIN_NEIGHBOR_CONFIDENCE)[1],
+        )
 
     def listings(self) -> list[Listing]:
-        return listings(self.fit)
-
-
-def fit_figures(fit: Found, run_name: str) -> list[ReportFigure]:
-    """Return the figures of a fit: its map, the maps of other methods and, if it tried several sigmas, their errors."""
-    ours = figures.channels_on_map(fit.ours.maps[2], fit.names, fit.ours.labels, fit.confidence, run_name, edges(fit))
-    methods = by_name(fit)
-    titles = {
-        name: ", ".join(
-            f"{title} {value:{RANKED[score][1]}}"
-            for score, title in IN_TITLES.items()
-            if (value := method.scores.get(score)) is not None
+        """Return tables of the scores of every method, of the sigmas that were tried, and of the numbers of modules."""
+        fit = self.fit
+        methods = by_name(fit)
+        scores = [name for name in COLUMNS if any(name in method.scores for method in methods.values())]
+        rows = [
+            [name, *(method.scores.get(score) for score in scores), int(method.labels.max()) + 1]
+            for name, method in methods.items()
+        ]
+        rows.append(
+            ["guessing the mean", *(fit.mean_mse if score == "heldout_mse" else None for score in scores), None]
         )
-        for name, method in methods.items()
-    }
-    on_a_plane = fit.positions is not None and fit.positions.shape[1] == 2
-    by_method = figures.maps_by_method(
-        {name: method.maps[2] for name, method in methods.items()},
-        {name: method.labels if fit.labels is None else fit.labels for name, method in methods.items()},
-        run_name,
-        fit.positions if on_a_plane else None,
-        titles,
-        "modules that the method found" if fit.labels is None else "known groups",
-    )
-    drawn = [report_figure("fit.map", ours), report_figure("fit.methods", by_method, coloured_by_position=on_a_plane)]
-    if len(fit.sigmas) > 1:
-        drawn.append(report_figure("fit.sigma", figures.sigma_choice(fit.sigmas, fit.sigma, run_name), why=fit.why))
-    return drawn
+        left_out = {METHOD_NAMES[name]: why for name, why in fit.left_out.items()}
+        sigma_rows = [[row[name] for name in ("sigma", "error", "standard_error", "stability")] for row in fit.sigmas]
+        tables = [
+            Listing(
+                *wording.caption("fit.methods-table", left_out=left_out),
+                ["method", *(COLUMNS[score] for score in scores), "modules"],
+                rows,
+            ),
+            Listing(
+                *wording.caption("fit.sigma-table", why=fit.why),
+                ["sigma", "validation error", "standard error", "agreement between fits"],
+                sigma_rows,
+            ),
+        ]
+        agreement = [
+            [count, value] for count, value in sorted(fit.stability.items()) if count <= fit.count + MORE_MODULES
+        ]
+        if agreement:
+            text = wording.caption("fit.modules-table", nearly=MAX_DROP, sure=MIN_AGREEMENT)
+            tables.append(Listing(*text, ["modules", "agreement"], agreement))
+        return tables
 
 
 def sorted_channels(fit: Found) -> dict[str, Any]:
@@ -112,58 +166,6 @@ def sorted_channels(fit: Found) -> dict[str, Any]:
         return {"groups": None, "group_names": [], "order": similarity_order(fit.ours.similarity), "note": note}
     names = [f"module {i + 1}" for i in range(fit.count)]
     return {"groups": fit.ours.labels, "group_names": names, "note": note}
-
-
-def channel_map(fit: Found) -> ChannelMap:
-    """Return the searchable map: every channel with its module, the confidence of its position, and its neighbours."""
-    confidence, pairs = fit.confidences()
-    columns: dict[str, list[object]] = {"confidence": [float(value) for value in confidence]}
-    if fit.labels is not None:
-        columns["known group"] = ["" if i < 0 else fit.label_names[i] for i in fit.labels]
-    if fit.positions is not None:
-        axes = zip("xyz", fit.positions.T, strict=False)
-        columns |= {f"known {axis}": list(map(float, values)) for axis, values in axes}
-    lines = edges(fit)
-    return ChannelMap(
-        fit.names,
-        fit.ours.maps[2],
-        fit.ours.maps.get(3),
-        fit.ours.labels if fit.count > 1 or not fit.placed.all() else None,
-        columns=columns,
-        neighbors=[[(int(j), float(pairs[i, j])) for j in row] for i, row in enumerate(fit.neighbors)],
-        edges=lines,
-        note=wording.caption("fit.channels", edges=bool(lines), sure=MIN_NEIGHBOR_CONFIDENCE)[1],
-    )
-
-
-def listings(fit: Found) -> list[Listing]:
-    """Return the tables of the report: scores of every method, sigmas that were tried, and numbers of modules."""
-    methods = by_name(fit)
-    scores = [name for name in COLUMNS if any(name in method.scores for method in methods.values())]
-    rows = [
-        [name, *(method.scores.get(score) for score in scores), int(method.labels.max()) + 1]
-        for name, method in methods.items()
-    ]
-    rows.append(["guessing the mean", *(fit.mean_mse if score == "heldout_mse" else None for score in scores), None])
-    left_out = {METHOD_NAMES[name]: why for name, why in fit.left_out.items()}
-    of_sigmas = [[row[name] for name in ("sigma", "error", "standard_error", "stability")] for row in fit.sigmas]
-    tables = [
-        Listing(
-            *wording.caption("fit.methods-table", left_out=left_out),
-            ["method", *(COLUMNS[score] for score in scores), "modules"],
-            rows,
-        ),
-        Listing(
-            *wording.caption("fit.sigma-table", why=fit.why),
-            ["sigma", "validation error", "standard error", "agreement between fits"],
-            of_sigmas,
-        ),
-    ]
-    agreement = [[count, value] for count, value in sorted(fit.stability.items()) if count <= fit.count + MORE_MODULES]
-    if agreement:
-        text = wording.caption("fit.modules-table", nearly=MAX_DROP, sure=MIN_AGREEMENT)
-        tables.append(Listing(*text, ["modules", "agreement"], agreement))
-    return tables
 
 
 def edges(fit: Found) -> list[tuple[int, int, float]]:

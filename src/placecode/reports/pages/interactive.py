@@ -1,9 +1,8 @@
 """The interactive parts of a report: the slider over sigma and the searchable map of channels.
 
-A `SigmaSlider` has one `SliderPosition` for each sigma of a sweep. reports/html/slider.js turns the positions into the
-slider, with equal distances between positions, which changes numbers, similarity matrix, map and attention together.
-`ChannelMap` is the content of the map. Both are read from a finished run: measures from all members, matrices and maps
-from the members whose PEs were stored.
+A `SigmaSlider` has one `SliderPosition` for each sigma of a sweep: numbers, a similarity matrix, a map and attention,
+which reports/html/assets/slider.js shows. A `ChannelMap` is the content of the map. Both are read from a finished run:
+measures from all members, matrices and maps from the members whose PEs were stored.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from placecode.analysis import alignment, geometry, partitions
+from placecode.analysis.agreement import nearest_channels
 from placecode.analysis.places import isomap_embedding
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments import experiment_of
@@ -39,6 +39,97 @@ MEASURED = {
 """Measures (analysis, target) of PEs that the slider shows besides the metric: their name and their axis."""
 NEIGHBORS = 5
 """Number of nearest channels listed for each channel."""
+
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SliderPosition:
+    """One position of the sigma slider: what the report shows at this sigma. What was not stored is None."""
+
+    label: str
+    sigma: float
+    measures: Mapping[str, Interval]
+    """Mean and 95% interval of each measure, by its name, as in `SigmaSlider.curves`."""
+    similarity: Array | None = None
+    """Similarity of every pair of channels (n, n), from -1 to 1."""
+    places: Array | None = None
+    """Positions of the channels on a map (n, 2), rotated onto those of the previous position."""
+    attention: Array | None = None
+    """Mean attention (n, n) from the channel of the row to the channel of the column."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a measure is drawn as a line by sigma."""
+
+    axis: str
+    """Label of the vertical axis. Measures with the same label share a plot."""
+    legend: str
+    split: str = ""
+    """The split of the data, which decides the style of the line; "" for a measure of the PEs."""
+
+
+@dataclass(frozen=True)
+class SigmaSlider:
+    """The contents of the sigma slider: its positions in order of sigma, and what all positions share."""
+
+    names: Sequence[str]
+    groups: npt.NDArray[np.int64] | None
+    """The group of each channel (n,), as an index into `group_names`; -1 for no group. None if no groups are known."""
+    group_names: Sequence[str]
+    positions: Sequence[SliderPosition]
+    curves: Mapping[str, Curve]
+    """The curve of every measure of the positions, by name, in the order in which the measures are shown."""
+    first: int = 0
+    """Index of the position that the report shows when it is opened."""
+    note: str = ""
+    """Caption of the slider."""
+    order: npt.NDArray[np.int64] | None = None
+    """Indices of the channels in the order in which matrices show them (n,); None sorts channels by group."""
+
+
+@dataclass(frozen=True)
+class ChannelMap:
+    """The contents of the searchable map: the position of each channel, and what is known about it."""
+
+    names: Sequence[str]
+    places: Array
+    """Positions on the flat map (n, 2)."""
+    places3: Array | None = None
+    """Positions on the map in three dimensions (n, 3)."""
+    modules: npt.NDArray[np.int64] | None = None
+    """The module of each channel (n,), counted from 0; -1 for no module."""
+    module_names: Sequence[str] = ()
+    """Names of the modules if they are known groups. Modules that a fit has found have numbers only."""
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Further numbers or texts about each channel, by the name of their column."""
+    neighbors: Sequence[Sequence[tuple[int, float]]] = ()
+    """Neighbours of each channel, the nearest first, as index and confidence (0 to 1; NaN if unknown)."""
+    edges: Sequence[tuple[int, int, float]] | None = None
+    """Pairs of channels that are joined by a line, with a weight from 0 to 1; None if there are no lines."""
+    note: str = ""
+    """Caption of the map."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer to a main question of the run, as a sentence under a badge."""
+
+    kind: str
+    """The text of the badge, such as "found", "not found" or "unsure"."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A further table of a report, whose rows hold numbers and texts."""
+
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
 
 
 def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
@@ -251,101 +342,9 @@ def _nearest(similarities: list[Array], mean: Array) -> list[list[tuple[int, flo
     Each has the share of the seeds in which it is among the nearest ones too, or NaN if there is only one seed.
     """
     count = min(NEIGHBORS, len(mean) - 1)
-    nearest = _top(mean, count)  # (n, k)
-    by_seed = np.stack([_top(similarity, count) for similarity in similarities])  # (seeds, n, k)
+    nearest = nearest_channels(mean, count)  # (n, k)
+    by_seed = np.stack([nearest_channels(similarity, count) for similarity in similarities])  # (seeds, n, k)
     shares = (nearest[None, :, :, None] == by_seed[:, :, None, :]).any(-1).mean(0)
     if len(similarities) == 1:
         shares = np.full(shares.shape, np.nan)
     return [list(zip(*row, strict=True)) for row in zip(nearest.tolist(), shares.tolist(), strict=True)]
-
-
-def _top(similarity: Array, count: int) -> np.ndarray:
-    """Return the `count` most similar other channels of each channel, the most similar first, (n, count)."""
-    others = np.where(np.eye(len(similarity), dtype=bool), -np.inf, similarity)
-    return np.argsort(-others, axis=1, kind="stable")[:, :count]
-
-
-Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SliderPosition:
-    """One position of the sigma slider: what the report shows at this sigma. What was not stored is None."""
-
-    label: str
-    sigma: float
-    measures: Mapping[str, Interval]
-    similarity: Array | None = None
-    """Similarity of every pair of channels (n, n), from -1 to 1."""
-    places: Array | None = None
-    """Positions of the channels on a map (n, 2), rotated onto those of the previous position."""
-    attention: Array | None = None
-    """Mean attention (n, n) from the channel of the row to the channel of the column."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """How a measure is drawn by sigma: the label of its axis, which it may share with other measures, its name in the
-    legend, and the split of the data, which decides the style of the line ("" for a measure of the PEs)."""
-
-    axis: str
-    legend: str
-    split: str = ""
-
-
-@dataclass(frozen=True)
-class SigmaSlider:
-    """The contents of the sigma slider: its positions in order of sigma, and what all positions share."""
-
-    names: Sequence[str]
-    groups: npt.NDArray[np.int64] | None
-    """The group of each channel (n,), as an index into `group_names`; -1 for no group. None if no groups are known."""
-    group_names: Sequence[str]
-    positions: Sequence[SliderPosition]
-    curves: Mapping[str, Curve]
-    """The curve of every measure of the positions, by name, in the order in which the measures are shown."""
-    first: int = 0
-    """Index of the position that the report shows when it is opened."""
-    note: str = ""
-    order: npt.NDArray[np.int64] | None = None
-    """Order of the channels in matrices (n,); None sorts them by group."""
-
-
-@dataclass(frozen=True)
-class ChannelMap:
-    """The contents of the searchable map: the position of each channel, and what is known about it."""
-
-    names: Sequence[str]
-    places: Array
-    """Positions on the flat map (n, 2)."""
-    places3: Array | None = None
-    """Positions on the map in three dimensions (n, 3)."""
-    modules: npt.NDArray[np.int64] | None = None
-    """The module of each channel (n,), counted from 0; -1 for no module."""
-    module_names: Sequence[str] = ()
-    """Names of the modules if they are known groups. Modules that a fit has found have numbers only."""
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Further numbers or texts about each channel, by the name of their column."""
-    neighbors: Sequence[Sequence[tuple[int, float]]] = ()
-    """Neighbours of each channel, the nearest first, as index and confidence (0 to 1; NaN if unknown)."""
-    edges: Sequence[tuple[int, int, float]] | None = None
-    """Pairs of channels that are joined by a line, with a weight from 0 to 1; None if there are no lines."""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A finding: a sentence, and the word or two on its badge ("found", "not found", "unsure", ...)."""
-
-    kind: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A further table of a report, with a title, a caption, column names and rows of numbers and texts."""
-
-    title: str
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]

@@ -29,7 +29,7 @@ from placecode.reports.pages.interactive import SigmaSlider
 from placecode.reports.pages.latin import ood_curves
 from placecode.runs.read import Run, shape_of
 
-Levels = Mapping[str, Mapping[str, Interval]]
+Accuracies = Mapping[str, Mapping[str, Interval]]
 """Intervals of accuracy by panel and by line."""
 MAX_UNSETTLED = 6
 """Largest number of unsettled settings that a report names."""
@@ -62,8 +62,8 @@ class KnobPage(Page):
         return None  # a slider would show one of the settings without saying which
 
     def figures(self) -> list[ReportFigure]:
-        levels = levels_of(self.run, self.experiment.lines_of_role(self.run, "reference"))
-        return figures_of_knob(self.run, self.final, self.experiment.knob, levels)
+        references = reference_accuracies(self.run, self.experiment.lines_of_role(self.run, "reference"))
+        return knob_figures(self.run, self.final, self.experiment.knob, references)
 
     def sentences(self) -> list[str]:
         """Return a sentence for every line, with its accuracy at the smallest, the largest and the best sigma.
@@ -86,18 +86,18 @@ class SweptPage(KnobPage):
 
     def figures(self) -> list[ReportFigure]:
         names = ", ".join(axis.name.replace("_", " ") for axis in self.experiment.axes)
-        return figures_of_knob(self.run, self.final, names)
+        return knob_figures(self.run, self.final, names)
 
 
-def figures_of_knob(run: Run, final: pd.DataFrame, knob: str, levels: Levels | None = None) -> list[ReportFigure]:
+def knob_figures(run: Run, final: pd.DataFrame, knob: str, references: Accuracies | None = None) -> list[ReportFigure]:
     """Draw accuracy against sigma, and learning curves, with a line for each setting.
 
-    `final` is `KnobPage.final`. `knob` names the varied setting. `levels` are the accuracies of reference members,
-    which are drawn as horizontal lines.
+    `final` is `KnobPage.final`. `knob` names the varied setting. `references` are the accuracies of members without a
+    sigma, which are drawn as horizontal lines.
     """
-    gains, chance = worth(drop_repeated_lines(final)), chance_by_panel(run, final)
-    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, gains, levels)
-    return [report_figure("knob.accuracy", figure, knob=knob, gain=len(gains) > 0), curves_figure(run, final)]
+    effects, chance = sigma_effects(drop_repeated_lines(final)), chance_by_panel(run, final)
+    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance, effects, references)
+    return [report_figure("knob.accuracy", figure, knob=knob, effects=len(effects) > 0), curves_figure(run, final)]
 
 
 def curves_figure(run: Run, lines: pd.DataFrame) -> ReportFigure:
@@ -113,7 +113,7 @@ def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
 
-def worth(final: pd.DataFrame) -> pd.DataFrame:
+def sigma_effects(final: pd.DataFrame) -> pd.DataFrame:
     """Return a table (panel, line, seed, value, large) of how much higher accuracy is at sigma SMALL than at `large`.
 
     `large` is LARGE, or the largest sigma of the line if LARGE was not run. Lines without both sigmas have no rows.
@@ -128,7 +128,7 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(differences, columns=["panel", "line", "seed", "value", "large"])
 
 
-def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
+def reference_accuracies(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
     """Return the accuracy of the reference members, by panel and line."""
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}

@@ -126,7 +126,7 @@ class EncodingsPage(Page):
         least = float(final["dropout"].min())
         with_least = final[final["dropout"] == least]
         return [
-            report_figure("encodings.dropout", figures.worth_of_dropout(final, name, published, chance)),
+            report_figure("encodings.dropout", figures.effect_of_dropout(final, name, published, chance)),
             report_figure("encodings.encodings", figures.accuracy_by_name(with_least, name, chance), dropout=least),
             report_figure("encodings.curves", figures.curves_by_name(ood_curves(run, members), name, chance)),
         ]
