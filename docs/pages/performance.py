@@ -18,10 +18,10 @@ from templating import render_page
 
 from placecode import files
 from placecode.analysis.stats import interval
-from placecode.bench import compared_with, disturbance, disturbed, figures, times_memory, times_placecode
+from placecode.bench import compared_with, disturbance_note, disturbed, figures, times_memory, times_placecode
 from placecode.bench.compare import baseline
 from placecode.bench.peers import STACKED
-from placecode.bench.profiling import kind_of
+from placecode.bench.profiling import kernel_group
 from placecode.experiments.reading import accuracy, by_sigma
 from placecode.reports import figures as drawing
 from placecode.runs.read import Run
@@ -94,7 +94,7 @@ def lead(results: dict[str, Any]) -> dict[str, Any] | None:
             chosen = [row for row in peers if row["members"] == models]
             ratios = {name: [(row[name], row["precision"]) for row in chosen] for name in ("ratio", "memory_ratio")}
             return {
-                "place": figures.place(result["environment"]),
+                "place": figures.machine_name(result["environment"]),
                 "models": models,
                 "times": ratios["ratio"],
                 "memory": [pair for pair in ratios["memory_ratio"] if pair[0] is not None],
@@ -111,10 +111,10 @@ def machine(name: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return what the page shows of one machine."""
     return {
         "name": name,
-        "place": figures.place(result["environment"]),
+        "place": figures.machine_name(result["environment"]),
         "versions": versions(result["environment"]),
         "calls": [call_of(call, result["rows"]) for call in result.get("calls", [])],
-        "disturbance": disturbance(result),
+        "disturbance": disturbance_note(result),
         "cases": list(cases(name, result)),
     }
 
@@ -193,7 +193,7 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield, for each precision, the time of a step by kind of kernel."""
     for precision in dict.fromkeys(row["precision"] for row in kernels):
         rows = [row for row in kernels if row["precision"] == precision]
-        table = pd.DataFrame(rows).assign(kind=[kind_of(row["kernel"]) for row in rows])
+        table = pd.DataFrame(rows).assign(kind=[kernel_group(row["kernel"]) for row in rows])
         kinds = table.groupby("kind", sort=False)[["calls", "us_per_model_step"]].sum()
         kinds = kinds[kinds["us_per_model_step"] > 0].sort_values("us_per_model_step", ascending=False, kind="stable")
         total = table["us_per_model_step"].sum()

@@ -59,10 +59,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         jobs.append(job)
         return {"us_per_model_step": 100.0 if job.name == "placecode" else 1000.0, "steps": 5, "peak_bytes": 2**20}
 
-    monkeypatch.setattr(bench, "measured", result_of)
+    monkeypatch.setattr(bench, "run_job", result_of)
     ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
-    monkeypatch.setattr(bench, "ceiling_of", lambda job: ceiling)
-    monkeypatch.setattr(bench, "why_not", lambda name, device: "jax is not installed" if name == "jax-vmap" else "")
+    monkeypatch.setattr(bench, "measure_ceiling", lambda job: ceiling)
+    monkeypatch.setattr(
+        bench, "unavailable_reason", lambda name, device: "jax is not installed" if name == "jax-vmap" else ""
+    )
     return jobs
 
 
@@ -128,7 +130,7 @@ def test_lists_and_limits_are_passed_on(measured) -> None:
 
 
 def test_nothing_measured_is_a_failure(monkeypatch, measured, capsys) -> None:
-    monkeypatch.setattr(bench, "measured", lambda job: {"note": "out of memory"})
+    monkeypatch.setattr(bench, "run_job", lambda job: {"note": "out of memory"})
     assert cli.main([*TINY, "--peers", "none"]) == 1 and "out of memory" in capsys.readouterr().out
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from placecode.bench.cases import CASES, Case, Synthetic, flops, linear_layers
-from placecode.bench.peers import Plain, built, plain_attention, weights_of
+from placecode.bench.peers import Plain, build_model, plain_attention, weights_of
 from placecode.experiments.latin.squares import LstSigma
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import stack_for, steps_per_epoch
@@ -21,7 +21,7 @@ SHAPES = {"last": TINY, "token": TOKEN, "one block": TINY.resized(layers=1), "on
 def counted(case: Case, model: type[Plain]) -> int:
     """Return the number of floating-point operations of a step, counted by torch."""
     task = Synthetic(case, batches=1)
-    module = built(model, case, weights_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
+    module = build_model(model, case, weights_of(stack_for(case.members(1), task), 0), "cpu", plain_attention)
     data = task.splits["train"]
     with FlopCounterMode(display=False) as counter:
         task.loss(module(data.inputs)[None], data.targets[None]).sum().backward()

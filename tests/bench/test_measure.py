@@ -44,7 +44,7 @@ class Clockwork(Candidate):
 def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
     for slow in (1, 30):  # the very first step, and a round
         candidate = Clockwork(slow, monkeypatch)
-        result = measure.timed(candidate, job())
+        result = measure.time_steps(candidate, job())
         assert result["us_per_model_step"] == pytest.approx(10_000 / candidate.models)
         assert candidate.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
         assert result["steps"] == 20 * ROUNDS and slow <= len(candidate.runs)
@@ -52,10 +52,10 @@ def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch) -> None:
 
 def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch) -> None:
     candidate = Clockwork(0, monkeypatch)
-    measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1000.0))
+    measure.time_steps(candidate, Job(TINY, "x", 1, "cpu", "high", 1000.0))
     assert candidate.runs[-1] == 64
-    measure.timed(candidate, Job(TINY, "x", 1, "cpu", "high", 1e-6))
-    assert candidate.runs[-1] == 1 and measure.timed(candidate, job(steps=3))["steps"] == 3 * ROUNDS
+    measure.time_steps(candidate, Job(TINY, "x", 1, "cpu", "high", 1e-6))
+    assert candidate.runs[-1] == 1 and measure.time_steps(candidate, job(steps=3))["steps"] == 3 * ROUNDS
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch) -> None:
 
 def test_rows_that_were_disturbed_are_counted() -> None:
     quiet = measure.row_of(job(), {"others": 0.05})
-    assert bench.disturbance({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
+    assert bench.disturbance_note({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
     loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
-    assert "2 of 4 rows" in bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]})
+    assert "2 of 4 rows" in bench.disturbance_note({"rows": [quiet, *loud], "ceilings": [quiet]})
     on_a_gpu = [{**row, "device": "cuda"} for row in loud]
-    assert bench.disturbance({"rows": on_a_gpu, "ceilings": []}) == ""
+    assert bench.disturbance_note({"rows": on_a_gpu, "ceilings": []}) == ""
 
 
 def test_a_row_says_what_follows_from_its_time() -> None:
@@ -165,7 +165,7 @@ def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch) -> None:
     def run(device: str, results: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
         remaining = list(results)
         monkeypatch.setattr(measure, "in_fresh_process", lambda job: remaining.pop(0))
-        return measure.measured(dataclasses.replace(job(), device=device)), len(results) - len(remaining)
+        return measure.run_job(dataclasses.replace(job(), device=device)), len(results) - len(remaining)
 
     slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
     assert run("cpu", [slow, fast, slow]) == (fast, 3) and run("cpu", [slow, failed, slow]) == (slow, 3)

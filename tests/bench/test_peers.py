@@ -51,7 +51,7 @@ def both(name: str, case: Case, bf16: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def skip_without(name: str) -> None:
-    if reason := peers.why_not(name, "cpu"):
+    if reason := peers.unavailable_reason(name, "cpu"):
         pytest.skip(reason)
 
 
@@ -94,9 +94,9 @@ def test_vmap_keeps_no_second_graph_for_autograd() -> None:
 def test_a_compiled_peer_without_a_compiler_has_a_reason(monkeypatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     for name in peers.COMPILED:
-        assert peers.why_not(name, "cpu") == "torch.compile needs a C++ compiler, and none was found"
-        assert peers.why_not(name, "cuda") == ""  # there Triton finds a compiler, or says why not
-    assert peers.why_not("vmap", "cpu") == ""
+        assert peers.unavailable_reason(name, "cpu") == "torch.compile needs a C++ compiler, and none was found"
+        assert peers.unavailable_reason(name, "cuda") == ""  # there Triton finds a compiler, or says why not
+    assert peers.unavailable_reason("vmap", "cpu") == ""
 
 
 @pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])

@@ -11,7 +11,7 @@ from placecode.bench import profiling
 from placecode.bench.cases import CASES
 from placecode.bench.measure import Job
 from placecode.bench.plan import Plan
-from placecode.bench.profiling import KINDS, REST, kind_of, profile
+from placecode.bench.profiling import KERNEL_GROUPS, OTHER_KERNELS, kernel_group, profile
 
 KERNELS = Path(profiling.__file__).parents[1] / "compute" / "gpu" / "kernels"
 
@@ -32,7 +32,7 @@ def launched() -> set[str]:
 
 
 def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
-    ours = {name for kind, names in KINDS.items() if kind != "products" for name in names}
+    ours = {name for kind, names in KERNEL_GROUPS.items() if kind != "products" for name in names}
     assert launched() == ours
 
 
@@ -44,23 +44,23 @@ def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
         ("std::enable_if<true, void>::type internal::gemvx::kernel<int>", "products"),
         ("_backward_keys", "attention"),
         ("_norm", "norms"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", REST),
-        ("Memcpy DtoD (Device -> Device)", REST),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", OTHER_KERNELS),
+        ("Memcpy DtoD (Device -> Device)", OTHER_KERNELS),
     ],
 )
 def test_kernels_of_libraries_have_their_kind(kernel, kind) -> None:
-    assert kind_of(kernel) == kind
+    assert kernel_group(kernel) == kind
 
 
 def test_placecode_alone_is_profiled() -> None:
     """Each case and precision is profiled once, if possible with at most as many models as the ceiling."""
     plan = Plan("cuda", cases=(CASES["lst-paper"], CASES["tokens-100"]), precisions=("high", "bf16"))
-    result = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
+    result = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiling_jobs()]
     cases = (("lst-paper", 128), ("tokens-100", 64))
     assert result == [("placecode", case, which, count) for case, count in cases for which in ("high", "bf16")]
     for counts, expected in (((512, 256), 512), ((256, 64, 8), 64)):
         plan = Plan("cuda", cases=(CASES["lst-paper"],), precisions=("high",), members=counts)
-        assert [job.members for job in plan.profiled()] == [expected]
+        assert [job.members for job in plan.profiling_jobs()] == [expected]
 
 
 @pytest.mark.gpu

@@ -27,9 +27,9 @@ from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
 from placecode.bench.compare import Row, compared_with, times_memory, times_placecode
-from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, measured, row_of
+from placecode.bench.measure import Job, disturbed, in_fresh_process, measure_ceiling, row_of, run_job
 from placecode.bench.options import add_options, plan_of
-from placecode.bench.peers import PEERS, why_not
+from placecode.bench.peers import PEERS, unavailable_reason
 from placecode.bench.plan import Plan
 from placecode.errors import BadInput, must_be
 from placecode.execution.environment import describe_environment
@@ -41,7 +41,7 @@ __all__ = [
     "add_options",
     "check_folder",
     "compared_with",
-    "disturbance",
+    "disturbance_note",
     "disturbed",
     "plan_of",
     "run",
@@ -67,12 +67,12 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
     for job in plan.jobs():
         key = (job.case, job.precision)
         if key not in ceilings:
-            ceilings[key] = ceiling_of(job)
+            ceilings[key] = measure_ceiling(job)
             notify(ceilings[key])
-        reason = why_not(job.name, job.device)
-        equivalent = same_work(job)
+        reason = unavailable_reason(job.name, job.device)
+        equivalent = job_with_same_work(job)
         if equivalent not in results:
-            results[equivalent] = {"note": reason} if reason else measured(job)
+            results[equivalent] = {"note": reason} if reason else run_job(job)
         rows.append(row_of(job, results[equivalent], ceilings[key]["tflops"]))
         notify(rows[-1])
     if plan.authors is not None:
@@ -80,20 +80,21 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
         rows.append(row_of(job, authors.measure(plan.authors)))
         notify(rows[-1])
     if plan.device == "cuda":
-        for job in plan.profiled():
+        for job in plan.profiling_jobs():
             profile = in_fresh_process(job, profiling.profile)
             kernels += profile.get("kernels", [])
             if "note" in profile:
                 notify(row_of(dataclasses.replace(job, name="profile"), profile))
     result: dict[str, Any] = {"rows": rows, "ceilings": list(ceilings.values()), "kernels": kernels}
     result = {kind: [{**row, "call": call} for row in table] for kind, table in result.items()}
-    return result | {"environment": about, "calls": [{"call": call, "plan": plan.described(), "environment": about}]}
+    return result | {"environment": about, "calls": [{"call": call, "plan": plan.record(), "environment": about}]}
 
 
-def same_work(job: Job) -> Job:
-    """Return a job that is equal for all jobs that do the same work, so that the work is measured only once.
+def job_with_same_work(job: Job) -> Job:
+    """Return the job whose result is used for this one, so that two jobs that do the same work are measured once.
 
-    Peers use TF32 in both precisions `high` and `tf32`, so a `high` job of a peer becomes a `tf32` job.
+    Peers use TF32 in both precisions `high` and `tf32`, so it is a `tf32` job for a `high` job of a peer. All other
+    jobs are returned unchanged.
     """
     return dataclasses.replace(job, precision="tf32") if job.name in PEERS and job.precision == "high" else job
 
@@ -104,7 +105,7 @@ def environment(plan: Plan) -> dict[str, Any]:
     about = describe_environment(execution, execution.concurrency(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
         about.pop(name, None)
-    if "jax-vmap" in plan.peers and not why_not("jax-vmap", plan.device):
+    if "jax-vmap" in plan.peers and not unavailable_reason("jax-vmap", plan.device):
         about["packages"] = {**about["packages"], "jax": importlib.metadata.version("jax")}
     return about | {"threads": torch.get_num_threads(), "processor": _processor()}
 
@@ -119,23 +120,23 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def disturbance(result: dict[str, Any]) -> str:
+def disturbance_note(result: dict[str, Any]) -> str:
     """Return a sentence on how many rows are too slow because other programs were running; "" if there are none."""
-    measured = [*result["rows"], *result["ceilings"]]
-    rows = [row for row in measured if disturbed(row)]
-    if not rows:
+    rows = [*result["rows"], *result["ceilings"]]
+    disturbed_rows = [row for row in rows if disturbed(row)]
+    if not disturbed_rows:
         return ""
-    most = max(row["others"] for row in rows)
+    most = max(row["others"] for row in disturbed_rows)
     return (
-        f"Other programs worked on the cores (up to {most:.1f} of them) while {len(rows)} of {len(measured)} rows, "
-        "marked with *, were measured: those are too slow."
+        f"Other programs worked on the cores (up to {most:.1f} of them) while {len(disturbed_rows)} of {len(rows)} "
+        "rows, marked with *, were measured: those are too slow."
     )
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Raise BadInput if the results must not be written to a folder, which is checked before anything is measured.
+    """Raise BadInput if `folder` is a file, or has a bench.json that must not be overwritten because `force` is False.
 
-    With `force`, an earlier benchmark in the folder may be overwritten.
+    It is called before anything is measured, so that no measurement is in vain.
     """
     if folder.exists() and not folder.is_dir():
         raise must_be("out", "a folder", str(folder))

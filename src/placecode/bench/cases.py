@@ -23,7 +23,7 @@ from placecode.models.member import Member, grid
 from placecode.tasks.base import Split, Task
 from placecode.training.trainer import steps_per_epoch
 
-EPOCH = 64
+BATCHES_PER_EPOCH = 64
 """Number of batches per epoch, all of full size. The paper's epoch also has 64, but its last batch is smaller."""
 EPOCHS_PER_MODEL = 200
 """Number of epochs that count as one model in "models per hour" of lst-paper. After them, the mean accuracies of the
@@ -126,7 +126,7 @@ class Synthetic(Task):
 
     name = "synthetic"
 
-    def __init__(self, case: Case, batches: int = EPOCH, seed: int = 0) -> None:
+    def __init__(self, case: Case, batches: int = BATCHES_PER_EPOCH, seed: int = 0) -> None:
         self.readout, self.outputs = case.readout, case.outputs
         generator = torch.Generator().manual_seed(seed)
         count = batches * case.batch

@@ -50,7 +50,7 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
         ours = [row for row in rows if row["name"] == OURS]
         if not ours:
             continue
-        about = f"{case} on {place(result['environment'])}"
+        about = f"{case} on {machine_name(result['environment'])}"
         if len({row["members"] for row in ours}) > 1:
             figures[file_name(case, "time")] = time_by_members(rows, ceilings, about)
             if all(row["peak_bytes"] is not None for row in ours):
@@ -65,7 +65,7 @@ def file_name(case: str, kind: str) -> str:
     return f"{case}-{kind}".replace(", ", "-").replace(" ", "-")
 
 
-def place(environment: dict[str, Any]) -> str:
+def machine_name(environment: dict[str, Any]) -> str:
     """Return a description of the machine: its GPU, or its CPU and number of cores."""
     if environment["gpu"]:
         return f"one {environment['gpu']}"

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
+from placecode.bench.cases import BATCHES_PER_EPOCH, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import PEERS, weights_of
 from placecode.execution.memory import peak_resident
 from placecode.execution.settings import ExecutionSettings
@@ -48,9 +48,10 @@ CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be measured.
+    """What to measure for one row of the table: an implementation, the models that it trains, and for how long.
 
-    `name` is "placecode", "ceiling" (matrix products alone) or a peer; `members` is the number of models.
+    `name` is the implementation: "placecode", a key of `PEERS`, or "ceiling" (matrix products alone). `members` is the
+    number of models.
     """
 
     case: Case
@@ -61,7 +62,7 @@ class Job:
     seconds: float
     """Approximate duration of all timed rounds together, in seconds."""
     steps: int | None = None
-    """Number of steps per round, instead of `seconds`."""
+    """Number of steps per round. If None, it follows from `seconds`."""
     threads: int = 1
     """Number of CPU threads."""
 
@@ -72,7 +73,7 @@ class Job:
 
 
 class Candidate:
-    """Base class of implementations that can be timed. `models` is the number of models that a step trains."""
+    """Base class of what can be timed. `models` is the number of models that a step trains."""
 
     models: int
 
@@ -180,7 +181,7 @@ class Products(Candidate):
         return sum(2 * left.shape[1] * left.shape[2] * right.shape[2] for left, right in self.factors)
 
 
-def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
+def time_steps(candidate: Candidate, job: Job) -> dict[str, Any]:
     """Time the training steps of a candidate.
 
     Returns a dict with "us_per_model_step" (microseconds), "steps" (number of timed steps) and "others" (mean number of
@@ -193,7 +194,7 @@ def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
         candidate.run(warm_up)
         done += warm_up
     seconds_per_step = (time.perf_counter() - start) / done
-    steps = job.steps or min(EPOCH, max(1, round(job.seconds / ROUNDS / seconds_per_step)))
+    steps = job.steps or min(BATCHES_PER_EPOCH, max(1, round(job.seconds / ROUNDS / seconds_per_step)))
     rounds, begin, busy_before = [], time.perf_counter(), _other_cpu_seconds()
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -228,13 +229,13 @@ def peak_memory(device: str) -> int | None:
 def measure(job: Job) -> dict[str, Any]:
     """Measure the time and memory of one job in this process.
 
-    Returns the dict of `timed` with "peak_bytes" (None if unknown), and with "tflops" of a ceiling or "note" of a peer.
+    Returns the dict of `time_steps` with "peak_bytes" (None if unknown), and "tflops" of a ceiling or "note" of a peer.
     """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
     kinds: dict[str, Callable[[Job], Candidate]] = {"placecode": Placecode, "ceiling": Products}
     candidate = kinds.get(job.name, PeerRun)(job)
-    result = timed(candidate, job)
+    result = time_steps(candidate, job)
     peak, after = candidate.peak_bytes(), peak_memory(job.device)
     if peak is None and before is not None and after is not None:
         peak = after - before
@@ -270,7 +271,7 @@ def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) 
     return result
 
 
-def measured(job: Job) -> dict[str, Any]:
+def run_job(job: Job) -> dict[str, Any]:
     """Measure a job in PROCESSES new processes and return the fastest result, or {"note": reason} if it failed."""
     best = in_fresh_process(job)
     for _ in range(PROCESSES[job.device] - 1):
@@ -344,14 +345,14 @@ def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> di
     }
 
 
-def ceiling_of(job: Job) -> dict[str, Any]:
+def measure_ceiling(job: Job) -> dict[str, Any]:
     """Measure the throughput of the matrix products of a job's case, and return it as a row for "ceilings".
 
     The row has the throughput as "tflops", and as "floor_us" the microseconds per model and step that training would
     take at this throughput. Both are None if the measurement failed.
     """
     job = dataclasses.replace(job, name="ceiling", members=CEILING_MEMBERS[job.device])
-    result = measured(job)
+    result = run_job(job)
     rate = result.get("tflops")
     return {
         **_about(job),

@@ -134,7 +134,7 @@ class Encoder(Plain):
         return renamed
 
 
-def built(
+def build_model(
     model: type[Plain], case: Case, weights: Weights, device: str, attend: Attend = F.scaled_dot_product_attention
 ) -> nn.Module:
     """Return a model of class `model` on the device, with copies of the initial weights."""
@@ -215,7 +215,7 @@ class Loop(Peer):
         compiled: bool = False,
     ) -> None:
         super().__init__(case, task, initial[:1], device, bf16)
-        self.model = built(model, case, initial[0], device)
+        self.model = build_model(model, case, initial[0], device)
         self.optimizer = self.adam(list(self.model.parameters()))
         self.forward: Callable[[Tensor, Tensor], Tensor] = lambda x, y: self.loss(self.model(x), y)
         if compiled:
@@ -342,7 +342,7 @@ COMPILED = ("loop-compiled", "compiled-vmap")
 """Peers that use torch.compile."""
 
 
-def why_not(name: str, device: str) -> str:
+def unavailable_reason(name: str, device: str) -> str:
     """Return the reason why a peer cannot be measured on this machine, or "" if it can be measured.
 
     A peer is another implementation of the training that the benchmark compares with. `name` is a key of `PEERS`.

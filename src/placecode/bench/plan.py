@@ -41,7 +41,7 @@ class Plan:
     seconds: float = SECONDS
     """Approximate time to measure each row, in seconds."""
     steps: int | None = None
-    """Number of steps per round, instead of `seconds`."""
+    """Number of steps per round. If None, it follows from `seconds`."""
     authors: str | None = None
     """Command that trains one model of the paper's sizes; see `placecode.bench.authors`."""
 
@@ -104,15 +104,15 @@ class Plan:
         counts = self._counts(case)
         return tuple(count for count in counts if count in USUAL_PEER_MEMBERS[self.device]) or counts
 
-    def described(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the plan as a dict for bench.json. An empty list of members stands for the defaults."""
         names = ("device", "precisions", "members", "peer_members", "peers", "seconds", "steps", "authors")
         values = {name: getattr(self, name) for name in names}
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {"cases": [case.name for case in self.cases], **values}
 
-    def profiled(self) -> list[Job]:
-        """Return the jobs to profile: one of placecode for each case and precision.
+    def profiling_jobs(self) -> list[Job]:
+        """Return the jobs to profile on a GPU: one of placecode for each case and precision.
 
         Its number of models is the largest one that does not exceed CEILING_MEMBERS, or the largest if all do.
         """

@@ -1,6 +1,6 @@
-"""Profile a training step of placecode on a GPU: measure the time of each kernel, and group kernels by purpose.
+"""Profile a training step of placecode on a GPU: measure the time of each kernel, and assign kernels to groups.
 
->>> kind_of("nvjet_tss_192x128_64x3"), kind_of("_norm_backward"), kind_of("_update")
+>>> kernel_group("nvjet_tss_192x128_64x3"), kernel_group("_norm_backward"), kernel_group("_update")
 ('products', 'norms', 'optimizer')
 """
 
@@ -14,7 +14,7 @@ from placecode.bench.measure import WARM_UP, Job, Placecode
 
 STEPS = 8
 """Number of profiled steps."""
-KINDS = {
+KERNEL_GROUPS = {
     "products": ("gemm", "nvjet", "cutlass", "xmma", "cublas", "gemv", "splitk"),
     "attention": (
         "_forward",
@@ -32,24 +32,24 @@ KINDS = {
     "embedding": ("_embed", "_embed_backward"),
     "optimizer": ("_squares", "_update"),
 }
-"""Names of kernels by purpose. For "products", which libraries compute, a part of the name suffices."""
-REST = "the rest"
-"""Purpose of all other kernels, which are small ones of torch: indexing the batch, the loss, its gradient, copies."""
+"""Names of kernels by group. The matrix products are computed by libraries; for them, a part of the name suffices."""
+OTHER_KERNELS = "the rest"
+"""Group of all other kernels, which are small ones of torch: indexing the batch, the loss, its gradient, copies."""
 
 
-def kind_of(kernel: str) -> str:
-    """Return the purpose of a kernel with this name: a key of KINDS, or REST."""
-    for kind, names in KINDS.items():
-        is_library = kind == "products"
+def kernel_group(kernel: str) -> str:
+    """Return the group of a kernel with this name: a key of KERNEL_GROUPS, or OTHER_KERNELS."""
+    for group, names in KERNEL_GROUPS.items():
+        is_library = group == "products"
         if any(name in kernel.lower() for name in names) if is_library else kernel in names:
-            return kind
-    return REST
+            return group
+    return OTHER_KERNELS
 
 
 def profile(job: Job) -> dict[str, Any]:
     """Profile training steps of placecode on a GPU; return {"kernels": rows}, with the slowest kernels first.
 
-    A row has the kind and name of a kernel, its calls per step, and its microseconds per model and step.
+    A row has the group ("kind") and name of a kernel, its calls per step, and its microseconds per model and step.
     """
     candidate = Placecode(job)
     candidate.run(WARM_UP[job.device])
@@ -59,7 +59,7 @@ def profile(job: Job) -> dict[str, Any]:
     rows = [
         {
             **about,
-            "kind": kind_of(event.key),
+            "kind": kernel_group(event.key),
             "kernel": event.key,
             "calls": event.count / STEPS,
             "us_per_model_step": event.self_device_time_total / STEPS / job.members,

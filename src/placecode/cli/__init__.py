@@ -316,7 +316,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
     else:
         for table in display.bench_tables(result):
             console.print(table)
-        for line in filter(None, (display.BENCH_LEGEND, bench.disturbance(result))):
+        for line in filter(None, (display.BENCH_LEGEND, bench.disturbance_note(result))):
             print_line(console, line)
         if paths:
             print_line(console, f"Written to {arguments.out}: {', '.join(path.name for path in paths)}")
