@@ -27,7 +27,7 @@ import torch
 from placecode import LearnedPositions
 from placecode.analysis.places import neighbors_in_space
 from placecode.execution.settings import ExecutionSettings
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.table import TableExperiment
 from placecode.files import write_bytes
 from placecode.fit.fitting import fit
 from placecode.tasks.network import Network
@@ -142,8 +142,8 @@ def known_trial(trial: int, kind: str) -> Tables:
     """
     values, labels, near = WORLDS[kind](trial)
     parts = split_table(values.astype(np.float32), labels=labels, seed=trial)
-    settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
-    experiment = OwnData(tables=parts, file="array", data_seed=trial, **settings)
+    settings = TableExperiment.settings_for_effort("quick", values.shape[1], steps=STEPS[kind])
+    experiment = TableExperiment(tables=parts, file="array", data_seed=trial, **settings)
     with tempfile.TemporaryDirectory() as folder:
         result = fit(experiment, Path(folder) / "run", execution=ExecutionSettings("cpu"))
     upper = np.triu_indices(len(near), k=1)

@@ -82,7 +82,7 @@ def controls(claims: Findings) -> Facts:
     """Compute the effects of the controls. All but one, a transplant, must have none apart from rounding."""
     controls = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
     certain = [id for id in controls if id != "control-transplant-of-another"]
-    exact = [id for id in certain if controls[id].found.low == controls[id].found.high == 0]
+    exact = [id for id in certain if controls[id].effect.low == controls[id].effect.high == 0]
     return {
         "no_control_fails": not any(finding.direction == FAILS for finding in controls.values()),
         "certain_controls_hold": directions(controls, HOLDS, *certain),

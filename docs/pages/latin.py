@@ -360,7 +360,7 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare the claims on the published puzzles with those on puzzles that we generated."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
-    pairs = {id: (finding, drawn[id]) for id, finding in published.items() if math.isfinite(finding.found.mean)}
+    pairs = {id: (finding, drawn[id]) for id, finding in published.items() if math.isfinite(finding.effect.mean)}
     rows = [(id, *map(effect, pair), "; ".join(map(direction_text, pair))) for id, pair in pairs.items()]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from placecode.analysis import places
-from placecode.experiments.channels import own_results
+from placecode.experiments.channels import fit_result
 from placecode.reports import figures
 from placecode.reports.pages.fit_text import METHOD_NAMES
 from placecode.reports.pages.pixels import as_pictures
@@ -28,7 +28,7 @@ SWEEP = ROOT / "results" / "pixels-sigma"
 
 def fit_photo() -> Figure:
     """Draw the maps of placecode and two other methods as pictures."""
-    fit = own_results.read(FIT)
+    fit = fit_result.read(FIT)
     assert fit.positions is not None
     grid = np.stack([-fit.positions[:, 1], fit.positions[:, 0]], axis=1)  # row and column
     methods = {f"placecode, {figures.SIGMA} = {fit.sigma:g}": fit.ours}

@@ -53,7 +53,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     def row(statement: str, run: str, claim: str) -> tuple[str, ...]:
         """Return a table row: a statement of the paper, its reviewers or the authors' logs, and our result on it."""
         finding = findings[run][claim]
-        effect = finding.found
+        effect = finding.effect
         if math.isnan(effect.mean):
             return (statement, "not in this run", "", "", "", number_text(finding), run)
         digits = 0 if abs(effect.mean) > 10 else 3
@@ -96,7 +96,7 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             {
                 "name": name,
                 "table": tables.claims_table(of_run),
-                "not_in_run": sum(math.isnan(finding.found.mean) for finding in of_run.values()),
+                "not_in_run": sum(math.isnan(finding.effect.mean) for finding in of_run.values()),
             }
             for name, of_run in findings.items()
             if not all(finding.note for finding in of_run.values())

@@ -13,7 +13,7 @@ from templating import bounds, columns_table, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
-from placecode.experiments import experiment_of, predictors
+from placecode.experiments import correlates, experiment_of
 from placecode.experiments.channels.brain_networks import PARTITION_NAMES
 from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error, interval_over_worlds
 from placecode.experiments.channels.known_networks import CENTRED
@@ -37,8 +37,8 @@ Measure = tuple[str, str]
 """An analysis and its target."""
 CONDITIONS = (TRAINED_CONDITION, SHIFTED_CONDITION)
 """Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
-OVER_SIGMAS, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
-"""Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`predictors.QUESTIONS`)."""
+OVER_SIGMAS, BEFORE, AFTER, BEYOND = correlates.CORRELATION_KINDS
+"""Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`correlates.CORRELATION_KINDS`)."""
 OF_ATTENTION = ("attention_cosine", "attention_cosine_each", "attention_correlation")
 """Analyses of attention. All other measures that are correlated with accuracy are measures of the PE."""
 
@@ -95,15 +95,15 @@ def margin(claim: Claim) -> str:
 
 def claims_table(findings: Findings) -> str:
     """Return a table of the findings that have an effect."""
-    with_effect = [finding for finding in findings.values() if math.isfinite(finding.found.mean)]
+    with_effect = [finding for finding in findings.values() if math.isfinite(finding.effect.mean)]
     claims = [finding.claim for finding in with_effect]
     columns = {
         "claim": [claim.id for claim in claims],
         "statement": [
             finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in with_effect
         ],
-        "effect": [number(finding.found.mean) for finding in with_effect],
-        "95% interval": [bounds(finding.found) for finding in with_effect],
+        "effect": [number(finding.effect.mean) for finding in with_effect],
+        "95% interval": [bounds(finding.effect) for finding in with_effect],
         "margin": map(margin, claims),
         "direction": map(direction_text, with_effect),
         "number (published)": map(number_text, with_effect),
@@ -132,7 +132,7 @@ def correlation_table(table: pd.DataFrame) -> str:
     cells = pd.Series(texts, index=table.index).where(table["value"].notna(), "")
     cells = cells.mask(bold & (cells != ""), "**" + cells + "**")
     wide = table.assign(cell=cells).pivot(index="measure", columns="question", values="cell")
-    wide = wide.loc[table["measure"].unique(), list(predictors.QUESTIONS)]
+    wide = wide.loc[table["measure"].unique(), list(correlates.CORRELATION_KINDS)]
     return grid(("measure", *wide.columns), wide.itertuples())
 
 
@@ -172,10 +172,10 @@ def gap_closed(run: Run, sigma: float) -> float:
 
 @functools.cache
 def correlations(folder: Path) -> pd.DataFrame:
-    """Return the table of `predictors.correlations`, with a column that says which measures are of attention."""
-    table = predictors.correlations(Run(folder))
+    """Return the table of `correlates.correlations`, with a column that says which measures are of attention."""
+    table = correlates.correlations(Run(folder))
     assert table is not None
-    return table.assign(of_attention=[predictors.MORE_MEASURES[name][0] in OF_ATTENTION for name in table["measure"]])
+    return table.assign(of_attention=[correlates.MORE_MEASURES[name][0] in OF_ATTENTION for name in table["measure"]])
 
 
 def correlation_text(run: Run, measure: str, question: str = AFTER) -> str:

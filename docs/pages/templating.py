@@ -103,7 +103,7 @@ def flipped(interval: Interval) -> Interval:
 
 def effect(finding: Finding) -> str:
     """Format the effect of a claim with its sign and interval."""
-    return signed(finding.found)
+    return signed(finding.effect)
 
 
 def joint(loop: Any) -> str:

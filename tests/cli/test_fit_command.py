@@ -28,7 +28,7 @@ from placecode.cli import reporting
 from placecode.data.tables import files as table_files
 from placecode.execution import local
 from placecode.experiments import experiment_of
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.table import TableExperiment
 from placecode.runs import read as runs
 from placecode.runs.read import Run
 
@@ -138,7 +138,10 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
 def test_learning_rate_of_the_pe_is_three_times_the_other_by_default(fitted: tuple[Path, str]) -> None:
     run = Run(fitted[0])
     experiment = experiment_of(run)
-    assert isinstance(experiment, OwnData) and (experiment.learning_rate, experiment.pe_learning_rate) == (0.005, 0.015)
+    assert isinstance(experiment, TableExperiment) and (experiment.learning_rate, experiment.pe_learning_rate) == (
+        0.005,
+        0.015,
+    )
     words = reporting.command_of(run, experiment).split()
     assert "--learning-rate" in words and "--pe-learning-rate" not in words
     words = reporting.command_of(run, replace(experiment, pe_learning_rate=0.006)).split()

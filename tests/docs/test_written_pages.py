@@ -42,7 +42,7 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
         if all(finding.note for finding in findings):  # a run that the claims are not about
             assert not re.search(rf"\n`{name}`[^\n]*:\n", PAGE)
             continue
-        with_effect = [finding for finding in findings if not math.isnan(finding.found.mean)]
+        with_effect = [finding for finding in findings if not math.isnan(finding.effect.mean)]
         (table,) = re.findall(rf"\n`{name}`[^\n]*:\n\n(.*?)\n\n", PAGE, flags=re.DOTALL)
         rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
         assert [row[0] for row in rows] == [finding.claim.id for finding in with_effect]
@@ -102,7 +102,7 @@ def test_no_answer_is_written_with_reversed_verdicts(name: str) -> None:
     run = Run(ROOT / "results" / name)
     reverse = {HOLDS: FAILS, UNDECIDED: FAILS, FAILS: HOLDS}
     reversed_findings = {
-        id: Finding(finding.claim, reverse[finding.direction], NO_NUMBER, finding.found, finding.run)
+        id: Finding(finding.claim, reverse[finding.direction], NO_NUMBER, finding.effect, finding.run)
         for id, finding in beyond.findings_of(run).items()
     }
     with pytest.raises(SystemExit, match="the tables no longer say so"):

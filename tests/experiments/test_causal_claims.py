@@ -95,7 +95,7 @@ def test_effects_and_intervals_are_those_computed_by_hand(planted: Any) -> None:
         by_id = findings(run)
         for id, values in causal_effects(run, 2 * EPOCHS, 4).items():
             assert len(values) in (seeds, SEEDS), id  # kinds of a single size are not all at 0.2
-            np.testing.assert_allclose(by_id[id].found, student(values), atol=1e-9, err_msg=id)
+            np.testing.assert_allclose(by_id[id].effect, student(values), atol=1e-9, err_msg=id)
 
 
 def test_labels_and_sizes_of_which_no_member_finished_are_named() -> None:

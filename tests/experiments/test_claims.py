@@ -101,7 +101,7 @@ def test_bad_fields_are_refused(fields: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "own_data", "puzzles", "holds", "fails"),
+    ("label", "data_differ", "puzzles", "holds", "fails"),
     [
         ("paper", False, "published", "reproduced", "not reproduced"),
         ("paper", True, "published", "found on our data", "not found on our data"),
@@ -111,18 +111,18 @@ def test_bad_fields_are_refused(fields: dict[str, Any], name: str) -> None:
     ],
 )
 def test_verdicts_in_words_depend_on_the_source_and_the_data(
-    label: str, own_data: bool, puzzles: str | None, holds: str, fails: str
+    label: str, data_differ: bool, puzzles: str | None, holds: str, fails: str
 ) -> None:
     run: Any = SimpleNamespace(path=Path("run"), config={"fields": {"puzzles": puzzles}})
     effects = [Interval(0.0, 0.4, 0.5), Interval(0.0, 0.1, 0.2), Interval(0.0, 0.2, 0.4)]
-    findings = [claim(effect, label=label, own_data=own_data).check(run) for effect in effects]
+    findings = [claim(effect, label=label, data_differ=data_differ).check(run) for effect in effects]
     assert [claims.direction_text(finding) for finding in findings] == [holds, fails, "undecided"]
 
 
 def test_claims_of_the_paper_on_channels_are_on_our_data_and_questions_have_no_published_number() -> None:
     for name, experiment in EXPERIMENTS.items():
         if name.startswith(("network", "brain", "synergy", "pixels")):
-            assert all(claim.own_data for claim in experiment.claims if claim.label == PAPER)
+            assert all(claim.data_differ for claim in experiment.claims if claim.label == PAPER)
         assert all(claim.published is None for claim in experiment.claims if claim.label == OURS)
 
 
@@ -146,7 +146,7 @@ def test_a_record_is_json_without_nan_and_says_what_is_missing(effect: Interval 
         assert record[name] == getattr(finding.claim, name)
     for name in ("direction", "number", "run", "note"):
         assert record[name] == getattr(finding, name)
-    for name, value in zip(("effect", "low", "high"), finding.found, strict=True):
+    for name, value in zip(("effect", "low", "high"), finding.effect, strict=True):
         assert record[name] == (value if math.isfinite(value) else None)
 
 

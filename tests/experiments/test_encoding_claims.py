@@ -65,8 +65,8 @@ def test_encodings_are_compared_by_seed(levels: dict[Any, float], others: float,
     by_id = findings(encodings_run(values, train))
     assert set(by_id) == {*PAIRS, "all-fit-training"}
     for id, (a, b) in PAIRS.items():
-        assert by_id[id].found == pytest.approx(student(values[a] - values[b]), abs=1e-12), id
-    assert by_id["all-fit-training"].found == pytest.approx(student(train + TRAIN_NOISE), abs=1e-12)
+        assert by_id[id].effect == pytest.approx(student(values[a] - values[b]), abs=1e-12), id
+    assert by_id["all-fit-training"].effect == pytest.approx(student(train + TRAIN_NOISE), abs=1e-12)
     assert by_id.pop("2d-fixed-beats-learned").direction == HOLDS  # it fails in the test below
     assert {finding.direction for finding in by_id.values()} == {verdict}
 
@@ -77,7 +77,7 @@ def test_encodings_that_diverged_or_were_not_run_are_left_out() -> None:
     diverged = ((*OURS, 2), ("none", 0.0, 4), *(("rotary", 0.0, seed) for seed in range(SEEDS)))
     by_id = findings(encodings_run(values, diverged=diverged))
     both = [seed for seed in range(SEEDS) if seed not in (2, 4)]
-    assert by_id["beats-none"].found == pytest.approx(student((values[OURS] - values["none", 0.0])[both]), abs=1e-9)
+    assert by_id["beats-none"].effect == pytest.approx(student((values[OURS] - values["none", 0.0])[both]), abs=1e-9)
     assert by_id["2d-fixed-beats-learned"].direction == FAILS
     assert by_id["beats-rotary"].direction == UNDECIDED and "no finished members rotary" in by_id["beats-rotary"].note
     assert by_id["beats-rotary-as-published"].direction == HOLDS

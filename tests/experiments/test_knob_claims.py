@@ -159,7 +159,7 @@ def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(
     assert set(by_id) == {*effects, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
     for id, values in effects.items():
         assert SEEDS - diverged <= len(values) <= SEEDS
-        np.testing.assert_allclose(by_id[id].found, student(values), atol=1e-9, err_msg=id)
+        np.testing.assert_allclose(by_id[id].effect, student(values), atol=1e-9, err_msg=id)
 
 
 def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
@@ -174,7 +174,7 @@ def test_a_claim_on_every_value_is_judged_where_the_gain_is_least_sure(name: str
         run, column = run_of(name, sign), EVERYWHERE[name]
         values = list(dict.fromkeys(run.members[column]))
         assert len(values) >= 2
-        effect = findings(run, name)[f"small-sigma-at-every-{column}"].found
+        effect = findings(run, name)[f"small-sigma-at-every-{column}"].effect
         np.testing.assert_allclose(effect, least(run, column, values), atol=1e-9)
 
 
@@ -190,7 +190,7 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
     gains = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
     assert gains[2][0] > max(gains[1][0], gains[4][0])
     assert finding.direction == UNDECIDED
-    np.testing.assert_allclose(finding.found, gains[2], atol=1e-9)
+    np.testing.assert_allclose(finding.effect, gains[2], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
 def test_a_value_without_a_fit_is_left_out(train: Callable[[Member], float], fitted: tuple[int, ...]) -> None:
     """Of training puzzles, on the mean over seeds."""
     run, finding = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
-    np.testing.assert_allclose(finding.found, least(run, "heads", fitted), atol=1e-9)
+    np.testing.assert_allclose(finding.effect, least(run, "heads", fitted), atol=1e-9)
     assert finding.direction == (FAILS if 2 in fitted else HOLDS)
 
 
 def test_where_no_training_puzzles_are_fitted_nothing_is_decided() -> None:
     _, finding = at_every_head(lambda m: 0.3, lambda m: 0.95 if m.sigma == 0.2 else 1.0)
-    assert finding.direction == UNDECIDED and np.isnan(finding.found.mean)
+    assert finding.direction == UNDECIDED and np.isnan(finding.effect.mean)
     assert finding.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
@@ -235,7 +235,7 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
     assert finding.direction == verdict
     values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
     assert len(values) == SEEDS
-    np.testing.assert_allclose(finding.found, student(values), atol=1e-9)
+    np.testing.assert_allclose(finding.effect, student(values), atol=1e-9)
 
 
 @pytest.mark.parametrize(("change", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
@@ -263,7 +263,7 @@ RESIZED, ADAM = "data order=5, start resized", "learning rate 0.0001, pe learnin
 )
 def test_a_missing_setting_is_named(name: str, id: str, diverged: Callable[[Member], bool], note: str) -> None:
     finding = findings(run_of(name, diverged=diverged), name)[id]
-    assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.found.mean)
+    assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.effect.mean)
 
 
 def test_a_part_of_an_experiment_decides_nothing() -> None:
@@ -279,7 +279,7 @@ def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
     run = made_up(experiment, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = with_optimizer(learning_rate=2.3e-3)
     values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
-    np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].found, student(values), atol=1e-9)
+    np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].effect, student(values), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -288,7 +288,7 @@ def test_the_paper_scale_has_all_that_claims_need(name: str) -> None:
     experiment = experiments.EXPERIMENTS[name].from_scale("paper")
     run = made_up(experiment, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
     for finding in findings(run, name).values():
-        assert finding.note == "" and np.isfinite(finding.found).all()
+        assert finding.note == "" and np.isfinite(finding.effect).all()
 
 
 OTHER_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "masters-learned": 0.4}

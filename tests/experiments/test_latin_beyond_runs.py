@@ -129,7 +129,7 @@ def test_every_claim_has_a_verdict(made: Made) -> None:
     for claim in experiment.claims:
         finding = claim.check(run)
         assert finding.direction in ("holds", "fails", "undecided")
-        assert np.isfinite(finding.found).all() or (finding.note and experiment.name not in COMPLETE)
+        assert np.isfinite(finding.effect).all() or (finding.note and experiment.name not in COMPLETE)
         json.dumps(finding.record(), allow_nan=False)
 
 

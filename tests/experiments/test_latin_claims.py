@@ -186,9 +186,9 @@ def test_verdicts_and_effects_are_those_planted(sign: int) -> None:
     for id, finding in findings.items():
         assert finding.direction == (if_all_planted(id) if sign > 0 else FAILS), id
     for id, values in STUDENT.items():
-        assert findings[id].found == pytest.approx(student(values(world)), abs=1e-12), id
+        assert findings[id].effect == pytest.approx(student(values(world)), abs=1e-12), id
     for id, value in RESAMPLED.items():
-        effect, low, high = findings[id].found
+        effect, low, high = findings[id].effect
         assert effect == pytest.approx(value(world), abs=1e-9), id
         assert low <= effect + 1e-9 and effect <= high + 1e-9
 
@@ -226,7 +226,7 @@ def test_the_order_of_rows_and_members_changes_nothing() -> None:
         setattr(run, name, table.iloc[rng.permutation(len(table))].set_axis(rng.permutation(len(table))))
     for id, finding in check(run).items():
         assert finding.direction == findings[id].direction
-        assert finding.found == pytest.approx(findings[id].found, abs=1e-9), id
+        assert finding.effect == pytest.approx(findings[id].effect, abs=1e-9), id
 
 
 def test_members_that_diverged_are_left_out() -> None:
@@ -244,9 +244,9 @@ def test_members_that_diverged_are_left_out() -> None:
         "withstands-noise": difference(world.noisy["train"])[both],
     }
     for id, values in by_hand.items():
-        assert findings[id].found == pytest.approx(student(values), abs=1e-9)
+        assert findings[id].effect == pytest.approx(student(values), abs=1e-9)
     finished = np.ma.masked_greater(world.train, 1e5)
-    assert findings["all-fit-training"].found.mean == pytest.approx(finished.mean(axis=1).min(), abs=1e-9)
+    assert findings["all-fit-training"].effect.mean == pytest.approx(finished.mean(axis=1).min(), abs=1e-9)
     assert all(finding.direction == if_all_planted(id) for id, finding in findings.items())
 
 
@@ -277,7 +277,7 @@ def test_claims_on_what_a_run_lacks_are_undecided_and_others_are_not(
     findings = check(dataclasses.replace(planted(), **changes).run(**fields))
     for id in undecided:
         assert findings[id].direction == UNDECIDED and note in findings[id].note
-        assert all(map(math.isnan, findings[id].found))
+        assert all(map(math.isnan, findings[id].effect))
     for id, finding in findings.items():
         assert finding.direction == (UNDECIDED if finding.note else if_all_planted(id)), finding
 
@@ -304,10 +304,10 @@ def test_the_distance_from_the_authors_curve_is_computed(shift: float, direction
     mean, largest = check(run, CURVE).values()
     apart = np.abs(table.mean(axis=1) - list(AUTHORS_MEANS.values()))
     error = math.sqrt(2) * table.std(axis=1, ddof=1) / math.sqrt(15)
-    assert mean.found.mean == pytest.approx(apart.mean())
-    assert largest.found.mean == pytest.approx((apart / error).max())
+    assert mean.effect.mean == pytest.approx(apart.mean())
+    assert largest.effect.mean == pytest.approx((apart / error).max())
     for finding in (mean, largest):
-        assert 0 <= finding.found.low < finding.found.high and finding.direction == direction
+        assert 0 <= finding.effect.low < finding.effect.high and finding.direction == direction
     assert (mean.number, largest.number) == (number, "")
 
 
@@ -343,14 +343,14 @@ def test_the_first_epoch_at_99_percent_is_interpolated_and_at_most_the_last() ->
     ]
     for early, train, by_hand, direction in cases:
         faster = TRAINING_SPEED_CLAIMS[0].check(training_speed(early, train))
-        assert faster.found == pytest.approx(student(by_hand)) and faster.direction == direction
+        assert faster.effect == pytest.approx(student(by_hand)) and faster.direction == direction
 
 
 @pytest.mark.parametrize(("level", "direction"), [(0.9, HOLDS), (1.0, FAILS), (0.995, FAILS)])
 def test_a_stall_lacks_training_accuracy_at_the_smallest_sigma(level: float, direction: str) -> None:
     levels = {0.01: level, 0.05: 0.5, 0.2: 1.0, 2.0: 1.0}
     stalls = TRAINING_SPEED_CLAIMS[1].check(training_speed(levels, levels))
-    assert stalls.direction == direction and stalls.found.mean == pytest.approx(level - 1.0)
+    assert stalls.direction == direction and stalls.effect.mean == pytest.approx(level - 1.0)
 
 
 def test_speed_is_undecided_without_the_sigmas_it_compares() -> None:

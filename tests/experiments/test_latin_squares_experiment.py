@@ -174,7 +174,7 @@ def test_a_run_of_encodings_has_its_figures_and_claims(tmp_path: Path) -> None:
     assert len(run.members) == 20
     assert [shown.name for shown in page_of(experiment, run).figures()] == ["dropout", "encodings", "curves"]
     findings = {claim.id: claim.check(run) for claim in experiment.claims}
-    assert np.isfinite(findings["near-2d-fixed"].found.mean) and findings["beats-none"].note
+    assert np.isfinite(findings["near-2d-fixed"].effect.mean) and findings["beats-none"].note
     cost = run.analysis[run.analysis["analysis"] == "accuracy_without_dropout"]
     assert set(cost["member"]) == set(run.members.loc[run.members["dropout"] > 0, "member"])
 

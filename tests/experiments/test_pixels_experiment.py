@@ -91,7 +91,7 @@ def test_margins_are_those_that_were_set_and_effects_those_of_the_tables() -> No
         "correlation-does-as-well": (0.05, "below"),
         "linear-predicts-better": (0.0, "above"),
     }
-    effects = [claim.check(planted(True)).found.mean for claim in PIXELS]
+    effects = [claim.check(planted(True)).effect.mean for claim in PIXELS]
     worlds = np.arange(len(SEEDS))
     agreement, error = np.mean(0.98 + worlds / 1e3 - (1.0 - worlds / 1e4)), 0.10001
     assert effects == pytest.approx([0.93, agreement, error])

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from placecode import LearnedPositions
 from placecode.errors import BadInput
-from placecode.experiments.channels import own_results
+from placecode.experiments.channels import fit_result
 from placecode.runs.read import Run
 
 
@@ -41,7 +41,7 @@ def test_structure_is_found_and_its_map_is_true(learned) -> None:
     assert learned.sigma_ in (0.05, 0.2) and [row["sigma"] for row in learned.sigmas_] == [0.05, 0.2]
     assert learned.scores_["heldout_mse"] < 0.8 * learned.scores_["mean_mse"]
     assert learned.scores_["linear_mse"] < 0.5 and set(learned.baselines_) == {"correlation", "pca", "graphical lasso"}
-    assert Run(learned.folder).finished and own_results.read(Path(learned.folder)).verdict == learned.verdict_
+    assert Run(learned.folder).finished and fit_result.read(Path(learned.folder)).verdict == learned.verdict_
 
 
 def test_a_copy_is_predicted_in_its_unit(learned) -> None:

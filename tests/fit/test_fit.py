@@ -11,9 +11,9 @@ from placecode.analysis import modules, places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
 from placecode.execution.progress import Interrupted
-from placecode.experiments.channels import own_results
-from placecode.experiments.channels.own import OwnData
-from placecode.experiments.channels.own_results import Found
+from placecode.experiments.channels import fit_result
+from placecode.experiments.channels.fit_result import FitResult
+from placecode.experiments.channels.table import TableExperiment
 from placecode.fit.fitting import _near_share, fit
 from placecode.tasks.table import table_tasks
 
@@ -27,36 +27,36 @@ def noise(channels: int, samples: int = 600) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
+def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[FitResult, Path]:
     """Four groups of five channels, and five channels of noise."""
     rng = np.random.default_rng(0)
     grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
     parts = table_tasks(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
     folder = tmp_path_factory.mktemp("fit") / "run"
-    return fit(OwnData(tables=parts, **SMALL, steps=300, width=16), folder), folder
+    return fit(TableExperiment(tables=parts, **SMALL, steps=300, width=16), folder), folder
 
 
 def test_independent_channels_have_no_place_and_groups_do(partly) -> None:
     result, _ = partly
-    assert result.found and (~result.placed[20:]).sum() >= 4 and result.placed[:20].sum() >= 17
-    placed = np.flatnonzero(result.placed[:20])
+    assert result.has_structure and (~result.on_map[20:]).sum() >= 4 and result.on_map[:20].sum() >= 17
+    placed = np.flatnonzero(result.on_map[:20])
     assert ari(result.ours.labels[placed], GROUPS[placed]) > 0.8
 
 
 def test_channels_without_a_place_have_no_confidence_and_no_module(partly) -> None:
     result, folder = partly
-    lost = ~result.placed
+    lost = ~result.on_map
     assert (result.confidence[lost] == 0).all() and (result.confidence[~lost] > 0).all()
     assert (result.pairs[lost] == 0).all() and (result.pairs[:, lost] == 0).all() and result.pairs.max() > 0.5
     table = pd.read_csv(folder / "map.csv")
     np.testing.assert_array_equal(table["module"].isna(), lost)
     np.testing.assert_array_equal(table.loc[~lost, "module"], result.ours.labels[~lost] + 1)
-    np.testing.assert_array_equal(own_results.read(folder).placed, result.placed)
+    np.testing.assert_array_equal(fit_result.read(folder).on_map, result.on_map)
 
 
 def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
-    result = fit(OwnData(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run")
-    assert not result.found and not result.placed.any() and not result.stability
+    result = fit(TableExperiment(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run")
+    assert not result.has_structure and not result.on_map.any() and not result.stability
     assert (result.confidence == 0).all() and (result.pairs == 0).all()
     assert pd.read_csv(tmp_path / "run" / "map.csv")["module"].isna().all()
 
@@ -64,7 +64,7 @@ def test_without_structure_no_channel_has_a_place(tmp_path) -> None:
 def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
     """The share is over the six channels with a label, since the nearest channel of the others cannot be right."""
     labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
-    result = fit(OwnData(tables=table_tasks(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
+    result = fit(TableExperiment(tables=table_tasks(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
     same = (labels[:, None] == labels) & (labels >= 0)
     for method in (result.ours, result.others["correlation"]):  # which have no ties
         nearest = np.where(np.eye(10, dtype=bool), -np.inf, method.similarity).argmax(axis=1)
@@ -76,7 +76,9 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
     """Labels are uninformative if there are none, all are equal or all differ. The last labels are informative."""
-    result = fit(OwnData(tables=table_tasks(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    result = fit(
+        TableExperiment(tables=table_tasks(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run"
+    )
     informative = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (result.ours, *result.others.values()):
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (informative, informative)
@@ -94,7 +96,11 @@ def test_the_share_of_true_neighbours_is_related_neighbor_agreement() -> None:
 
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
-    experiment, folder, messages = OwnData(tables=table_tasks(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
+    experiment, folder, messages = (
+        TableExperiment(tables=table_tasks(noise(6, 200)), **TINY),
+        tmp_path / "run",
+        list[str](),
+    )
     with pytest.raises(Interrupted):
         fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]

@@ -8,7 +8,7 @@ import torch
 
 from placecode.analysis import baselines, connectivity
 from placecode.analysis.partitions import ari
-from placecode.experiments.channels.own_results import Method
+from placecode.experiments.channels.fit_result import Method
 from placecode.fit import others
 from placecode.fit.others import MaskedSamples, compare, correlation_of, covariance_of
 from placecode.models.member import Member

@@ -8,7 +8,7 @@ import pandas as pd
 
 from placecode import LearnedPositions
 from placecode.analysis.alignment import token_similarity
-from placecode.experiments.channels.own_results import Found, Method
+from placecode.experiments.channels.fit_result import FitResult, Method
 
 
 def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Method:
@@ -19,7 +19,7 @@ def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Metho
     return Method(token_similarity(pe[None]), maps, np.arange(n) % groups, scores)
 
 
-def made_up(n: int = 8, groups: int = 2, **fields: Any) -> Found:
+def made_up(n: int = 8, groups: int = 2, **fields: Any) -> FitResult:
     """Return a made-up fit that found structure with confidence, better than other methods; `given` replaces fields."""
     rng = np.random.default_rng(1)
     noise = rng.random((n, n)) * 0.8
@@ -50,12 +50,12 @@ def made_up(n: int = 8, groups: int = 2, **fields: Any) -> Found:
             "umap": method(n, 2, 3),
         },
         "left_out": {"graphical lasso": "left out: it did not converge"},
-        "facts": facts,
+        "data_summary": facts,
     }
-    return Found(**{**defaults, **fields})
+    return FitResult(**{**defaults, **fields})
 
 
-def scored(result: Found, ours: dict[str, float], others: dict[str, float]) -> Found:
+def scored(result: FitResult, ours: dict[str, float], others: dict[str, float]) -> FitResult:
     """Return the fit with these scores added to ours and to those of the others."""
     return replace(
         result,

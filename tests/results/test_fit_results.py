@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.spatial import procrustes
 from sklearn.metrics import adjusted_rand_score
 
-from placecode.experiments.channels import own_results
+from placecode.experiments.channels import fit_result
 from placecode.fit import fitting, others
 from placecode.reports.pages.fit_text import METHOD_NAMES, sentences
 from placecode.tasks.table import DATA_SETS, table_tasks
@@ -43,7 +43,7 @@ def test_noise_has_uniform_p_values() -> None:
 
 
 def test_map_of_shuffled_pixels_is_the_grid() -> None:
-    fit, record = own_results.read(FITS / "photo"), summary("photo")
+    fit, record = fit_result.read(FITS / "photo"), summary("photo")
     assert fit.positions is not None and record["verdict"] == "structure found"
     adjacent = np.abs(fit.positions[:, None] - fit.positions).sum(-1) == 1
     similarity = fit.ours.similarity - 9 * np.eye(100)
@@ -55,7 +55,7 @@ def test_map_of_shuffled_pixels_is_the_grid() -> None:
 
 
 def test_modules_of_a_network_match_its_clusters() -> None:
-    fit, record = own_results.read(FITS / "network"), summary("network")
+    fit, record = fit_result.read(FITS / "network"), summary("network")
     assert fit.labels is not None and record["neighbor_agreement"] >= 0.9
     same = fit.labels[(fit.ours.similarity - 9 * np.eye(100)).argmax(1)] == fit.labels
     assert same.mean() == pytest.approx(record["neighbor_agreement"], abs=0.011)
@@ -73,7 +73,7 @@ def test_modules_of_a_network_match_its_clusters() -> None:
 
 @pytest.mark.parametrize("name", ["synergy", "synergy-30"])
 def test_only_our_modules_match_the_groups_of_synergy(name: str) -> None:
-    fit, record = own_results.read(FITS / name), summary(name)
+    fit, record = fit_result.read(FITS / name), summary(name)
     assert len(fit.names) == {"synergy": 15, "synergy-30": 30}[name]
     assert f"| synergy, {len(fit.names)} channels | ARI {record['ari']:.2f}" in PAGE
     assert fit.labels is not None and record["ari"] >= 0.9
@@ -85,7 +85,7 @@ def test_only_our_modules_match_the_groups_of_synergy(name: str) -> None:
 
 def test_methods_with_neighbours_above_chance_are_named() -> None:
     """With 30 channels all other methods are at chance on both measures. With 15 channels two are not."""
-    small, large = (own_results.read(FITS / name) for name in ("synergy", "synergy-30"))
+    small, large = (fit_result.read(FITS / name) for name in ("synergy", "synergy-30"))
     blind = "Structure found that no pairwise method beside it sees: its modules match the known groups (ARI 1.00"
     assert sentences(large)[0].startswith(blind)
     significant = {

@@ -22,7 +22,7 @@ from placecode.execution.estimate import Estimate
 from placecode.execution.memory import describe_peak, format_bytes
 from placecode.execution.progress import Event
 from placecode.execution.settings import ExecutionSettings
-from placecode.experiments import Experiment, OwnData, claims
+from placecode.experiments import Experiment, TableExperiment, claims
 from placecode.experiments.claims import Finding
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import tables
@@ -166,7 +166,7 @@ def claims_table(findings: Sequence[Finding]) -> Table:
     table.add_column("statement")
     colors = {claims.HOLDS: "green", claims.FAILS: "red", claims.MATCH: "green", claims.NO_MATCH: "red"}
     for finding in findings:
-        claim, interval = finding.claim, finding.found
+        claim, interval = finding.claim, finding.effect
         effect = "-" if np.isnan(interval.mean) else f"{interval.mean:+.3f}"
         bounds = "-" if np.isnan(interval.low) else f"{interval.low:+.3f} to {interval.high:+.3f}"
         sign = {"above": ">", "below": "<", "within": "±"}[claim.way]
@@ -226,7 +226,9 @@ def _outcome(run: Run) -> tuple[str, str]:
     measures, encodings = (("ood", "accuracy"), ("test", "mse")), set(run.members["encoding"])
     rows = [row for row in run.summary if (row["split"], row["metric"]) in measures and row["mean"] is not None]
     rows = [row for row in rows if row["encoding"] in encodings]  # all but the baselines
-    if run.experiment == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
+    if (
+        run.experiment == TableExperiment.name
+    ):  # models trained on half of the samples only serve to estimate confidence
         rows = [row for row in rows if row.get("data", DATA_SETS[0]) == DATA_SETS[0]]
     shares = list(run.members["mask_ratio"].unique()) if "mask_ratio" in run.members else []
     trained_condition = f"hidden {shares[0]:g}" if len(shares) == 1 else ""

@@ -18,7 +18,7 @@ from placecode.data.channel_files import read_labels, read_positions
 from placecode.data.tables.files import MIN_CHANNELS, read_sheet
 from placecode.errors import BadInput, must_be, value_of
 from placecode.execution.estimate import estimate
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.table import TableExperiment
 from placecode.fit.fitting import count_predictions, experiment_of_sheet, fit
 from placecode.reports import wording
 from placecode.reports.pages import fit_text
@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="initialization scales of the PE to choose from by validation error, or auto",
     )
     group = parser.add_argument_group("settings of the models", "The defaults depend on the effort.")
-    flags.add_settings(group, OwnData, SPECIAL_FIELDS)
+    flags.add_settings(group, TableExperiment, SPECIAL_FIELDS)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Fit a table, write its report and print the results. With --dry-run, only print the estimated time and memory."""
     execution = execution_settings(arguments)
-    effort = OwnData.effort_on(execution.device, arguments.effort)
+    effort = TableExperiment.effort_on(execution.device, arguments.effort)
     out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"
     with _temporary_folder(out) as spool:
         experiment, label_names = _experiment(arguments, effort, spool)
@@ -112,7 +112,7 @@ def _temporary_folder(out: Path) -> Iterator[Path]:
         yield Path(spool)
 
 
-def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
+def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[TableExperiment, tuple[str, ...]]:
     """Read the table and the known groups and positions of its channels; return the experiment and the group names.
 
     There are no names if no groups are known. `spool` is a folder for data that do not fit into memory.
@@ -120,7 +120,7 @@ def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tupl
     sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
     labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
     positions = None if arguments.positions is None else read_positions(arguments.positions, sheet.names)
-    settings = flags.settings(arguments, OwnData, SPECIAL_FIELDS)
+    settings = flags.settings(arguments, TableExperiment, SPECIAL_FIELDS)
     if settings.get("data_seed", 0) < 0:
         raise must_be("data_seed", "a whole number of at least 0", settings["data_seed"])
     settings["file"] = str(arguments.file)

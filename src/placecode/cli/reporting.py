@@ -8,7 +8,7 @@ from typing import Any
 
 from placecode.cli import flags
 from placecode.execution.settings import DEFAULT_STACK_SIZE
-from placecode.experiments import Experiment, OwnData
+from placecode.experiments import Experiment, TableExperiment
 from placecode.reports import html
 from placecode.reports.pages.base import Page
 from placecode.runs.read import Run
@@ -27,12 +27,12 @@ def command_of(run: Run, experiment: Experiment) -> str:
     """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]
-    if isinstance(experiment, OwnData):
+    if isinstance(experiment, TableExperiment):
         if not Path(experiment.file).suffix:  # fitted with LearnedPositions on an array; a file has a suffix
             return shlex.join(["placecode", "report", str(run.path)])
         channels = int(config["shape"]["tokens"])
-        defaults = OwnData(**OwnData.sized(config["scale"], channels)).fields()
-        sized = OwnData.sized(config["scale"], channels, learning_rate=experiment.learning_rate)
+        defaults = TableExperiment(**TableExperiment.settings_for_effort(config["scale"], channels)).fields()
+        sized = TableExperiment.settings_for_effort(config["scale"], channels, learning_rate=experiment.learning_rate)
         defaults |= {"pe_learning_rate": sized["pe_learning_rate"], "file": experiment.file}
         words = ["placecode", "fit", experiment.file, *_changed(experiment, defaults)]
         return shlex.join([*words, "--effort", config["scale"], *device])
@@ -54,9 +54,9 @@ def _changed(experiment: Experiment, defaults: dict[str, Any]) -> list[str]:
     for name, value in experiment.fields().items():
         if value == defaults[name]:
             continue
-        if isinstance(experiment, OwnData) and name == "sigmas":
+        if isinstance(experiment, TableExperiment) and name == "sigmas":
             words += ["--sigma", *map(str, value)]
-        elif isinstance(experiment, OwnData) and name == "seeds" and value == list(range(len(value))):
+        elif isinstance(experiment, TableExperiment) and name == "seeds" and value == list(range(len(value))):
             words += ["--seeds", str(len(value))]
         else:
             words += flags.words_of(name, value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from placecode.errors import BadInput, one_of
 from placecode.experiments.base import SCALES, Experiment
 from placecode.experiments.channels import brain, network, pixels, synergy
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.table import TableExperiment
 from placecode.experiments.latin import causal, data, knobs, squares, training
 from placecode.runs.read import Run
 
-__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "OwnData", "experiment_of", "lookup"]
+__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "TableExperiment", "experiment_of", "lookup"]
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     experiment.name: experiment
@@ -44,7 +44,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
         brain.BrainPreprocessing,
     )
 }
-"""All experiments but `OwnData` by name, in the order in which `placecode experiments` lists them."""
+"""All experiments but `TableExperiment` by name, in the order in which `placecode experiments` lists them."""
 
 
 def lookup(name: str) -> type[Experiment]:
@@ -58,7 +58,7 @@ def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run, with the settings that the run recorded. A setting that is newer than the run
     gets its value in `Experiment.legacy_defaults`, or else its default."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
-    experiment = OwnData if run.experiment == OwnData.name else lookup(run.experiment)
+    experiment = TableExperiment if run.experiment == TableExperiment.name else lookup(run.experiment)
     if unknown := set(fields) - set(experiment.recorded()):
         raise BadInput(
             f"{run.path / 'config.json'} must have no settings but those of {run.experiment} that this version knows; "

@@ -75,9 +75,9 @@ class Claim:
     tolerance : float, optional
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
-    own_data : bool
-        Whether every run has other data than the paper, so that a failure says nothing about the paper's data. It need
-        not be set for Latin squares that we drew ourselves, which `check` recognizes.
+    data_differ : bool
+        Whether the data of every run differ from the paper's, so that a failure says nothing about the paper's data.
+        It need not be set for Latin squares that differ from the published ones: `check` recognizes their runs.
     remark : str
         A note, such as when the margin was set.
     """
@@ -90,7 +90,7 @@ class Claim:
     way: str = "above"
     published: float | None = None
     tolerance: float | None = None
-    own_data: bool = False
+    data_differ: bool = False
     remark: str = ""
 
     def __post_init__(self) -> None:
@@ -111,9 +111,9 @@ class Claim:
         except NotInRun as missing:
             effect, note = Interval(math.nan, math.nan, math.nan), str(missing)
         drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # not the published puzzles
-        own_data = self.own_data or drawn_puzzles
+        data_differ = self.data_differ or drawn_puzzles
         direction, number = judge(effect, self.margin, self.way), compare(effect, self.published, self.tolerance)
-        return Finding(self, direction, number, effect, str(run.path), note, own_data)
+        return Finding(self, direction, number, effect, str(run.path), note, data_differ)
 
 
 def claim_from(label: str) -> Callable[..., Claim]:
@@ -133,21 +133,21 @@ paper_claim, reviewer_claim, our_claim = map(claim_from, LABELS)
 @dataclass(frozen=True)
 class Finding:
     """The verdicts of a run on a claim. `direction` is one of `DIRECTIONS`, and `number` is MATCH, NO_MATCH or
-    NO_NUMBER. `found` is the effect, and `note` says why it or its interval is missing."""
+    NO_NUMBER. `effect` is the measured effect, and `note` says why it or its interval is missing."""
 
     claim: Claim
     direction: str
     number: str
-    found: Interval
+    effect: Interval
     run: str
     note: str = ""
-    own_data: bool = False
+    data_differ: bool = False
     """Whether the data of the run differ from the paper's."""
 
     def record(self) -> dict[str, Any]:
         """Return all values in a dict, a row of the table of claims. Missing numbers are None."""
         claim = self.claim
-        effect, low, high = (value if math.isfinite(value) else None for value in self.found)
+        effect, low, high = (value if math.isfinite(value) else None for value in self.effect)
         return {
             "id": claim.id,
             "statement": claim.statement,
@@ -178,7 +178,7 @@ def direction_text(finding: Finding) -> str:
         return UNDECIDED
     if finding.claim.label != PAPER:
         return "yes" if finding.direction == HOLDS else "no"
-    positive = "found on our data" if finding.own_data else "reproduced"
+    positive = "found on our data" if finding.data_differ else "reproduced"
     return positive if finding.direction == HOLDS else f"not {positive}"
 
 

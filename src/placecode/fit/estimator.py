@@ -31,7 +31,7 @@ from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet
 from placecode.data.tables.new_samples import encode_categories, fill_masked
 from placecode.errors import BadInput, must_be
 from placecode.execution.settings import ExecutionSettings
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.table import TableExperiment
 from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_models
 from placecode.models.encoder import Stack
 from placecode.reports.pages import fit_text
@@ -168,7 +168,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check()
         execution = ExecutionSettings(self.device)
-        effort = OwnData.effort_on(execution.device, self.effort)
+        effort = TableExperiment.effort_on(execution.device, self.effort)
         with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
             out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             sheet = self._sheet(X, groups, spool=Path(temporary))  # data that do not fit into memory are written there
@@ -266,10 +266,15 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sigmas
 
     def _settings(self, effort: str) -> dict[str, Any]:
-        """Return the fields of `OwnData` that the parameters set, by name; parameters that are None are left out."""
+        """Return the fields of `TableExperiment` that the parameters set, by name. Parameters that are None are left
+        out."""
         is_seed = isinstance(self.random_state, (int, np.integer))
         seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
-        count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
+        count = (
+            len(TableExperiment.scales[effort].get("seeds", TableExperiment.seeds))
+            if self.n_seeds is None
+            else self.n_seeds
+        )
         parameters = {
             "sigmas": self._sigmas(),
             "halves": self.n_halves,

@@ -35,9 +35,9 @@ from placecode.errors import BadInput, must_be
 from placecode.execution import local
 from placecode.execution.progress import Interrupted, Notify, Stop
 from placecode.execution.settings import ExecutionSettings
-from placecode.experiments.channels import own_results
-from placecode.experiments.channels.own import OwnData
-from placecode.experiments.channels.own_results import LEVEL, Found, Method
+from placecode.experiments.channels import fit_result
+from placecode.experiments.channels.fit_result import SIGNIFICANCE_LEVEL, FitResult, Method
+from placecode.experiments.channels.table import TableExperiment
 from placecode.files import write_json
 from placecode.fit import chance, others
 from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, sample_errors
@@ -61,10 +61,11 @@ def experiment_of_sheet(
     min_channels: int,
     labels: npt.ArrayLike | None = None,
     positions: npt.ArrayLike | None = None,
-) -> OwnData:
+) -> TableExperiment:
     """Split the samples of a table into training, validation and test samples, and return the experiment that fits it.
 
-    `settings` are values of fields of `OwnData`, including "file". The effort, "quick" or "thorough", sets the others.
+    `settings` are values of fields of `TableExperiment`, including "file". The effort, "quick" or "thorough", sets the
+    others.
     `labels` (m,) and `positions` (m, 2) or (m, 3) are known groups and positions of the channels, if any. Raises
     `BadInput` if fewer than `min_channels` channels vary.
     """
@@ -75,17 +76,17 @@ def experiment_of_sheet(
         groups=sheet.groups,
         labels=labels,
         positions=positions,
-        eval_mask_ratios=(settings.get("mask_ratio", OwnData.mask_ratio),),
+        eval_mask_ratios=(settings.get("mask_ratio", TableExperiment.mask_ratio),),
         seed=settings.get("data_seed", 0),
     )
     channels = parts[DATA_SETS[0]].tokens
     if channels < min_channels:
         raise must_be(settings["file"], f"a table in which at least {min_channels} channels vary", channels)
-    return OwnData(tables=parts, **OwnData.sized(effort, channels, **settings))
+    return TableExperiment(tables=parts, **TableExperiment.settings_for_effort(effort, channels, **settings))
 
 
 def fit(
-    experiment: OwnData,
+    experiment: TableExperiment,
     out: Path,
     *,
     effort: str = "quick",
@@ -96,12 +97,12 @@ def fit(
     stop: Stop = lambda: False,
     announce: Announce = lambda step: None,
     label_names: tuple[str, ...] = (),
-) -> Found:
+) -> FitResult:
     """Fit a table and write the run and its results to a folder.
 
     Parameters
     ----------
-    experiment : OwnData
+    experiment : TableExperiment
         The experiment, with its tables.
     out : Path
         Run folder.
@@ -122,7 +123,7 @@ def fit(
 
     Returns
     -------
-    Found
+    FitResult
         Map, modules, tests and scores.
     """
     execution = execution or ExecutionSettings()
@@ -136,7 +137,7 @@ def fit(
     )
     summary = json.loads((out / "summary.json").read_text())
     if "verdict" in summary and (out / "fit.json").is_file() and (out / "map.csv").is_file():
-        return own_results.read(out)
+        return fit_result.read(out)
 
     def announce_or_stop(step: str) -> None:
         """Announce the next step, or raise Interrupted if the user has stopped the fit."""
@@ -146,12 +147,12 @@ def fit(
 
     with execution.arithmetic():
         result = conclude(experiment, run, execution, announce_or_stop, label_names)
-    own_results.write(result, out)
+    fit_result.write(result, out)
     write_json(out / "summary.json", {**summary, **result.summary()})
     return result
 
 
-def count_predictions(experiment: OwnData) -> int:
+def count_predictions(experiment: TableExperiment) -> int:
     """Estimate how many samples all models together must predict to choose sigma and to test against chance."""
     task = experiment.tables[DATA_SETS[0]]
     per_seed = len(experiment.sigmas) * task.row_count("validation") + task.row_count("test")
@@ -160,10 +161,10 @@ def count_predictions(experiment: OwnData) -> int:
 
 def is_fit(folder: Path) -> bool:
     """Return whether a folder holds a fit, finished or not."""
-    return (folder / "config.json").is_file() and Run(folder).experiment == OwnData.name
+    return (folder / "config.json").is_file() and Run(folder).experiment == TableExperiment.name
 
 
-def trained_models(experiment: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
+def trained_models(experiment: TableExperiment, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
     """Return the members trained on all training samples (not on half) and their weights (e, P), by sigma.
 
     Members that diverged are left out, so a sigma at which all diverged is missing.
@@ -182,8 +183,12 @@ def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
 
 
 def conclude(
-    experiment: OwnData, run: Run, execution: ExecutionSettings, announce: Announce, label_names: tuple[str, ...]
-) -> Found:
+    experiment: TableExperiment,
+    run: Run,
+    execution: ExecutionSettings,
+    announce: Announce,
+    label_names: tuple[str, ...],
+) -> FitResult:
     """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
 
     Raises BadInput if every model diverged.
@@ -213,7 +218,7 @@ def conclude(
     dependent = _dependent_channels(stack, task, experiment.draws)
     error = float(sample_errors(stack, task, "test").mean())
     mean_error = others.MaskedSamples(task, "test", experiment.mask_ratio).error_of_means()
-    has_structure = p_value <= LEVEL and error < mean_error and dependent.sum() > 1
+    has_structure = p_value <= SIGNIFICANCE_LEVEL and error < mean_error and dependent.sum() > 1
     placed = dependent if has_structure else np.zeros_like(dependent)
 
     announce("drawing the map")
@@ -243,7 +248,7 @@ def conclude(
     announce("comparing with other methods")
     results = dict(others.compare(experiment.tables, experiment.mask_ratio))
     methods = {name: with_scores(result) for name, result in results.items() if isinstance(result, Method)}
-    return Found(
+    return FitResult(
         names=task.token_names,
         sigma=choice.sigma,
         why=choice.why,
@@ -260,7 +265,7 @@ def conclude(
         stability=groups.stability,
         others=methods,
         left_out={name: reason for name, reason in results.items() if isinstance(reason, str)},
-        facts=_facts(task, run),
+        data_summary=_data_summary(task, run),
         positions=task.positions,
         labels=task.labels,
         label_names=label_names or (() if task.labels is None else tuple(map(str, range(task.labels.max() + 1)))),
@@ -272,7 +277,7 @@ def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray
 
     The position of any other channel on the map has no meaning, even if all fits agree on it.
     """
-    dependent = channel_p_values(stack, task, draws) <= LEVEL
+    dependent = channel_p_values(stack, task, draws) <= SIGNIFICANCE_LEVEL
     if dependent.any():
         dependent[predictive_channels(stack, task, np.flatnonzero(~dependent).tolist(), most=2 * draws)] = True
     return np.asarray(dependent)
@@ -351,7 +356,7 @@ def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: i
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + PERMUTATIONS))}
 
 
-def _facts(task: TableTask, run: Run) -> dict[str, Any]:
+def _data_summary(task: TableTask, run: Run) -> dict[str, Any]:
     """Return the numbers about the table and the training that the report states, by name.
 
     "left out" is the number of columns that are not used, such as constant ones. "memory" is the autocorrelation length

@@ -25,7 +25,7 @@ import torch
 from placecode.analysis import connectivity, partitions
 from placecode.analysis.agreement import stable_modules
 from placecode.analysis.baselines import RIDGE, conditional_mean, pca_covariance
-from placecode.experiments.channels.own_results import Method
+from placecode.experiments.channels.fit_result import Method
 from placecode.models.member import Member
 from placecode.tasks.table import DATA_SETS, TableTask
 

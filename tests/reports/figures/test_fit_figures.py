@@ -12,7 +12,7 @@ from helpers.made_up_own import made_up, method, scored
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from placecode.experiments.channels.own_results import Found
+from placecode.experiments.channels.fit_result import FitResult
 from placecode.reports.figures import fit as drawing
 from placecode.reports.figures import svg_text
 from placecode.reports.figures.fit import channels_on_map, maps_by_method, sigma_choice
@@ -38,7 +38,7 @@ def dots(figure: Figure, panel: int = 0) -> np.ndarray:
     return np.concatenate([np.asarray(item.get_offsets()) for item in collections(figure, PathCollection, panel)])
 
 
-def page_of(result: Found) -> FitPage:
+def page_of(result: FitResult) -> FitPage:
     run: Any = SimpleNamespace(path=Path("a fit"), experiment="own", config={"scale": "quick"})
     experiment: Any = None
     page = FitPage(experiment, run)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from helpers.made_up_own import made_up, scored
 
-from placecode.experiments.channels.own_results import Found
+from placecode.experiments.channels.fit_result import FitResult
 from placecode.reports.pages.fit_text import headline, lead, sentences, verdict
 
 NO_OTHER = {"heldout_mse": 1.01}
 """Other methods predict nothing."""
 
 
-def about(found: Found, words: str) -> list[str]:
+def about(found: FitResult, words: str) -> list[str]:
     """The sentences with these words."""
     return [sentence for sentence in sentences(found) if words in sentence]
 
@@ -32,15 +32,15 @@ def test_structure_that_was_not_found(p_value: float, heldout_mse: float) -> Non
     """An error above that of the means is no structure however small p is."""
     found = scored(made_up(p_value=p_value, heldout_mse=heldout_mse, linear_mse=1.01), {}, NO_OTHER)
     assert headline(found).startswith("No structure found:") and f"p = {p_value:g}" in headline(found)
-    assert (found.found, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
+    assert (found.has_structure, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
     assert not about(found, "Look at the map") and not about(found, "confidence")
-    assert made_up(p_value=0.05, heldout_mse=0.99).found  # the limit
+    assert made_up(p_value=0.05, heldout_mse=0.99).has_structure  # the limit
 
 
 def test_channels_without_a_place_are_named() -> None:
     whole = made_up()
 
-    def without(count: int, **changes: Any) -> Found:
+    def without(count: int, **changes: Any) -> FitResult:
         lost = np.arange(8) < count
         ours = replace(whole.ours, labels=np.where(lost, -1, whole.ours.labels))
         return made_up(ours=ours, confidence=np.where(lost, 0, whole.confidence), **changes)
@@ -72,7 +72,7 @@ ALONE, IN_PART, NOT_LINEAR = (
 )
 
 
-def planted(ours: dict[str, float], others: dict[str, float], **by_method: dict[str, Any]) -> Found:
+def planted(ours: dict[str, float], others: dict[str, float], **by_method: dict[str, Any]) -> FitResult:
     """A fit of structure that linear predictors miss; all other methods have these scores, and some of them more."""
     found = scored(made_up(linear_mse=0.98), ours, others | {"heldout_mse": 0.97})
     changed = {

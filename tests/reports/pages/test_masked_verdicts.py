@@ -153,7 +153,7 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
     for claim in claims.NETWORK:
         finding = claim.check(run)
         assert (finding.direction, finding.note) == (OPEN, "too few seeds for an interval")
-        assert np.isfinite(finding.found.mean)
+        assert np.isfinite(finding.effect.mean)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_every_claim_can_be_judged_on_a_run_on_networks(sigmas_run: Run) -> None
     for claim in claims.NETWORK:
         finding = claim.check(sigmas_run)
         assert finding.note == "" and finding.direction in (YES, NO, OPEN)
-        low, high = finding.found.low, finding.found.high
-        assert low < finding.found.mean < high or low == high
+        low, high = finding.effect.low, finding.effect.high
+        assert low < finding.effect.mean < high or low == high
     near = sigmas_run.analysis.query("analysis == 'neighbor_agreement' and block == -1 and step == 4")
     near = near.merge(sigmas_run.members, on="member").query("sigma == 0.01")["value"]
-    assert claims.NETWORK[0].check(sigmas_run).found == pytest.approx(student(near), nan_ok=True)
+    assert claims.NETWORK[0].check(sigmas_run).effect == pytest.approx(student(near), nan_ok=True)

@@ -165,7 +165,7 @@ TRAINED_CONDITION, SHIFTED_CONDITION = "hidden 0.5", "hidden 0.9"
 """Conditions of evaluation: as many channels hidden as in training, and more."""
 NEIGHBOURS = ("neighbor_agreement", "labels")
 MIRROR = ("mirror_agreement", "partner")
-paper_claim_on_other_data = partial(paper_claim, own_data=True)
+paper_claim_on_other_data = partial(paper_claim, data_differ=True)
 """Constructor of claims of the paper that are tested on other data than the paper's."""
 
 BEATS_LINEAR = reviewer_claim(
@@ -187,7 +187,7 @@ def small_sigma_claims(channels: str, whom: str) -> tuple[Claim, ...]:
             f"{small}, with as many {channels} hidden as in training.",
             partial(best_sigma_is_small, TRAINED_CONDITION, 0.5),
             way="below",
-            own_data=True,
+            data_differ=True,
         ),
         paper_claim_on_other_data(
             "small-sigma-predicts-better-shifted",

@@ -131,9 +131,9 @@ def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a table with the interval of each effect in ROWS; effects that the run cannot measure are left out."""
     by_claim = {finding.claim.id: finding for finding in findings}
     rows = [
-        (group, name, *by_claim[id].found, by_claim[id].claim.remark == CONTROL)
+        (group, name, *by_claim[id].effect, by_claim[id].claim.remark == CONTROL)
         for id, (group, name) in ROWS.items()
-        if math.isfinite(by_claim[id].found.mean)  # NaN: not in this run
+        if math.isfinite(by_claim[id].effect.mean)  # NaN: not in this run
     ]
     return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 

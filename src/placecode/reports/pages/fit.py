@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from placecode.analysis.agreement import MAX_DROP, MIN_AGREEMENT, similarity_order
-from placecode.experiments.channels import own_results
-from placecode.experiments.channels.own_results import Found
+from placecode.experiments.channels import fit_result
+from placecode.experiments.channels.fit_result import FitResult
 from placecode.reports import figures, wording
 from placecode.reports.pages import fit_text
 from placecode.reports.pages.base import Page, ReportFigure, report_figure, run_name
@@ -44,9 +44,9 @@ class FitPage(Page):
     map_first = True
 
     @cached_property
-    def fit(self) -> own_results.Found:
+    def fit(self) -> fit_result.FitResult:
         """The result of the fit, read from the folder of the run."""
-        return own_results.read(self.run.path)
+        return fit_result.read(self.run.path)
 
     def figures(self) -> list[ReportFigure]:
         """Draw the map, the maps of other methods and, if several sigmas were tried, their errors."""
@@ -113,7 +113,7 @@ class FitPage(Page):
             fit.names,
             fit.ours.maps[2],
             fit.ours.maps.get(3),
-            fit.ours.labels if fit.count > 1 or not fit.placed.all() else None,
+            fit.ours.labels if fit.module_count > 1 or not fit.on_map.all() else None,
             columns=columns,
             neighbors=[[(int(j), float(pairs[i, j])) for j in row] for i, row in enumerate(fit.neighbors)],
             edges=lines,
@@ -147,7 +147,7 @@ class FitPage(Page):
             ),
         ]
         agreement = [
-            [count, value] for count, value in sorted(fit.stability.items()) if count <= fit.count + MORE_MODULES
+            [count, value] for count, value in sorted(fit.stability.items()) if count <= fit.module_count + MORE_MODULES
         ]
         if agreement:
             text = wording.caption("fit.modules-table", nearly=MAX_DROP, sure=MIN_AGREEMENT)
@@ -155,20 +155,20 @@ class FitPage(Page):
         return tables
 
 
-def sorted_channels(fit: Found) -> dict[str, Any]:
+def sorted_channels(fit: FitResult) -> dict[str, Any]:
     """Return the fields of the `SigmaSlider` that sort and colour the channels, and its caption.
 
     Channels are sorted by module. If the fits agree on no modules, similar channels are put next to each other.
     """
-    has_modules = fit.count > 1
+    has_modules = fit.module_count > 1
     _, note = wording.caption("fit.slider", modules=has_modules)
     if not has_modules:
         return {"groups": None, "group_names": [], "order": similarity_order(fit.ours.similarity), "note": note}
-    names = [f"module {i + 1}" for i in range(fit.count)]
+    names = [f"module {i + 1}" for i in range(fit.module_count)]
     return {"groups": fit.ours.labels, "group_names": names, "note": note}
 
 
-def edges(fit: Found) -> list[tuple[int, int, float]]:
+def edges(fit: FitResult) -> list[tuple[int, int, float]]:
     """Return the pairs of neighbours (channel, channel, confidence), the most confident first; at most MAX_EDGES."""
     first, second = np.nonzero(np.triu(fit.pairs >= MIN_NEIGHBOR_CONFIDENCE, k=1))
     confidence = fit.pairs[first, second]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from placecode.experiments.channels.own_results import LEVEL, Found, Method
+from placecode.experiments.channels.fit_result import SIGNIFICANCE_LEVEL, FitResult, Method
 from placecode.reports import wording
 from placecode.reports.pages.interactive import Verdict
 from placecode.tasks.splits import BLOCKS
@@ -38,14 +38,14 @@ SCORES = [*RANKED, "neighbor_agreement_p", "ari_p"]
 """All scores that the sentences use."""
 
 
-def sentences(fit: Found) -> list[str]:
+def sentences(fit: FitResult) -> list[str]:
     """Return all sentences: the verdict, how certain it is, which method did best, and what to look at."""
     sections = _sections(fit)
     order = ("headline", "unlearned", "certainty", "unplaced_channels", "best", "left_out", "sigma", "care", "data")
     return [sentence for name in order for sentence in sections[name]]
 
 
-def lead(fit: Found) -> list[str]:
+def lead(fit: FitResult) -> list[str]:
     """Return the sentences that stand below the verdict at the top of a report."""
     sections = _sections(fit)
     comparison = [*sections["best"], *sections["left_out"]][:2]
@@ -53,29 +53,30 @@ def lead(fit: Found) -> list[str]:
     return [*sections["unlearned"], *about_map, *comparison, *sections["care"]]
 
 
-def verdict(fit: Found) -> Verdict:
+def verdict(fit: FitResult) -> Verdict:
     """Return the headline under a badge: "found", "unsure" or "not found"."""
     unsure = np.isfinite(fit.confidence).any() and fit.mean_confidence < MIN_MAP_CONFIDENCE
-    kind = "not found" if not fit.found else "unsure" if unsure else "found"
+    kind = "not found" if not fit.has_structure else "unsure" if unsure else "found"
     return Verdict(kind, headline(fit))
 
 
-def headline(fit: Found) -> str:
+def headline(fit: FitResult) -> str:
     """Return the first sentence: whether there is structure, how strong it is, and whether other methods see it.
 
     It says that no pairwise method sees the structure only if all of this holds:
 
-    - Our modules match the known groups: their ARI is at least MIN_STABLE_ARI, with p <= LEVEL.
-    - Every other method is at chance on every measure of structure that the table of methods shows: p > LEVEL for the
-      ARI of its modules and for its nearest neighbours, and an ARI of at most MIN_STABLE_ARI / 2.
+    - Our modules match the known groups: their ARI is at least MIN_STABLE_ARI, with p <= SIGNIFICANCE_LEVEL.
+    - Every other method is at chance on every measure of structure that the table of methods shows: p >
+      SIGNIFICANCE_LEVEL for the ARI of its modules and for its nearest neighbours, and an ARI of at most
+      MIN_STABLE_ARI / 2.
     - Linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
 
-    If any other method has p <= LEVEL on either measure, the sentence says which method sees what instead.
+    If any other method has p <= SIGNIFICANCE_LEVEL on either measure, the sentence says which method sees what instead.
     """
     return _sections(fit)["headline"][0]
 
 
-def _sections(fit: Found) -> dict[str, list[str]]:
+def _sections(fit: FitResult) -> dict[str, list[str]]:
     """Return the sentences of templates/fit.j2 by the name of their section."""
     scores = _scores(fit)
     ours, others, errors = scores.iloc[0], scores.iloc[1:], scores["heldout_mse"].iloc[1:].dropna()
@@ -85,40 +86,40 @@ def _sections(fit: Found) -> dict[str, list[str]]:
         for score in ("ari", "neighbor_agreement")
         if np.isfinite(row[f"{score}_p"])
     ]
-    stability = fit.stability.get(fit.count, float("nan"))
+    stability = fit.stability.get(fit.module_count, float("nan"))
     by_confidence = np.argsort(fit.confidence, kind="stable")
-    uncertain = [fit.names[i] for i in by_confidence if fit.placed[i] and fit.confidence[i] < MIN_STABLE_ARI]
-    block = fit.facts.get("piece", fit.facts["samples"] // BLOCKS)
+    uncertain = [fit.names[i] for i in by_confidence if fit.on_map[i] and fit.confidence[i] < MIN_STABLE_ARI]
+    block = fit.data_summary.get("piece", fit.data_summary["samples"] // BLOCKS)
     return wording.sections(
         "fit",
         fit=fit,
-        level=LEVEL,
+        level=SIGNIFICANCE_LEVEL,
         missed=_missed(fit, errors),
         linear_predictors_miss=_linear_predictors_miss(fit, errors),
-        significant=[test for test in tests if test["p"] <= LEVEL],
+        significant=[test for test in tests if test["p"] <= SIGNIFICANCE_LEVEL],
         tests=len(tests),
         only_ours=_groups_of_ours_alone(ours, others),
         several_fits=np.isfinite(fit.confidence).any(),
         sure=MIN_NEIGHBOR_CONFIDENCE,
         sure_pairs=int((np.triu(fit.pairs, k=1) >= MIN_NEIGHBOR_CONFIDENCE).sum()),
         unsure=MIN_MAP_CONFIDENCE,
-        agreement=stability if fit.count > 1 and np.isfinite(stability) else None,
-        unplaced=[name for name, placed in zip(fit.names, fit.placed, strict=True) if not placed],
+        agreement=stability if fit.module_count > 1 and np.isfinite(stability) else None,
+        unplaced=[name for name, placed in zip(fit.names, fit.on_map, strict=True) if not placed],
         ranking=_ranking(scores),
         not_tried={METHOD_NAMES[name]: why for name, why in fit.left_out.items()},
-        memory_is_long=fit.facts["memory"] > block / 4,
+        memory_is_long=fit.data_summary["memory"] > block / 4,
         block=block,
         uncertain=uncertain[:5],
-        constant=fit.facts["left out"],
+        constant=fit.data_summary["left out"],
     )
 
 
-def by_name(fit: Found) -> dict[str, Method]:
+def by_name(fit: FitResult) -> dict[str, Method]:
     """Return all methods by the names that reports show, ours first."""
     return {"placecode": fit.ours, **{METHOD_NAMES[name]: method for name, method in fit.others.items()}}
 
 
-def _scores(fit: Found) -> pd.DataFrame:
+def _scores(fit: FitResult) -> pd.DataFrame:
     """Return the scores of all methods, ours in the first row; NaN where a method lacks a score."""
     records = {name: method.scores for name, method in by_name(fit).items()}
     return pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
@@ -127,24 +128,24 @@ def _scores(fit: Found) -> pd.DataFrame:
 def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, Any] | None:
     """Return the scores for the sentence that only our modules match the known groups; None if that is not so.
 
-    It is used only if no other method has p <= LEVEL on any measure.
+    It is used only if no other method has p <= SIGNIFICANCE_LEVEL on any measure.
     """
     aris, tested_neighbors = others["ari"].dropna(), others["neighbor_agreement_p"].dropna()
     if not (
-        ours["ari"] >= MIN_STABLE_ARI and ours["ari_p"] <= LEVEL and aris.max() <= MIN_STABLE_ARI / 2
+        ours["ari"] >= MIN_STABLE_ARI and ours["ari_p"] <= SIGNIFICANCE_LEVEL and aris.max() <= MIN_STABLE_ARI / 2
     ):  # NaN: no such score
         return None
     scores = {"ari": ours["ari"], "p": ours["ari_p"], "low": aris.min(), "high": aris.max()}
     return {**scores, "methods": list(aris.index), "neighbors": list(tested_neighbors.index)}
 
 
-def _missed(fit: Found, errors: pd.Series) -> dict[str, Any] | None:
+def _missed(fit: FitResult, errors: pd.Series) -> dict[str, Any] | None:
     """Return the method that explains at least MIN_LEAD more of the variance than our models; None if there is none."""
     share = 1 - errors.min() / fit.mean_mse
     return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MIN_LEAD else None
 
 
-def _linear_predictors_miss(fit: Found, errors: pd.Series) -> bool:
+def _linear_predictors_miss(fit: FitResult, errors: pd.Series) -> bool:
     """Return whether all linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
 
     It is False if our models explain 10% of the variance or less.

@@ -18,7 +18,7 @@ from placecode.analysis import alignment, attention, geometry
 from placecode.analysis.stats import interval
 from placecode.data.puzzles import CLASSES
 from placecode.encodings import sinusoid
-from placecode.experiments import predictors
+from placecode.experiments import correlates
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.measures import reference_members
@@ -188,11 +188,15 @@ def _published(run: Run) -> list[ReportFigure]:
 
 def _relations(run: Run) -> list[ReportFigure]:
     """Draw which measures correlate with accuracy, across sigmas and at a fixed sigma, if the run has them."""
-    table = predictors.relations(run)
+    table = correlates.measure_table(run)
     if table is None:
         return []
-    drawn = [report_figure("latin.relations", figures.relation_panels(table, run_name(run), predictors.notes(run)))]
-    if (correlations := predictors.correlations(run)) is not None:
+    drawn = [
+        report_figure(
+            "latin.relations", figures.relation_panels(table, run_name(run), correlates.correlation_notes(run))
+        )
+    ]
+    if (correlations := correlates.correlations(run)) is not None:
         drawn.append(report_figure("latin.fixed-sigma", figures.forest(correlations, run_name(run))))
     return drawn
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from placecode.experiments.base import Experiment
 from placecode.experiments.channels.brain import BrainExperiment, BrainPreprocessing, BrainSigma, BrainTransfer
 from placecode.experiments.channels.masked import MaskedExperiment
-from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.pixels import PixelsExperiment
+from placecode.experiments.channels.table import TableExperiment
 from placecode.experiments.latin.causal import LstCausal
 from placecode.experiments.latin.knobs import KnobExperiment
 from placecode.experiments.latin.squares import LatinExperiment, LstEncodings, LstSigma
@@ -39,7 +39,7 @@ PAGES: dict[type[Experiment], type[Page]] = {
     BrainSigma: BrainSigmaPage,
     BrainPreprocessing: BrainPreprocessingPage,
     BrainTransfer: BrainTransferPage,
-    OwnData: FitPage,
+    TableExperiment: FitPage,
 }
 """The page of each experiment. An experiment that is not listed has the page of its nearest base class."""
 

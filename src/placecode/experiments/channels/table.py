@@ -28,12 +28,12 @@ from placecode.validation import whole_number
 
 EFFORTS = ("auto", "quick", "thorough")
 """Names of the sizes of a fit: size of the models, length of the training, and number of seeds and sigmas."""
-MOST_ATTENTION = 300
+MAX_ATTENTION_CHANNELS = 300
 """Largest number of channels for which attention maps are kept."""
 
 
 @dataclass(frozen=True)
-class OwnData(ModelExperiment):
+class TableExperiment(ModelExperiment):
     """Learned PEs with a few initial scales on a user's table."""
 
     name = "fit"
@@ -96,7 +96,7 @@ class OwnData(ModelExperiment):
         return ("thorough" if device == "cuda" else "quick") if effort == "auto" else effort
 
     @classmethod
-    def sized(cls, effort: str, channels: int, **fields: Any) -> dict[str, Any]:
+    def settings_for_effort(cls, effort: str, channels: int, **fields: Any) -> dict[str, Any]:
         """Return the settings for a table with this number of channels. With more channels, there are fewer examples
         per batch and, with the effort "quick", fewer steps. Values in `fields` override these settings. If `fields` has
         a learning rate but none of the PE, that of the PE is three times as large."""
@@ -137,7 +137,7 @@ class OwnData(ModelExperiment):
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         assert isinstance(task, TableTask)
-        if task.tokens > MOST_ATTENTION:
+        if task.tokens > MAX_ATTENTION_CHANNELS:
             return {}
         return {"attention": structure.attention_maps(stack, task).mean((1, 2), keepdim=True)}
 

@@ -10,12 +10,19 @@ import pytest
 from helpers.made_up import made_up, over_sigmas, within_sigma
 from scipy import stats
 
+from placecode.experiments.correlates import (
+    CORRELATION_KINDS,
+    MEASURES,
+    MORE_MEASURES,
+    correlation_notes,
+    correlations,
+    measure_table,
+)
 from placecode.experiments.latin.squares import LstSigma
-from placecode.experiments.predictors import MEASURES, MORE_MEASURES, QUESTIONS, correlations, notes, relations
 from placecode.models.member import Member
 
 SIGMAS, SEEDS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.3, 1.6, 2.0), 15
-OVER, BEFORE, AFTER, BEYOND = QUESTIONS
+OVER, BEFORE, AFTER, BEYOND = CORRELATION_KINDS
 RAW, FREE, RSA, ATTENTION = MEASURES
 NORM = "PE norm"
 RISES = np.arange(len(SIGMAS), dtype=float)[:, None]
@@ -65,7 +72,7 @@ def table(tables: dict[str, tuple[Table, Table]]) -> pd.DataFrame:
 
 
 def test_values_are_those_computed_by_hand(table: pd.DataFrame, tables: dict[str, tuple[Table, Table]]) -> None:
-    assert list(table.index) == [(label, question) for label in tables for question in QUESTIONS]
+    assert list(table.index) == [(label, question) for label in tables for question in CORRELATION_KINDS]
     for label, (start, end) in tables.items():
         by_hand = {OVER: over_sigmas(end, ACCURACY), BEFORE: within_sigma(start, ACCURACY)}
         by_hand |= {AFTER: within_sigma(end, ACCURACY)}
@@ -93,7 +100,7 @@ def test_questions_tell_sigma_training_and_the_start_apart(table: pd.DataFrame) 
 
 
 def test_p_is_adjusted_among_the_measures_of_one_question(table: pd.DataFrame) -> None:
-    for question in QUESTIONS:
+    for question in CORRELATION_KINDS:
         rows = table.xs(question, level="question").dropna()
         by_hand = stats.false_discovery_control(rows["p"].to_numpy())
         assert rows["adjusted"].to_numpy() == pytest.approx(by_hand, abs=1e-12)
@@ -141,20 +148,20 @@ def test_a_measure_that_differs_by_rounding_alone_has_neither_value_nor_p() -> N
 def test_measures_that_lack_the_start_or_sigmas_are_left_out(tables: dict[str, tuple[Table, Table]]) -> None:
     """As where pieces were merged and only one of them had the measure."""
     empty = run_of({}, ACCURACY)
-    assert correlations(empty) is None and relations(empty) is None and notes(empty) == {}
+    assert correlations(empty) is None and measure_table(empty) is None and correlation_notes(empty) == {}
     start, end = (table.copy() for table in tables[FREE])
     start[2:], end[2:] = np.nan, np.nan
     run = run_of({FREE: (start, end), RSA: (None, normal(3)), RAW: tables[RAW]}, ACCURACY)
     table = correlations(run)
     assert table is not None and set(table["measure"]) == {RAW}
-    assert list(notes(run)) == [RAW]
+    assert list(correlation_notes(run)) == [RAW]
     end[2:, 0] = 0.5  # one seed of each sigma is enough
     table = correlations(run_of({FREE: (tables[FREE][0], end), RAW: tables[RAW]}, ACCURACY))
     assert table is not None and set(table["measure"]) == {RAW, FREE}
 
 
 def test_relations_have_a_row_for_each_member_and_moment(tables: dict[str, tuple[Table, Table]]) -> None:
-    table = relations(run_of(tables, ACCURACY, lost=((0.4, 7),)))
+    table = measure_table(run_of(tables, ACCURACY, lost=((0.4, 7),)))
     assert table is not None
     assert set(table["measure"]) == {RAW, FREE, RSA, ATTENTION}  # the main ones
     assert len(table) == 4 * 2 * (len(SIGMAS) * SEEDS - 1)
@@ -164,7 +171,7 @@ def test_relations_have_a_row_for_each_member_and_moment(tables: dict[str, tuple
 
 
 def test_notes_have_the_correlations_before_and_after_training(tables: dict[str, tuple[Table, Table]]) -> None:
-    by_label = notes(run_of(tables, ACCURACY))
+    by_label = correlation_notes(run_of(tables, ACCURACY))
     assert set(by_label) == {RAW, FREE, RSA, ATTENTION}
     for label in (RAW, FREE, ATTENTION):
         before, after = (over_sigmas(values, ACCURACY) for values in tables[label])

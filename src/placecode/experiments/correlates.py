@@ -46,7 +46,7 @@ MORE_MEASURES: dict[str, tuple[str, str]] = {
     "attention cosine to an even map": ("attention_cosine", "even"),
 }
 """Analysis and target of all measures that are correlated with accuracy, by their names in figures."""
-QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+CORRELATION_KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
     "over the sigmas": ("end", stats.between_correlation),
     "fixed sigma, before training": ("start", stats.within_correlation),
     "fixed sigma, after training": ("end", stats.within_correlation),
@@ -59,7 +59,7 @@ with its value at the start partialled out), and the statistic."""
 def correlations(run: Run) -> pd.DataFrame | None:
     """Return rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
 
-    `question` is a key of `QUESTIONS`. Intervals (low to high) are over seeds. At a fixed sigma, p is from a
+    `question` is a key of `CORRELATION_KINDS`. Intervals (low to high) are over seeds. At a fixed sigma, p is from a
     permutation test over seeds. Over the sigmas, p is that of a correlation with one independent point per sigma.
     `adjusted` is p with the FDR correction over the measures. The result is None if the run has none of the measures,
     fewer than 3 sigmas, or too few seeds.
@@ -73,7 +73,7 @@ def correlations(run: Run) -> pd.DataFrame | None:
             continue
         if after.shape[0] < 3 or after.shape[1] < stats.MIN_SEEDS:
             continue
-        for question, (moment, statistic) in QUESTIONS.items():
+        for question, (moment, statistic) in CORRELATION_KINDS.items():
             x = before if moment == "start" else after
             partialled = before if moment == "given" else None
             value, low, high = stats.bootstrap(statistic, x, y, *([] if partialled is None else [partialled]))
@@ -100,7 +100,7 @@ def _between_p(x: np.ndarray, y: np.ndarray) -> float:
     return float(spearmanr(*np.nanmean(pairs, axis=-1).astype(np.float32)).pvalue)
 
 
-def relations(run: Run) -> pd.DataFrame | None:
+def measure_table(run: Run) -> pd.DataFrame | None:
     """Return the main measures of every member with its final OOD accuracy. `moment` says whether `value` was measured
     before or after training ("start", "end"). The result is None if the run has none of the measures."""
     final, parts = accuracy(run), []
@@ -116,7 +116,7 @@ def relations(run: Run) -> pd.DataFrame | None:
     return pd.concat(parts, ignore_index=True) if parts else None
 
 
-def notes(run: Run) -> dict[str, str]:
+def correlation_notes(run: Run) -> dict[str, str]:
     """Return a text for each main measure of the run: the correlations over the sigmas of the measure after training,
     and of the measure before training, with the final OOD accuracy."""
     texts = {}

@@ -10,8 +10,8 @@ from placecode.analysis import modules, places
 from placecode.analysis.partitions import ari
 from placecode.errors import BadInput
 from placecode.experiments import EXPERIMENTS, experiment_of
-from placecode.experiments.channels import own, own_results
-from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels import fit_result, table
+from placecode.experiments.channels.table import TableExperiment
 from placecode.fit import others
 from placecode.fit.fitting import fit
 from placecode.reports.pages.registry import page_of
@@ -34,17 +34,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(others, "find_spec", lambda name: None)
         data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
-        folder = tmp_path_factory.mktemp("own") / "run"
-        fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
+        folder = tmp_path_factory.mktemp("table") / "run"
+        fit(TableExperiment(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
     return Run(folder)
 
 
 def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_seeds() -> None:
-    experiment = OwnData(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
+    experiment = TableExperiment(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
     pairs = [("all", 4), ("all", 7), ("first half", 8), ("first half", 9), ("second half", 10), ("second half", 11)]
     expected = [(sigma, data, seed) for sigma in (0.1, 0.3) for data, seed in pairs]
     assert [(member.sigma, member.data, member.seed) for member in experiment.members()] == expected
-    assert len(OwnData(halves=0, sigmas=(0.1,)).members()) == 2
+    assert len(TableExperiment(halves=0, sigmas=(0.1,)).members()) == 2
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_see
     ],
 )
 def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: int, steps: int) -> None:
-    experiment = OwnData(**OwnData.sized(effort, channels))
+    experiment = TableExperiment(**TableExperiment.settings_for_effort(effort, channels))
     assert (experiment.batch, experiment.steps) == (batch, steps)
-    overridden = OwnData(**OwnData.sized(effort, channels, batch=3, steps=7))
+    overridden = TableExperiment(**TableExperiment.settings_for_effort(effort, channels, batch=3, steps=7))
     assert (overridden.batch, overridden.steps) == (3, 7)
 
 
@@ -67,25 +67,25 @@ def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: i
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:
-        OwnData(**fields)
+        TableExperiment(**fields)
     assert [error.value.name] == list(fields)
 
 
 def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None:
-    assert OwnData.name not in EXPERIMENTS  # it cannot be run by name
+    assert TableExperiment.name not in EXPERIMENTS  # it cannot be run by name
     experiment = experiment_of(run)
-    assert isinstance(experiment, OwnData) and experiment.sigmas == (0.05, 0.2) and not experiment.tables
+    assert isinstance(experiment, TableExperiment) and experiment.sigmas == (0.05, 0.2) and not experiment.tables
     page = page_of(experiment, run)
     assert [shown.name for shown in page.figures()] == ["map", "methods", "sigma"]
     assert page.lead() and set(page.lead()) <= set(page.sentences())
     channels, slider = page.channel_map(), page.slider()
-    assert channels is not None and channels.names == own_results.read(run.path).names
+    assert channels is not None and channels.names == fit_result.read(run.path).names
     assert {"known group", "known x", "known y", "known z"} <= set(channels.columns)
     assert slider is not None and slider.groups is not None and len(slider.groups) == 6
 
 
 def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(run: Run) -> None:
-    result = own_results.read(run.path)
+    result = fit_result.read(run.path)
     assert result.positions is not None and result.labels is not None
     near = places.neighbors_in_space(np.random.default_rng(1).random((6, 3)))
     for method in (result.ours, *result.others.values()):
@@ -100,7 +100,7 @@ def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(r
 
 
 def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samples(run: Run) -> None:
-    result = own_results.read(run.path)
+    result = fit_result.read(run.path)
     members = run.members
     numbers = members.loc[(members["sigma"] == result.sigma) & (members["data"] == "all"), "member"]
     final = run.metrics[(run.metrics["step"] == 200) & (run.metrics["split"] == "test")]
@@ -112,7 +112,9 @@ def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samp
 
 
 def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
-    experiment = OwnData(tables=table_tasks(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
+    experiment = TableExperiment(
+        tables=table_tasks(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30
+    )
     with pytest.raises(BadInput, match="every model diverged"):
         fit(experiment, tmp_path / "run")
     assert not (tmp_path / "run" / "fit.json").exists()
@@ -121,15 +123,15 @@ def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
 def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
     data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
-    fit(OwnData(tables=data, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
+    fit(TableExperiment(tables=data, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
     for name in ("fit.json", "fit.safetensors", "map.csv", "summary.json"):
         assert (tmp_path / "run" / name).read_bytes() == (run.path / name).read_bytes(), name
 
 
 def test_many_channels_keep_no_attention_maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(others, "find_spec", lambda name: None)
-    monkeypatch.setattr(own, "MOST_ATTENTION", 5)
-    experiment = OwnData(tables=table_tasks(values()), **TINY, sigmas=(0.1,))
+    monkeypatch.setattr(table, "MAX_ATTENTION_CHANNELS", 5)
+    experiment = TableExperiment(tables=table_tasks(values()), **TINY, sigmas=(0.1,))
     fit(experiment, tmp_path / "run")
     assert not Run(tmp_path / "run").has_array("attention_end/0") and Run(tmp_path / "run").has_array("pe_end/0")
     assert page_of(experiment, Run(tmp_path / "run")).figures()

@@ -11,12 +11,12 @@ import pytest
 from helpers.made_up_own import made_up, method, scored
 
 from placecode.errors import BadInput
-from placecode.experiments.channels import own_results
-from placecode.experiments.channels.own_results import Found
+from placecode.experiments.channels import fit_result
+from placecode.experiments.channels.fit_result import FitResult
 from placecode.reports.pages import fit_text
 
 
-def rich() -> Found:
+def rich() -> FitResult:
     result = scored(
         made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]), label_names=("left", "right")),
         {"ari": 0.5, "ari_p": 0.01, "neighbor_agreement": 0.75, "neighbor_agreement_p": 0.02, "procrustes_r2": 0.9},
@@ -30,7 +30,7 @@ def same(a: Any, b: Any, rough: float = 1e-6) -> None:
         assert list(a) == list(b)
         for name in a:
             same(a[name], b[name])
-    elif isinstance(a, own_results.Method):
+    elif isinstance(a, fit_result.Method):
         for field in fields(a):
             same(getattr(a, field.name), getattr(b, field.name))
     elif isinstance(a, np.ndarray):
@@ -42,8 +42,8 @@ def same(a: Any, b: Any, rough: float = 1e-6) -> None:
 
 def test_all_of_it_is_read_back(tmp_path: Path) -> None:
     result = replace(rich(), sigmas=[{"sigma": 0.05, "error": 0.4, "standard_error": 0.02, "stability": 0.9}])
-    own_results.write(result, tmp_path)
-    again = own_results.read(tmp_path)
+    fit_result.write(result, tmp_path)
+    again = fit_result.read(tmp_path)
     for field in fields(result):
         same(getattr(result, field.name), getattr(again, field.name))
     assert fit_text.sentences(again) == fit_text.sentences(result)  # a confidence of 0.9 is less than 0.9 in float32
@@ -53,11 +53,11 @@ def test_all_of_it_is_read_back(tmp_path: Path) -> None:
 def test_missing_values_are_null(tmp_path: Path) -> None:
     unsure = made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={2: float("nan")})
     unsure = scored(unsure, {"procrustes_r2": float("nan")}, {})
-    own_results.write(unsure, tmp_path)
+    fit_result.write(unsure, tmp_path)
     record = json.loads((tmp_path / "fit.json").read_text())
     assert record["sigmas"][1]["stability"] is None and record["stability"] == {"2": None}
     assert record["scores"]["ours"]["procrustes_r2"] is None
-    again = own_results.read(tmp_path)
+    again = fit_result.read(tmp_path)
     assert np.isnan(again.confidence).all() and np.isnan(again.stability[2])
     for fitted in (unsure, again):
         summary = fitted.summary()
@@ -67,7 +67,7 @@ def test_missing_values_are_null(tmp_path: Path) -> None:
 
 def test_map_csv_has_positions_modules_and_neighbours(tmp_path: Path) -> None:
     result = rich()
-    own_results.write(result, tmp_path)
+    fit_result.write(result, tmp_path)
     table = pd.read_csv(tmp_path / "map.csv", keep_default_na=False)
     assert list(table.columns) == [
         *("name", "x", "y", "x_3d", "y_3d", "z_3d", "module", "confidence"),
@@ -93,7 +93,7 @@ def test_a_channel_without_a_place_has_empty_cells() -> None:
 
 def test_names_with_commas_quotes_and_lines_survive_the_table(tmp_path: Path) -> None:
     names = ("a,b", 'say "x"', "two\nlines", "<b>&amp;</b>", "$x_1$", "é", "", " ")
-    own_results.write(made_up(names=names), tmp_path)
+    fit_result.write(made_up(names=names), tmp_path)
     assert tuple(pd.read_csv(tmp_path / "map.csv", keep_default_na=False)["name"]) == names
 
 
@@ -107,10 +107,10 @@ def test_two_channels_have_no_third_axis() -> None:
 @pytest.mark.parametrize("name", ["fit.json", "fit.safetensors"])
 @pytest.mark.parametrize("size", [None, 40], ids=["missing", "cut short"])
 def test_an_incomplete_fit_is_refused(tmp_path: Path, name: str, size: int | None) -> None:
-    own_results.write(made_up(), tmp_path)
+    fit_result.write(made_up(), tmp_path)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).unlink()
     if size is not None:
         (tmp_path / name).write_bytes(content[:size])
     with pytest.raises(BadInput, match="must hold a finished fit"):
-        own_results.read(tmp_path)
+        fit_result.read(tmp_path)

@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 FOUND, NOT_FOUND = "structure found", "no structure found"
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Largest p value that counts as structure."""
 SCORES = ("heldout_mse", "procrustes_r2", "neighbor_agreement", "neighbor_agreement_p", "ari", "ari_p")
 """Scores of every method, if they can be computed. Names ending in _p are p values against channels in random order."""
@@ -41,7 +41,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Found:
+class FitResult:
     """The result of a fit: a map of the n channels of a table, modules, neighbours, confidence, and the same by other
     methods."""
 
@@ -69,31 +69,31 @@ class Found:
     others: Mapping[str, Method] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Other methods that were not used, and why."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    data_summary: Mapping[str, Any] = field(default_factory=dict)
     """Number of samples, excluded channels, and the like."""
     positions: Array | None = None
     labels: Labels | None = None
     label_names: tuple[str, ...] = ()
 
     @property
-    def found(self) -> bool:
+    def has_structure(self) -> bool:
         """Whether the fit found structure: the model predicts hidden channels better than it predicts circularly
-        shifted ones (`p_value` is at most `LEVEL`), and better than the mean of each channel does."""
-        return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
+        shifted ones (`p_value` is at most `SIGNIFICANCE_LEVEL`), and better than the mean of each channel does."""
+        return self.p_value <= SIGNIFICANCE_LEVEL and self.heldout_mse < self.mean_mse
 
     @property
     def verdict(self) -> str:
         """The verdict in words: FOUND if `found` is True, otherwise NOT_FOUND."""
-        return FOUND if self.found else NOT_FOUND
+        return FOUND if self.has_structure else NOT_FOUND
 
     @property
-    def placed(self) -> npt.NDArray[np.bool_]:
+    def on_map(self) -> npt.NDArray[np.bool_]:
         """Mask (n,) of the channels that have a position on the map: other channels predict them, or they help to
         predict others. It is all False if no structure was found."""
         return np.asarray(self.ours.labels >= 0)
 
     @property
-    def count(self) -> int:
+    def module_count(self) -> int:
         """Number of modules. It is 1 if the fits agree on no division, and 0 if no channel has a position on the
         map."""
         return int(self.ours.labels.max()) + 1
@@ -101,7 +101,7 @@ class Found:
     @property
     def mean_confidence(self) -> float:
         """Mean confidence of the channels with a position on the map; 0 if there is none."""
-        placed = self.confidence[self.placed]
+        placed = self.confidence[self.on_map]
         return float(np.nanmean(placed)) if np.isfinite(placed).any() else 0.0
 
     @property
@@ -119,8 +119,8 @@ class Found:
             "heldout_mse": self.heldout_mse,
             "linear_mse": self.linear_mse,
             "mean_mse": self.mean_mse,
-            "modules": self.count,
-            "modules_agreement": self.stability.get(self.count),
+            "modules": self.module_count,
+            "modules_agreement": self.stability.get(self.module_count),
             "confidence": self.mean_confidence if np.isfinite(self.confidence).any() else None,
             **{name: self.ours.scores[name] for name in SCORES[1:] if name in self.ours.scores},
         }
@@ -131,8 +131,8 @@ class Found:
     def confidences(self) -> tuple[Array, Array]:
         """Return how well the fits agree on the position of each channel, (n,), and on the similarity of each pair,
         (n, n), from 0 to 1. Both are NaN for channels that are not on the map."""
-        both_placed = self.placed[:, None] & self.placed
-        return np.where(self.placed, self.confidence, np.nan), np.where(both_placed, self.pairs, np.nan)
+        both_placed = self.on_map[:, None] & self.on_map
+        return np.where(self.on_map, self.confidence, np.nan), np.where(both_placed, self.pairs, np.nan)
 
     def table(self) -> pd.DataFrame:
         """Return a table with one row per channel: its position, module, confidence and neighbours. It becomes
@@ -158,7 +158,7 @@ PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
 """Fields that are written to `fit.json` as they are."""
 
 
-def write(result: Found, path: Path) -> None:
+def write(result: FitResult, path: Path) -> None:
     """Write the result of a fit into a run folder: arrays (fit.safetensors), numbers (fit.json), and a table with one
     row per channel for spreadsheets (map.csv)."""
     names = ("embedding", "neighbors", "confidence", "pairs", "positions", "labels")
@@ -178,7 +178,7 @@ def write(result: Found, path: Path) -> None:
         "sigmas": [dict(row) for row in result.sigmas],
         "left_out": dict(result.left_out),
         "stability": {str(k): v for k, v in result.stability.items()},
-        "facts": dict(result.facts),
+        "facts": dict(result.data_summary),
         "label_names": result.label_names,
         "scores": {name: dict(method.scores) for name, method in methods.items()},
     }
@@ -188,7 +188,7 @@ def write(result: Found, path: Path) -> None:
     write_text(path / "map.csv", text.getvalue())
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> FitResult:
     """Read the result that `write` wrote into a run folder. Raise `BadInput` if its files are missing or broken."""
     try:
         record = json.loads((path / "fit.json").read_text())
@@ -208,7 +208,7 @@ def read(path: Path) -> Found:
         )
         for name, scores in record["scores"].items()
     }
-    return Found(
+    return FitResult(
         **{name: record[name] for name in PLAIN},
         names=tuple(record["names"]),
         sigmas=record["sigmas"],
@@ -220,7 +220,7 @@ def read(path: Path) -> Found:
         stability={int(k): float("nan") if v is None else v for k, v in record["stability"].items()},
         others=methods,
         left_out=record["left_out"],
-        facts=record["facts"],
+        data_summary=record["facts"],
         positions=wide.get("positions"),
         labels=wide.get("labels"),
         label_names=tuple(record["label_names"]),
