@@ -18,7 +18,7 @@ from tables import (
     minus_linear,
     of,
 )
-from templating import columns_table, directions, grid, number, signed, spread
+from templating import columns_table, directions, grid, number, plain, signed
 
 from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels.brain_networks import (
@@ -248,7 +248,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         return of(run, values, data="second half", sigma=sigma, start=start, learn=learn)
 
     rows = [
-        (words, *(spread(interval_over_worlds(run, second(half, sigma, *kind))) for sigma in sigmas))
+        (words, *(plain(interval_over_worlds(run, second(half, sigma, *kind)), 3) for sigma in sigmas))
         for words, kind in PEOPLE.items()
     ]
     similar = analysis_values(run, "stability", "other data")

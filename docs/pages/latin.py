@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import tables
 from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, of, significant
-from templating import columns_table, directions, effect, grid, number, signed, spread
+from templating import columns_table, directions, effect, grid, number, plain, signed
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
@@ -74,7 +74,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     }
     sigmas = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     noise_columns = {
-        name: [spread(interval(at_sigma(run, values, sigma))) for sigma in sigmas] for name, values in noisy.items()
+        name: [plain(interval(at_sigma(run, values, sigma)), 3) for sigma in sigmas] for name, values in noisy.items()
     }
     return {
         "table": curve_table(table),
@@ -127,7 +127,7 @@ def curve_table(table: pd.DataFrame) -> str:
     columns = {
         "sigma": [f"{sigma:g}" for sigma in table.index],
         "authors, epoch 4,000": table["theirs"].map(number),
-        "ours": table["values"].map(spread),
+        "ours": table["values"].map(partial(plain, digits=3)),
         "ours minus theirs": table["gap"].map("{:+.3f}".format),
         "in standard errors": (table["gap"] / table["error"]).abs().map("{:.1f}".format),
         "stopped at epoch (median)": table["stopped"].map("{:.0f}".format),
@@ -225,7 +225,7 @@ def losses_table(run: Run) -> str:
     for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
         before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spike_counts))
         change = signed(interval(after - before), 3)
-        means = (spread(interval(values)) for values in (before, after))
+        means = (plain(interval(values), 3) for values in (before, after))
         rows.append((f"{sigma:g}", loss, *means, change, f"{counts.min()} to {counts.max()}"))
     return grid(
         ("sigma", "loss", f"accuracy at epoch {PLATEAU_EPOCH}", "at the end", "change", "spikes per model"), rows
@@ -240,7 +240,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     main_kinds = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
     effects = {name: values[0.2] - values[2.0] for name, values in main_kinds.items()}
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
-    columns |= {kind: [spread(interval(values[sigma])) for sigma in sigmas] for kind, values in by_kind.items()}
+    columns |= {kind: [plain(interval(values[sigma]), 3) for sigma in sigmas] for kind, values in by_kind.items()}
     gaps = [interval(by_kind[LEARNED][sigma] - by_kind[FROZEN][sigma]) for sigma in sigmas]
     return {
         "table": columns_table(columns | {"learned minus frozen": [signed(gap, 3) for gap in gaps]}),

@@ -24,7 +24,7 @@ from tables import (
     of_baseline,
     percent_hidden,
 )
-from templating import columns_table, directions, grid, number, spread
+from templating import columns_table, directions, grid, number, plain
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, interval_over_worlds
 from placecode.experiments.claims import HOLDS
@@ -157,7 +157,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     columns = {"sigma": [f"{sigma:g}" for sigma in tallies]}
     values = {words: analysis_values(run, *measure) for measure, words in STRUCTURE.items()}
     values |= {f"error, {percent_hidden(run)[condition]}": error(run, condition) for condition in least}
-    columns |= {words: [spread(at(run, column, sigma)) for sigma in tallies] for words, column in values.items()}
+    columns |= {words: [plain(at(run, column, sigma), 3) for sigma in tallies] for words, column in values.items()}
     columns["at the least error"] = [str(counts) for counts in tallies.values()]
     columns["by step (median of those)"] = [counts.cells[1] for counts in tallies.values()]
     return {

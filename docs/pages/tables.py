@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from templating import bounds, columns_table, grid, number, signed, spread
+from templating import bounds, columns_table, grid, number, plain, signed
 
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
@@ -196,10 +196,10 @@ def fixed_table(runs: dict[str, Run]) -> str:
     """Return a table of accuracies: 2d-fixed without and with dropout, and learned at sigma 0.2 without, by run."""
     rows = []
     for name, run in runs.items():
-        plain, dropped = (encoding_accuracy(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
+        without, with_dropout = (encoding_accuracy(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
         learned = encoding_accuracy(run, "learned:sigma=0.2", 0.0)
-        means = (number(values.mean()) for values in (plain, dropped, learned))
-        gaps = (dropped - plain, learned - plain, learned - dropped)
+        means = (number(values.mean()) for values in (without, with_dropout, learned))
+        gaps = (with_dropout - without, learned - without, learned - with_dropout)
         rows.append((name, *means, *(signed(interval(gap), digits=3) for gap in gaps)))
     header = ("run", "2d-fixed without", "with", "learned 0.2 without", "effect of dropout on 2d-fixed")
     return grid((*header, "learned minus 2d-fixed, no dropout", "as published: dropout in 2d-fixed alone"), rows)
@@ -214,10 +214,10 @@ def dropout_table(run: Run) -> str:
     )
     rows = []
     for name in dict.fromkeys(with_encoding_names(finished_members(run))["name"]):
-        plain, dropped = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
-        means = (spread(interval(values)) for values in (plain, dropped))
+        without, with_dropout = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
+        means = (plain(interval(values), 3) for values in (without, with_dropout))
         more = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
-        rows.append((plain.mean(), (name, *means, signed(interval(dropped - plain), digits=3), *more)))
+        rows.append((without.mean(), (name, *means, signed(interval(with_dropout - without), digits=3), *more)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
 
@@ -347,7 +347,7 @@ def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str,
             cells = [at_sigma(run, analysis_values(run, *measure), sigma)[seeds] for measure in measures]
             cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in CONDITIONS]
             setting = f"{run.config['fields'][field]:,}"
-            rows.append((f"{sigma:g}", setting, *(spread(interval_over_worlds(run, values)) for values in cells)))
+            rows.append((f"{sigma:g}", setting, *(plain(interval_over_worlds(run, values), 3) for values in cells)))
     errors = [f"error, {percent_hidden(twin)[condition]}" for condition in CONDITIONS]
     return grid(("sigma", header, *measures.values(), *errors), rows)
 

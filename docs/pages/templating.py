@@ -80,11 +80,6 @@ def bounds(interval: Interval) -> str:
     return "" if math.isnan(interval.low) else f"{number(interval.low)} to {number(interval.high)}"
 
 
-def spread(interval: Interval) -> str:
-    """Format the mean and the bounds of an interval with three decimals."""
-    return f"{number(interval.mean)} ({bounds(interval)})"
-
-
 def percent(interval: Interval) -> str:
     """Format a share and its interval in percent."""
     mean, low, high = (100 * value for value in interval)
@@ -104,11 +99,6 @@ def flipped(interval: Interval) -> Interval:
 def effect(finding: Finding) -> str:
     """Format the effect of a claim with its sign and interval."""
     return signed(finding.effect)
-
-
-def joint(loop: Any) -> str:
-    """Return the separator before an item of a template's loop, so that items read "a, b and c"."""
-    return "" if loop.first else " and " if loop.last else ", "
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -136,10 +126,10 @@ def environment(trim: bool = False) -> jinja2.Environment:
     With `trim`, lines with only a block tag are removed, and a conclusion ends with a line break.
     """
     templates = wording.environment(TEMPLATES, trim)
-    filters = (bounds, effect, flipped, number, percent, points, spread)
+    filters = (bounds, effect, flipped, number, percent, points)
     templates.filters |= {function.__name__: function for function in filters}
     templates.filters["paragraph"] = lambda text: one_line(text) + "\n"
-    functions = (joint, picture, directions, above, below, include_zero)
+    functions = (picture, directions, above, below, include_zero)
     templates.globals |= {function.__name__: function for function in functions}
     templates.globals |= {"HOLDS": HOLDS, "FAILS": FAILS, "UNDECIDED": UNDECIDED}
     templates.globals["say"] = (lambda condition, caller: say(condition, caller) + "\n") if trim else say

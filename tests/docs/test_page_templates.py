@@ -72,7 +72,7 @@ def test_numbers(text: str, value: object, result: str) -> None:
 
 
 def test_lists_and_tables() -> None:
-    text = "{% for name in names %}{{ joint(loop) }}{{ name }}{% endfor %}"
+    text = "{% for name in names %}{{ list_separator(loop) }}{{ name }}{% endfor %}"
     for names, result in ((["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")):
         assert rendered(text, names=names) == rendered("{{ names | listed }}", names=names) == result
     assert templating.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"

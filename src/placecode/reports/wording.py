@@ -22,36 +22,28 @@ from placecode.analysis.stats import Interval
 TEMPLATES = Path(__file__).parent / "pages" / "templates"
 
 
-def signed(interval: Interval, digits: int = 2) -> str:
-    """Format a difference or a correlation with its sign: "+0.12 (+0.05 to +0.19)".
+def plain(interval: Interval, digits: int = 2, sign: str = "", label: str = "") -> str:
+    """Format a mean with its interval: "0.12 (0.05 to 0.19)", or "0.12" if the bounds are NaN, as for a single seed.
 
-    The bounds are left out if they are NaN, because there were too few seeds for an interval.
+    If `sign` is "+", positive numbers have a plus sign. `label` is written before the bounds, such as "95% CI ".
     """
-    bounds = "" if math.isnan(interval.low) else f" ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
-    return f"{interval.mean:+.{digits}f}{bounds}"
+    mean, low, high = (f"{value:{sign}.{digits}f}" for value in interval)
+    return mean if math.isnan(interval.low) else f"{mean} ({label}{low} to {high})"
 
 
-def plain(interval: Interval, digits: int = 2) -> str:
-    """Format a value with its interval: "0.12 (0.05 to 0.19)", or "0.12" if the bounds are NaN.
-
-    This also suits a difference if the sentence says in words which side is larger.
-    """
-    bounds = "" if math.isnan(interval.low) else f" ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
-    return f"{interval.mean:.{digits}f}{bounds}"
-
-
-def with_interval(interval: Interval, sign: str = "") -> str:
-    """Format a value with its interval: "0.12 (95% CI 0.05 to 0.19)", or "0.12" if the bounds are NaN.
-
-    If `sign` is "+", a positive mean is written with a plus sign.
-    """
-    bounds = "" if math.isnan(interval.low) else f" (95% CI {interval.low:.2f} to {interval.high:.2f})"
-    return f"{interval.mean:{sign}.2f}{bounds}"
+def signed(interval: Interval, digits: int = 2, label: str = "") -> str:
+    """Format a difference or a correlation with its sign: "+0.12 (+0.05 to +0.19)"; see `plain`."""
+    return plain(interval, digits, "+", label)
 
 
 def listed(items: Sequence[str]) -> str:
     """Join the items as "a, b and c"; return an empty text if there are none."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def list_separator(loop: Any) -> str:
+    """Return the separator before an item of a template's loop, so that items read "a, b and c"."""
+    return "" if loop.first else " and " if loop.last else ", "
 
 
 def share(value: float, digits: int = 0) -> str:
@@ -88,8 +80,9 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
         trim_blocks=trim,
         lstrip_blocks=trim,
     )
-    filters = (signed, plain, with_interval, listed, share, counted, capital, one_line)
+    filters = (signed, plain, listed, share, counted, capital, one_line)
     jinja.filters |= {function.__name__: function for function in filters}
+    jinja.globals["list_separator"] = list_separator
     jinja.filters["fmt"] = format  # a number by a format specification of Python: 0.1234 | fmt(".2f")
     return jinja
 
