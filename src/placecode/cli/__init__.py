@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not console.is_terminal:
         console.width = max(console.width, 200)  # if output goes to a file, tables are not wrapped
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: errors.print(f"placecode: {message}", style="yellow", markup=False)
-        return _main(words, console, errors)
+        return _main(argv, console, errors)
 
 
-def _main(words: Sequence[str], console: Console, errors: Console) -> int:
-    """Run the command whose arguments are `words`, turn exceptions into messages, and return the exit code."""
-    can_resume = words[:1] in (["run"], ["fit"])
+def _main(argv: Sequence[str], console: Console, errors: Console) -> int:
+    """Run the command whose arguments are `argv`, turn exceptions into messages, and return the exit code."""
+    can_resume = argv[:1] in (["run"], ["fit"])
 
     def fail(message: object, code: int) -> int:
         """Print an error message and return the exit code."""
@@ -62,14 +62,14 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
         return code
 
     try:
-        arguments = _parser(words).parse_args(words)
+        arguments = _parser(argv).parse_args(argv)
         return int(arguments.command(arguments, console) or 0)
     except BadInput as error:
         return fail(error, 2)
     except WorkerFailed as error:
         return fail(error, 1)
     except Interrupted:
-        command = shlex.join([*(word for word in words if word not in ("--force", "--resume")), "--resume"])
+        command = shlex.join([*(word for word in argv if word not in ("--force", "--resume")), "--resume"])
         errors.print(f"Stopped and saved. Continue with:\n  placecode {command}", markup=False)
         return 130
     except KeyboardInterrupt:
@@ -91,8 +91,8 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(f"{message[0].lower()}{message[1:]} (see '{self.prog} --help').")
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands. The settings of `run` depend on the experiment, which is found in `words`."""
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of all commands. The settings of `run` depend on the experiment, which is found in `argv`."""
     about = "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn"
     parser = _Parser(prog="placecode", description=f"{about}.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
@@ -110,7 +110,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         return subparser
 
     add("experiments", "list the available experiments", _experiments, aliases=["studies"])  # its earlier name
-    _run_arguments(add("run", "run an experiment and write a report", _run), words)
+    _run_arguments(add("run", "run an experiment and write a report", _run), argv)
 
     fit.add_arguments(add("fit", "learn a map of the channels (columns) of your own table", fit.run))
     recommend.add_arguments(add("recommend", "recommend an initialization scale sigma for a learned PE", recommend.run))
@@ -157,8 +157,8 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Add the arguments that `run` has for all experiments, and the settings of the experiment named in `words`."""
+def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Add the arguments that `run` has for all experiments, and the settings of the experiment named in `argv`."""
     parser.add_argument(
         "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
     )
@@ -167,7 +167,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument("--workers", metavar="N", help="number of training processes (default: one per visible GPU)")
     parser.add_argument("--plain", action="store_true", help="use the slow reference implementation, without kernels")
     parser.add_argument("--members", default=":", metavar="I:J", help="train only members I to J - 1; ':' trains all")
-    if (name := _named_experiment(words)) is not None:
+    if (name := _named_experiment(argv)) is not None:
         group = parser.add_argument_group(f"settings of {name}", "The defaults depend on the scale.")
         flags.add_settings(group, experiments.lookup(name))
 
@@ -180,15 +180,15 @@ class _ExperimentName(argparse.Action):
         namespace.experiment = values
 
 
-def _named_experiment(words: Sequence[str]) -> str | None:
+def _named_experiment(argv: Sequence[str]) -> str | None:
     """Return the first name of an experiment in the arguments of `run` that is not the value of an option.
 
     Returns None for other commands, and if no experiment is named.
     """
-    if words[:1] != ["run"]:
+    if argv[:1] != ["run"]:
         return None
     options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
-    pairs = itertools.pairwise(words)
+    pairs = itertools.pairwise(argv)
     return next((word for previous, word in pairs if word in experiments.EXPERIMENTS and previous not in options), None)
 
 
@@ -300,7 +300,7 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
     """Print the table of the checks of this machine."""
-    console.print(display.doctor_table(doctor.examine()))
+    console.print(display.doctor_table(doctor.run_checks()))
 
 
 def _bench(arguments: argparse.Namespace, console: Console) -> int:

@@ -41,7 +41,7 @@ def print_line(console: Console, text: str) -> None:
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Event], None]]:
-    """Yield a callback that shows the events of a run: as a progress bar on a terminal, as lines of text elsewhere."""
+    """Yield a callback that shows the progress of a run: as a bar on a terminal, otherwise as lines of text."""
     if not console.is_terminal:
         yield _Lines(console)
         return
@@ -185,7 +185,7 @@ def claims_table(findings: Sequence[Finding]) -> Table:
 
 
 def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
-    """Return a table of experiments: what each shows, and its number of members at both scales."""
+    """Return a table of experiments: their names, what they show, and their numbers of members at both scales."""
     table = Table("experiment", "what it shows", "members, quick", "members, paper")
     for experiment in experiments:
         counts = [str(len(experiment.from_scale(scale).members())) for scale in ("quick", "paper")]
@@ -291,10 +291,10 @@ def duration(seconds: float) -> str:
 
 
 def doctor_table(checks: Sequence[Check]) -> Table:
-    """Return a table of the checks of `placecode doctor`, each marked as fine or not."""
+    """Return a table of the checks of `placecode doctor`, each marked with "ok" if it passed."""
     table = Table("", "item", "status")
     for check in checks:
-        table.add_row("[green]ok[/]" if check.fine else "[yellow]--[/]", escape(check.item), escape(check.status))
+        table.add_row("[green]ok[/]" if check.passed else "[yellow]--[/]", escape(check.item), escape(check.status))
     return table
 
 

@@ -22,14 +22,14 @@ from placecode.version import VERSION
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check: the item that was checked, its status in words, and whether that status is sufficient."""
+    """Result of one check: the item that was checked, its status in words, and whether it is good enough."""
 
     item: str
     status: str
-    fine: bool = True
+    passed: bool = True
 
 
-def examine() -> list[Check]:
+def run_checks() -> list[Check]:
     """Run all checks and return their results, the most basic first."""
     return [
         Check("placecode", VERSION),
@@ -94,7 +94,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _device() -> Check:
-    """Return the GPUs that torch can use. A machine without a GPU is fine too."""
+    """List the GPUs that torch can use. The check also passes on a machine without a GPU."""
     if not torch.cuda.is_available():
         return Check("GPU", "none that torch can use; experiments run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]

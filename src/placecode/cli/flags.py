@@ -19,8 +19,10 @@ SWEEP = "sweep"
 
 
 def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of an experiment, except the fields in `without`, to a group of a parser. Former
-    names of a setting are options too, which the help does not show."""
+    """Add an option for every setting of an experiment, except the fields in `without`, to an argument group.
+
+    The former names of a setting are also options, which the help does not show.
+    """
     hints = typing.get_type_hints(experiment)
     for field in dataclasses.fields(experiment):
         if field.name not in experiment.recorded() or field.name in without:
@@ -42,9 +44,10 @@ def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str
 def settings(
     arguments: argparse.Namespace, experiment: type[Experiment], without: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of the settings that are present on the command line, by field name.
+    """Return the values of the settings that are given on the command line, by field name.
 
-    Fields in `without` are left out. A single number for --seeds is a number of seeds: 3 gives the seeds 0, 1 and 2.
+    `arguments` are the parsed arguments. Fields in `without` are left out. A single number for --seeds is a number of
+    seeds: 3 gives the seeds 0, 1 and 2.
     """
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(experiment)
@@ -70,10 +73,10 @@ def settings(
     return values
 
 
-def words_of(name: str, value: Any) -> list[str]:
-    """Return the words of the command line that set a field to a value, as it is recorded in config.json.
+def arguments_of(name: str, value: Any) -> list[str]:
+    """Return the command line arguments that set a field to a value, as it is recorded in config.json.
 
-    >>> words_of("learning_rate", 0.1), words_of("causal", False), words_of("seeds", [3])
+    >>> arguments_of("learning_rate", 0.1), arguments_of("causal", False), arguments_of("seeds", [3])
     (['--learning-rate', '0.1'], ['--no-causal'], ['--seeds', '3,'])
     """
     flag = _flag(name)
@@ -95,9 +98,9 @@ def _flag(name: str) -> str:
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of a field, or of its elements, and whether it is a tuple: tuple[float, ...] gives (float, True).
+    """Return the type of a field and False, or the type of its elements and True if it is a tuple.
 
-    For an optional field, it is the type other than None.
+    tuple[float, ...] gives (float, True). For an optional field, the type is the one other than None.
     """
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))

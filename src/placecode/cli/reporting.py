@@ -34,30 +34,30 @@ def command_of(run: Run, experiment: Experiment) -> str:
         defaults = TableExperiment(**TableExperiment.settings_for_effort(config["scale"], channels)).fields()
         sized = TableExperiment.settings_for_effort(config["scale"], channels, learning_rate=experiment.learning_rate)
         defaults |= {"pe_learning_rate": sized["pe_learning_rate"], "file": experiment.file}
-        words = ["placecode", "fit", experiment.file, *_changed(experiment, defaults)]
-        return shlex.join([*words, "--effort", config["scale"], *device])
+        argv = ["placecode", "fit", experiment.file, *_changed(experiment, defaults)]
+        return shlex.join([*argv, "--effort", config["scale"], *device])
     defaults = type(experiment).from_scale(config["scale"]).fields()
-    words = ["placecode", "run", run.experiment, "--scale", config["scale"], *_changed(experiment, defaults)]
+    argv = ["placecode", "run", run.experiment, "--scale", config["scale"], *_changed(experiment, defaults)]
     if config["members"] != f"0:{config['total']}":
-        words += ["--members", config["members"]]
-    words += device
+        argv += ["--members", config["members"]]
+    argv += device
     if config.get("plain"):
-        words.append("--plain")
+        argv.append("--plain")
     if config["stack"] != DEFAULT_STACK_SIZE.get(config["device"]):
-        words += ["--stack", str(config["stack"])]
-    return shlex.join(words)
+        argv += ["--stack", str(config["stack"])]
+    return shlex.join(argv)
 
 
 def _changed(experiment: Experiment, defaults: dict[str, Any]) -> list[str]:
-    """Return the words of the command line that set the fields of an experiment that differ from these defaults."""
-    words = []
+    """Return the command line arguments that set those fields of an experiment that differ from `defaults`."""
+    argv = []
     for name, value in experiment.fields().items():
         if value == defaults[name]:
             continue
         if isinstance(experiment, TableExperiment) and name == "sigmas":
-            words += ["--sigma", *map(str, value)]
+            argv += ["--sigma", *map(str, value)]
         elif isinstance(experiment, TableExperiment) and name == "seeds" and value == list(range(len(value))):
-            words += ["--seeds", str(len(value))]
+            argv += ["--seeds", str(len(value))]
         else:
-            words += flags.words_of(name, value)
-    return words
+            argv += flags.arguments_of(name, value)
+    return argv
