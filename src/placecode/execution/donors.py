@@ -1,9 +1,9 @@
-"""Initialize the PE of a member from the PE of another member of the experiment (transfer of a learned PE).
+"""Initialize the PE of a member from the PE of another member of the experiment, its donor.
 
-`Member.donor` is the number of the other member, its donor, and `Member.start` says how its PE is changed. Members
-train in two generations: first those without a donor, then those that start from a member of the first generation.
-The PE is read from the donor's checkpoint. If the donor diverged, the member is recorded in members.parquet as
-diverged at step 0, with "donor" in the column diverged_by, unless it starts from the donor's PE before training.
+`Member.donor` is the number of the donor, and `Member.start` says how the PE of the donor is changed before it is used.
+Members train in two generations: first those without a donor, then those whose donor is in the first generation. The PE
+is read from the donor's last checkpoint. If the donor diverged, its learned PE cannot be used. A member that needs it
+is recorded in members.parquet as diverged at step 0, with "donor" in the column diverged_by.
 """
 
 from __future__ import annotations
@@ -78,29 +78,30 @@ def _check_fit(number: int, member: Member, donor: Member, task: Task) -> None:
             )
 
 
-def generations(members: Sequence[Member], parts: Sequence[Sequence[int]]) -> list[list[int]]:
+def generations(members: Sequence[Member], numbers_by_stack: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return two lists of stack indices: stacks whose members have no donor, and stacks whose members have one.
 
-    `parts` has the member numbers of each stack.
+    `numbers_by_stack` has the member numbers of each stack.
     """
-    heirs = [members[part[0]].donor is not None for part in parts]
-    return [[index for index, is_heir in enumerate(heirs) if is_heir is later] for later in (False, True)]
+    have_donors = [members[numbers[0]].donor is not None for numbers in numbers_by_stack]
+    return [[index for index, has_donor in enumerate(have_donors) if has_donor is later] for later in (False, True)]
 
 
 def resolve_starts(
     members: Sequence[Member],
-    parts: Sequence[Sequence[int]],
+    numbers_by_stack: Sequence[Sequence[int]],
     indices: Iterable[int],
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, list[Member]]:
     """Return the members of each stack in `indices`, by stack index. A member with a donor gets its initial PE.
 
-    `parts` has the member numbers of each stack. `weights(index)` must return the weights (e, P) of a trained stack.
+    `numbers_by_stack` has the member numbers of each stack. `weights(index)` must return the weights (e, P) of a
+    trained stack.
     """
-    stacks = {index: [members[number] for number in parts[index]] for index in indices}
-    numbers = {member.donor for stack in stacks.values() for member in stack if member.donor is not None}
-    donor_pes = _donor_pes(members, numbers, parts, task, weights)
+    stacks = {index: [members[number] for number in numbers_by_stack[index]] for index in indices}
+    donors = {member.donor for stack in stacks.values() for member in stack if member.donor is not None}
+    donor_pes = _donor_pes(members, donors, numbers_by_stack, task, weights)
 
     def resolved(member: Member) -> Member:
         if member.donor is None:
@@ -143,22 +144,22 @@ def _with_initial_pe(
 
 def _donor_pes(
     members: Sequence[Member],
-    numbers: set[int],
-    parts: Sequence[Sequence[int]],
+    donors: set[int],
+    numbers_by_stack: Sequence[Sequence[int]],
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the PEs (l, n, d) before and after training of the members with these `numbers`, by number."""
+    """Return the PEs (l, n, d) before and after training of the members with the numbers `donors`, by number."""
     pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for index, part in enumerate(parts):
-        rows = [row for row, number in enumerate(part) if number in numbers]
+    for index, numbers in enumerate(numbers_by_stack):
+        rows = [row for row, number in enumerate(numbers) if number in donors]
         if not rows:
             continue
-        donor_members = [members[part[row]] for row in rows]
+        donor_members = [members[numbers[row]] for row in rows]
         stack = stack_for(donor_members, task.for_data_set(donor_members[0].data))
         before = _vectors(stack)
         stack.flat.copy_(weights(index)[rows])
-        pes |= zip([part[row] for row in rows], zip(before, _vectors(stack), strict=True), strict=True)
+        pes |= zip([numbers[row] for row in rows], zip(before, _vectors(stack), strict=True), strict=True)
     return pes
 
 
