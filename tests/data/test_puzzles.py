@@ -136,9 +136,12 @@ def test_random_squares_are_uniform() -> None:
 @pytest.mark.parametrize("order", [4, 5, 6])
 def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
     drawn = draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
-    assert drawn.order == order and ((drawn.cells == order + 1).sum(axis=1) == 1).all()
-    assert set(drawn.classes) == {0, 1, 2} and set(draw(np.random.default_rng(0), order, 500, (9, 9)).givens) == {9}
-    assert drawn.givens.min() >= GIVENS[order][0] and drawn.givens.max() == GIVENS[order][1]
+    givens = np.count_nonzero(drawn.cells, axis=1) - 1  # without the target
+    assert drawn.cells.shape[1] == order**2 and ((drawn.cells == order + 1).sum(axis=1) == 1).all()
+    assert set(drawn.classes) == {0, 1, 2}
+    assert givens.min() >= GIVENS[order][0] and givens.max() == GIVENS[order][1]
+    fixed = draw(np.random.default_rng(0), order, 500, (9, 9)).cells
+    assert (np.count_nonzero(fixed, axis=1) == 9 + 1).all()
     few = drawn[:30]
     for puzzle, kind, solution in zip(few.cells, few.classes, few.solutions, strict=True):
         assert class_by_sets(puzzle) == (kind, solution) and symbols_by_rows(puzzle) == {solution}
@@ -173,6 +176,6 @@ def test_apart_excludes_the_distance_itself(distance) -> None:
     assert distance in nearest  # so that "above" and "at least" differ here
 
 
-def test_first_of_each_keeps_the_order() -> None:
+def test_first_occurrences_keep_the_order() -> None:
     cells = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]], dtype=np.uint8)
     assert first_occurrences(cells).tolist() == [0, 1, 3] and first_occurrences(cells[:0]).tolist() == []

@@ -19,12 +19,7 @@ import numpy as np
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-KEYED_SUFFIXES = (
-    ".npz",
-    ".mat",
-    ".h5",
-    ".hdf5",
-)  # suffixes of files that can contain several tables, each with a key (name)
+KEYED_SUFFIXES = (".npz", ".mat", ".h5", ".hdf5")  # of files that can contain several tables, each with a key (name)
 MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
 INDEX_COLUMN_NAMES = {"", "time", "t", "tr", "index", "frame", "volume"}
@@ -149,15 +144,15 @@ def find_duplicates(items: Iterable[Any]) -> list[Any]:
     return [item for item, count in Counter(items).items() if count > 1]
 
 
-def quoted_names(names: Iterable[str], most: int = 5) -> str:
-    """Return names in quotes as one text for a message, at most `most` of them and the number of the others.
+def quoted(names: Iterable[str], max_names: int = 5) -> str:
+    """Return names in quotes as one text for a message, at most `max_names` of them and the number of the others.
 
-    >>> quoted_names(["a", "b"]), quoted_names("abcdefgh")
+    >>> quoted(["a", "b"]), quoted("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
     """
     all_names = list(names)
-    ending = f" and {len(all_names) - most} more" if len(all_names) > most else ""
-    return ", ".join(map(repr, all_names[:most])) + ending
+    ending = f" and {len(all_names) - max_names} more" if len(all_names) > max_names else ""
+    return ", ".join(map(repr, all_names[:max_names])) + ending
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from placecode.data.cells import (
     detect_separator,
     find_duplicates,
     parse_number,
-    quoted_names,
+    quoted,
     read_text,
 )
 from placecode.errors import BadInput
@@ -39,9 +39,7 @@ def read_names(path: str | Path) -> list[str]:
     header = [cell.casefold() for cell in rows[0][1]]
     has_header = "name" in header and path.suffix.lower() in (".csv", ".tsv")
     if not has_header and len(header) > 1:
-        raise BadInput(
-            f"{path} must have one name a line, or a column 'name'; its columns are {quoted_names(rows[0][1])}."
-        )
+        raise BadInput(f"{path} must have one name a line, or a column 'name'; its columns are {quoted(rows[0][1])}.")
     _check_widths(path, rows)
     column, rows = (header.index("name"), rows[1:]) if has_header else (0, rows)
     for line, row in rows:
@@ -51,7 +49,8 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Return the group of each of the `samples` of a table, (samples,). `table` is its name for error messages."""
+    """Return the group of each of the `samples` of a table, (samples,). `table` is the name of the table in error
+    messages."""
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -125,7 +124,7 @@ def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], col
     rows = _rows(path)
     header = [cell.casefold() for cell in rows[0][1]]
     if sorted(header) not in map(sorted, allowed):
-        raise BadInput(f"{path} must have the columns {columns}; got {quoted_names(rows[0][1])}.")
+        raise BadInput(f"{path} must have the columns {columns}; got {quoted(rows[0][1])}.")
     _check_widths(path, rows)
     column = header.index("name")
     by_name = {row[column]: (line, row) for line, row in rows[1:]}
@@ -137,7 +136,5 @@ def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], col
     for problem, affected in problems.items():
         if affected:
             count = len(names)
-            raise BadInput(
-                f"{path} must have a row for each of the {count} channels; {problem}: {quoted_names(affected)}."
-            )
+            raise BadInput(f"{path} must have a row for each of the {count} channels; {problem}: {quoted(affected)}.")
     return [by_name[name] for name in names], header

@@ -46,17 +46,6 @@ class Puzzles:
         """Return a subset of the puzzles, selected by indices, a mask or a slice."""
         return Puzzles(self.cells[rows], self.classes[rows], self.solutions[rows])
 
-    @property
-    def order(self) -> int:
-        """Number n of rows, columns and symbols."""
-        return order_of(self.cells)
-
-    @property
-    def givens(self) -> npt.NDArray[np.int64]:
-        """Number of givens (symbols that are shown) of each puzzle, (N,)."""
-        filled: npt.NDArray[np.int64] = np.count_nonzero(self.cells, axis=1)
-        return filled - 1  # without the target
-
 
 def order_of(cells: Cells) -> int:
     """Return the order n of puzzles with cells (N, n*n)."""

@@ -270,10 +270,9 @@ def _read_text(path: Path, ending: str) -> RecordingTable:
         check_width(path, number, row, len(head))
     first = head[0].casefold()
     named = any(is_word(cell) for cell in head[1:] or head)
-    numbered = (
-        len(head) > 1 and first in INDEX_COLUMN_NAMES and (named or is_enumeration(head[1:]))
-    )  # the first column has row numbers
-    listed = is_word(lines[1][1][0]) and (first in REGIONS or not named)  # the first column has names of regions
+    # whether the first column has row numbers or times, and whether it has names of regions
+    numbered = len(head) > 1 and first in INDEX_COLUMN_NAMES and (named or is_enumeration(head[1:]))
+    listed = is_word(lines[1][1][0]) and (first in REGIONS or not named)
     body = lines[1:] if named or numbered or is_enumeration(head) or (listed and first in REGIONS) else lines
     values = np.array([_numbers(path, number, row[int(numbered or listed) :]) for number, row in body])
     check_table(path, values, RECORDING)

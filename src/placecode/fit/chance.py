@@ -114,7 +114,7 @@ def against_chance(stack: Stack, task: TableTask, draws: int, seed: int = 0) -> 
     batch = max(1, len(portions(stack, task, count * (draws + 1))[0]) // count)
     batches = []
     for begin in range(0, draws + 1, batch):
-        _, outputs, targets = samples.predict(shifts.of(slice(begin, begin + batch)), mask_scores)
+        _, outputs, targets = samples.predict(shifts.shifted(slice(begin, begin + batch)), mask_scores)
         error, mean_error = (
             samples.task.metrics(output, targets)["mse"] for output in (outputs, torch.zeros_like(outputs))
         )
@@ -158,22 +158,24 @@ def channel_p_values(stack: Stack, task: TableTask, draws: int, seed: int = 0) -
     shifts = Shifts(values, samples.blocks, draws, seed)
     gains = []
     for draw in range(draws + 1):
-        true, _ = local.standardize(shifts.of(slice(draw, draw + 1))[0])
+        true, _ = local.standardize(shifts.shifted(slice(draw, draw + 1))[0])
         gains.append((2 * (weight * true).double().sum((0, 2)) - constant).cpu())
     return _p_values(torch.stack(gains).numpy())
 
 
 @torch.no_grad()
-def predictive_channels(stack: Stack, task: TableTask, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
+def predictive_channels(
+    stack: Stack, task: TableTask, channels: Sequence[int], max_shifts: int, seed: int = 0
+) -> list[int]:
     """Return those of `channels` (indices) that help to predict other channels, in increasing order.
 
     A channel passes if each of CHANNEL_SHIFTS shifts of this channel lowers the gain on the other channels. A channel
     that does not help passes with probability 1 / (CHANNEL_SHIFTS + 1).
 
     To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
-    passes. A test ends at the first shift that does not lower the gain. Once `most` shifts have been tried, no further
-    tests are started, and the remaining channels are not returned. Channels are tested in random order, so that the
-    order of the columns does not determine which of them remain.
+    passes. A test ends at the first shift that does not lower the gain. Once `max_shifts` shifts have been tried, no
+    further tests are started, and the remaining channels are not returned. Channels are tested in random order, so that
+    the order of the columns does not determine which of them remain.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     true_values, mask_scores = samples.values, samples.mask_scores()
@@ -196,14 +198,15 @@ def predictive_channels(stack: Stack, task: TableTask, channels: Sequence[int], 
         return total
 
     def passes(tested: list[int]) -> bool:
-        """Return whether every shift of these channels lowers the gain; False if `most` shifts have been tried."""
+        """Return whether every shift of these channels lowers the gain; False if `max_shifts` shifts have been
+        tried."""
         nonlocal shifts_tried
-        if shifts_tried >= most:
+        if shifts_tried >= max_shifts:
             return False
         true_gain = gain(true_values, tested)
         for draw in range(1, CHANNEL_SHIFTS + 1):
             shifted = true_values.clone()
-            shifted[:, tested] = shifts.of(slice(draw, draw + 1))[0][:, tested]
+            shifted[:, tested] = shifts.shifted(slice(draw, draw + 1))[0][:, tested]
             shifts_tried += 1
             if gain(shifted, tested) >= true_gain:
                 return False
@@ -255,7 +258,7 @@ class Shifts:
         self._offsets = np.random.default_rng(seed).random((draws + 1, len(counts), channels))
         self._offsets[0] = 0
 
-    def of(self, draws: slice) -> Tensor:
+    def shifted(self, draws: slice) -> Tensor:
         """Return the shifted samples of a slice of the draws, (draws, r, n)."""
         offsets = torch.from_numpy(self._offsets[draws][:, self._block_of]).to(self._ordered.device)
         places = self._first + (self._place + (offsets * self._length).long()) % self._length
@@ -270,8 +273,8 @@ def _test_rows(task: TableTask, bounds: tuple[int, int, int]) -> tuple[Tensor, n
     SAMPLES_PER_BLOCK samples each or all if they have fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on
     average, there is too little to shift within them, and all samples form one block.
     """
-    least, most, values = bounds
-    count = min(most, max(least, values // task.tokens))
+    min_samples, max_samples, values = bounds
+    count = min(max_samples, max(min_samples, values // task.tokens))
     rows = np.arange(len(task.splits["test"]))
     blocks = np.zeros_like(rows)
     if task.exchange_blocks is not None:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,7 +25,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
     validate_data,
 )
 
-from placecode.data.cells import as_float32
+from placecode.data.cells import as_float32, find_duplicates
 from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
 from placecode.data.tables.new_samples import encode_categories, fill_masked
 from placecode.errors import BadInput, must_be
@@ -42,7 +41,7 @@ from placecode.training.trainer import portions, stack_for
 MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
 """Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
-MIN_PARAMETERS = {
+MINIMA = {
     "n_seeds": 1,
     "n_halves": 0,
     "steps": 1,
@@ -213,8 +212,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         requirements["ensure_all_finite"] = "allow-nan"
         if not isinstance(X, pd.DataFrame):
             return sheet_of(validate_data(self, fill_masked(X), dtype=DTYPES, **requirements), groups=groups)
-        if repeated := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
-            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(repeated)}.")
+        if duplicates := [str(name) for name in find_duplicates(X.columns)]:
+            raise BadInput(
+                f"The names of the columns of X must all be different; given twice: {', '.join(duplicates)}."
+            )
         sheet = sheet_of(X, groups=groups)
         validate_data(self, sheet.values, dtype=np.float32, **requirements)
         self._remember(X, sheet)
@@ -229,7 +230,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         """Raise BadInput if a parameter is invalid. This is called before data are read."""
-        for name, least in MIN_PARAMETERS.items():
+        for name, least in MINIMA.items():
             value = getattr(self, name)
             optional = name not in ("neighbors", "n_draws")
             if not (value is None and optional) and not (isinstance(value, Integral) and int(value) >= least):

@@ -279,7 +279,7 @@ def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray
     """
     dependent = channel_p_values(stack, task, draws) <= SIGNIFICANCE_LEVEL
     if dependent.any():
-        dependent[predictive_channels(stack, task, np.flatnonzero(~dependent).tolist(), most=2 * draws)] = True
+        dependent[predictive_channels(stack, task, np.flatnonzero(~dependent).tolist(), max_shifts=2 * draws)] = True
     return np.asarray(dependent)
 
 

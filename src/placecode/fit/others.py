@@ -50,14 +50,14 @@ VALUES_PER_CHUNK = 1 << 21
 class MaskedSamples:
     """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
-    The argument `hidden` is the share of the channels to hide, and `most` the maximum number of samples. The attribute
-    `true` (b, N) has the true values of b samples, `hidden` (b, N) whether each value is hidden, and `scored` (b, n)
-    whether each channel is scored.
+    The argument `hidden` is the share of the channels to hide, and `max_samples` the maximum number of samples, b. The
+    attribute `true` (b, N) has the true values, `hidden` (b, N) says which values are hidden from the predictor, and
+    `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
     """
 
-    def __init__(self, task: TableTask, split: str, hidden: float, most: int | None = None) -> None:
+    def __init__(self, task: TableTask, split: str, hidden: float, max_samples: int | None = None) -> None:
         bound = task.bind([Member(mask_ratio=hidden)])
-        count = min(task.examples(split), most or task.examples(split))
+        count = min(task.examples(split), max_samples or task.examples(split))
         inputs, targets = (part[0].double().numpy() for part in bound.batch(split, torch.arange(count)[None]))
         self.used = task.columns.used  # (n, w)
         self.true = targets[..., :-1][:, self.used]  # (b, N)
@@ -134,8 +134,8 @@ def compare(tables: Mapping[str, TableTask], hidden: float) -> Iterator[tuple[st
     covariance = covariance_of(task)
     halves = [correlation_of(covariance_of(tables[name]), task) for name in DATA_SETS[1:]]
     matrix = correlation_of(covariance, task)
-    most = max(MIN_VALIDATION_SAMPLES, int(MAX_VALIDATION_OPERATIONS / len(covariance) ** 3))
-    validation, test = MaskedSamples(task, "validation", hidden, most), MaskedSamples(task, "test", hidden)
+    max_samples = max(MIN_VALIDATION_SAMPLES, int(MAX_VALIDATION_OPERATIONS / len(covariance) ** 3))
+    validation, test = MaskedSamples(task, "validation", hidden, max_samples), MaskedSamples(task, "test", hidden)
     axes = [k for k in (2, 3) if k <= task.tokens]
     with connectivity.one_thread():
         unit = np.clip(matrix, -1, 1)
@@ -168,9 +168,9 @@ def _pca(
     axes: list[int],
 ) -> Method:
     """Return the result of PCA, with the number of components that has the lowest validation error."""
-    most = len(covariance) - 1
-    candidates = sorted({round(k) for k in np.geomspace(1, max(most, 1), 10)})
-    errors = {k: validation.error(pca_covariance(covariance, k)) for k in candidates if k <= most}
+    max_components = len(covariance) - 1
+    candidates = sorted({round(k) for k in np.geomspace(1, max(max_components, 1), 10)})
+    errors = {k: validation.error(pca_covariance(covariance, k)) for k in candidates if k <= max_components}
     best = min(errors, key=lambda k: errors[k]) if errors else 1
 
     def loadings(correlation: Array, k: int) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from placecode.data.cells import quoted_names
+from placecode.data.cells import quoted
 from placecode.errors import BadInput
 from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
 
@@ -21,9 +21,10 @@ Values = npt.NDArray[np.float32]
 
 VALUES_PER_CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
-"""Two equal samples count as copies only if equal samples are very unlikely by chance. For this, the entropy of a
-sample must exceed the entropy at which about one pair of equal samples is expected by this number of bits."""
-TOO_LITTLE = "vary too little for their size, which may be taken off first"  # why channels (plural) are left out
+"""Two equal samples count as copies only if equal samples are very unlikely by chance: the entropy of a sample must
+exceed, by this number of bits, the entropy at which about one pair of equal samples is expected."""
+TOO_LITTLE = "vary too little for their size, which may be taken off first"
+"""End of the sentence on why several channels are left out."""
 MIN_RELATIVE_DEVIATION = 1e-7
 """A channel whose standard deviation is a smaller fraction of its mean counts as constant, apart from rounding."""
 
@@ -115,7 +116,7 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singula
         text = f"a channel is left out, since {singular}"
         if len(columns) > 1:
             text = f"channels are left out, since {plural}"
-        warnings.warn(f"{text}: {quoted_names(names[i] for i in columns)}", stacklevel=4)
+        warnings.warn(f"{text}: {quoted(names[i] for i in columns)}", stacklevel=4)
 
 
 def usable_samples(values: Values, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:

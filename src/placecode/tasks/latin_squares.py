@@ -228,17 +228,16 @@ def make_puzzles(
     """
     parts = []
     for index, givens in enumerate(HELDOUT_GIVENS):
-        fewest, most = scale_givens(givens, order)
-        numbers = np.resize(np.arange(fewest, most + 1), heldout // 3)
+        low, high = scale_givens(givens, order)
+        numbers = np.resize(np.arange(low, high + 1), heldout // 3)
         for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
             class_counts = [0] * len(CLASSES)
             class_counts[index] = int(count)
             parts.append(draw_distinct(rng, order, class_counts, (int(number), int(number))))
     held_out = join(parts)
     class_counts = [per_class] * len(CLASSES)
-    return draw_distinct(
-        rng, order, class_counts, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance
-    ), held_out
+    train_givens = scale_givens(TRAIN_GIVENS, order)
+    return draw_distinct(rng, order, class_counts, train_givens, held_out.cells, distance), held_out
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ class Recordings(Split):
 
 
 def join_recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
-    """Concatenate several recordings in time to one split.
+    """Concatenate recordings along time, and return them as one split.
 
     Parameters
     ----------
@@ -139,7 +139,10 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
-        """Return a copy of the task for members of a stack: each with its world, hidden channels and random numbers."""
+        """Return a copy of the task for the members of a stack.
+
+        In its batches, each member has its own world, random numbers and number of hidden channels.
+        """
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
@@ -247,7 +250,7 @@ class Masked(Task):
 
 
 def masked_count(ratio: float, tokens: int) -> int:
-    """Return the number of channels to hide of `tokens` channels for the fraction `ratio`: at least one, never all.
+    """Return how many of `tokens` channels are hidden if the fraction is `ratio`: at least one, never all.
 
     >>> masked_count(0.5, 10), masked_count(0.99, 10)
     (5, 9)

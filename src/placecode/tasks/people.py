@@ -57,7 +57,7 @@ def split_people(
     `cleaned` maps names of people to their recordings, (T, n). The other parameters are those of `Brain`.
     """
     names = list(cleaned)
-    most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
+    max_heldout, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
     if half not in (None, 1, 2):
         raise must_be("half", "1, 2 or left out", half)
     if folds is not None:
@@ -65,12 +65,12 @@ def split_people(
     if isinstance(heldout, int | float):
         order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
         # the command line passes 2 as 2.0
-        if heldout is not True and float(heldout).is_integer() and 1 <= heldout <= most:
+        if heldout is not True and float(heldout).is_integer() and 1 <= heldout <= max_heldout:
             count = int(heldout)
         elif isinstance(heldout, float) and 0 < heldout < 1:
-            count = min(max(1, round(heldout * len(names))), most)
+            count = min(max(1, round(heldout * len(names))), max_heldout)
         else:
-            raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
+            raise must_be("heldout", f"1 to {max_heldout} people, a share between 0 and 1, or names", heldout)
         if (folds or 1) > 1 and not same_length:
             raise must_be("folds", "1 where recordings differ in length", folds)
         distinct = len(order) // math.gcd(len(order), count)  # number of different groups of people to hold out
@@ -81,8 +81,8 @@ def split_people(
     else:
         check_names("heldout", heldout, names)
         count, worlds = len(set(heldout)), 1
-        if not 1 <= count <= most:
-            raise must_be("heldout", f"1 to {most} of {len(names)} people", count)
+        if not 1 <= count <= max_heldout:
+            raise must_be("heldout", f"1 to {max_heldout} of {len(names)} people", count)
         if (folds or 1) > 1:
             raise must_be("folds", "1 where those who are held out are named", folds)
         order = sorted(names, key=lambda name: name not in heldout)

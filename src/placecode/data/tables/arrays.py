@@ -24,19 +24,18 @@ from placecode.data.tables.sources import CHUNK_BYTES, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
 
-STREAMED = "Parquet, .npy or .h5"  # formats that can be read in chunks, for error messages
 MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # numpy types of MATLAB types that numpy does not know
 
 
 class ArrayRule(NamedTuple):
     """Conditions on an array that is read. Tables and recordings differ in them."""
 
-    sides: str
+    axes: str
     """Meaning of the two axes, for error messages."""
     kinds: str
-    """Kinds of numpy dtypes that are accepted, as letters of `dtype.kind`."""
-    least: int
-    """Smallest length of an axis."""
+    """Letters of the dtypes that are accepted, as in `numpy.dtype.kind`."""
+    min_length: int
+    """Smallest allowed length of either axis."""
 
 
 TABLE = ArrayRule("samples and channels", "biuf", 0)
@@ -50,8 +49,8 @@ class ArrayHeader:
     dtype: np.dtype[Any]
 
     @property
-    def size(self) -> int:
-        """Size in bytes."""
+    def byte_count(self) -> int:
+        """Number of bytes that the values of the array take in memory."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
@@ -96,20 +95,20 @@ def format_megabytes(size: int) -> str:
 
 
 def check_table(label: str | Path, array: Any, rule: ArrayRule) -> None:
-    """Raise `BadInput` unless an array, or the header of one, is two-dimensional and satisfies `rule`.
+    """Raise `BadInput` unless an array (or its `ArrayHeader`) is two-dimensional and satisfies `rule`.
 
-    `label` is the name of the array in the message.
+    `label` is the name of the array in the error message.
     """
-    if not _is_table(array, rule.kinds, rule.least):
+    if not _is_table(array, rule.kinds, rule.min_length):
         raise BadInput(
-            f"{label} must hold a table of numbers with two sides, {rule.sides}; "
+            f"{label} must hold a table of numbers with two sides, {rule.axes}; "
             f"got {array.dtype} of shape {array.shape}."
         )
 
 
-def _is_table(array: Any, kinds: str, least: int) -> bool:
-    """Return whether an array or header has a dtype of these kinds, and two axes that are at least `least` long."""
-    return array.dtype.kind in kinds and len(array.shape) == 2 and min(array.shape) >= least
+def _is_table(array: Any, kinds: str, min_length: int) -> bool:
+    """Return whether an array or header has a dtype of these kinds, and two axes of at least `min_length`."""
+    return array.dtype.kind in kinds and len(array.shape) == 2 and min(array.shape) >= min_length
 
 
 def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule: ArrayRule) -> str:
@@ -122,18 +121,18 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
     tables = [name for name, header in headers.items() if _is_table(header, rule.kinds, 2)]
     if not tables:
         content = ", ".join(headers) or "nothing"
-        raise BadInput(f"{path} must hold a table of numbers with two sides, {rule.sides}; it holds {content}.")
+        raise BadInput(f"{path} must hold a table of numbers with two sides, {rule.axes}; it holds {content}.")
     if len(tables) > 1:
         raise BadInput(f"{path} holds several tables, {', '.join(tables)}; say by key which one is meant.")
     return tables[0]
 
 
 def _check_size(path: Path, size: int, memory: int) -> None:
-    """Raise `BadInput` if an array that cannot be read in chunks has more than `memory` bytes."""
+    """Raise `BadInput` if the array of a file that must be read at once has a `size` of more than `memory` bytes."""
     if size > memory:
         raise BadInput(
             f"{path} takes {format_megabytes(size)} of {format_megabytes(memory)} of memory, and its format cannot be "
-            f"read piece by piece; save it as {STREAMED}."
+            f"read piece by piece; save it as Parquet, .npy or .h5."
         )
 
 
@@ -151,7 +150,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
         header = _header(stream)
         begin = stream.tell()
     check_table(path, header, rule)
-    if begin + header.size > path.stat().st_size:
+    if begin + header.byte_count > path.stat().st_size:
         raise ValueError("cut short")
 
     def rows(first: int, end: int) -> Any:
@@ -171,7 +170,7 @@ def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
                     headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
     chosen = _pick(path, headers, key, rule)
     check_table(path, headers[chosen], rule)
-    _check_size(path, headers[chosen].size, memory)
+    _check_size(path, headers[chosen].byte_count, memory)
     with np.load(path) as arrays:
         array = arrays[chosen]
     return ArraySource(path, array.shape, lambda first, end: array[first:end])
@@ -183,7 +182,7 @@ def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
 
     headers = {name: ArrayHeader(shape, _matlab_type(kind)) for name, shape, kind in scipy.io.whosmat(path)}
     chosen = _pick(path, headers, key, rule)
-    _check_size(path, headers[chosen].size, memory)
+    _check_size(path, headers[chosen].byte_count, memory)
     array = scipy.io.loadmat(path, variable_names=[chosen])[chosen]
     check_table(path, array, rule)  # the header does not tell complex numbers from real ones
     return ArraySource(path, array.shape, lambda first, end: array[first:end])
@@ -221,6 +220,6 @@ def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transpos
             return file[chosen][:, first:end].T if transposed else file[chosen][first:end]
 
     # read whole compressed chunks if they fit, because one is decompressed each time that a part of it is read
-    least = stored_rows.get(chosen, 1)
-    fits = 8 * least * shape[1] <= max(memory // 4, CHUNK_BYTES)
-    return ArraySource(path, shape, rows, least if fits else 1)
+    row_multiple = stored_rows.get(chosen, 1)
+    fits = 8 * row_multiple * shape[1] <= max(memory // 4, CHUNK_BYTES)
+    return ArraySource(path, shape, rows, row_multiple if fits else 1)

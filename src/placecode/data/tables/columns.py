@@ -1,7 +1,7 @@
 """Interpretation of the columns of a table: which are numbers, categories (words), groups or row numbers.
 
-A first pass over all rows collects statistics of the columns (`Survey`). The statistics determine the use of each
-column (`ColumnRoles`). `files` then reads the values in a second pass.
+A first pass over all rows collects statistics of the columns (`Survey`). They determine the role of each column
+(`ColumnRoles`). `files` then reads the values in a second pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import DECIMAL_COMMA, INDEX_COLUMN_NAMES, as_float32, find_duplicates, quoted_names
+from placecode.data.cells import DECIMAL_COMMA, INDEX_COLUMN_NAMES, as_float32, find_duplicates, quoted
 from placecode.data.tables.sources import Chunk, Source
 from placecode.errors import BadInput, must_be
 
@@ -100,7 +100,7 @@ class Survey:
             self.steps = (max(low, float(least)), min(high, float(most))) if least <= most else (np.inf, 0.0)
 
     @property
-    def counts(self) -> bool:
+    def first_column_counts_rows(self) -> bool:
         """Whether the values of the first column increase in even steps, from any first value, like row numbers."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
@@ -135,18 +135,18 @@ def survey_of(source: Source, group: int | None) -> Survey:
         if infinite.any():
             row, column = (int(i) for i in np.argwhere(infinite)[0])
             value = float(chunk.numbers[row, column])
-            raise _wrong(source, survey.rows + row, column, "finite numbers, none beyond 3.4e+38", f"{value:g}")
+            raise _invalid_cell(source, survey.rows + row, column, "finite numbers, none beyond 3.4e+38", f"{value:g}")
         if group is not None and chunk.group is not None and "" in chunk.group:
             row = survey.rows + chunk.group.index("")
-            raise BadInput(f"{source.row(row)}: column {_name(source, group)!r} must name a group; it is empty.")
+            raise BadInput(f"{source.row_label(row)}: column {_name(source, group)!r} must name a group; it is empty.")
         survey.add(chunk, stored)
         mixed = [(min(words.values()), column) for column, words in survey.words.items() if survey.numeric[column]]
         if mixed:
             row, column = min(mixed)
             word = _first_word(survey.words[column])
             if DECIMAL_COMMA.fullmatch(word):
-                raise _comma(source, row, column, word)
-            raise _wrong(source, row, column, "numbers", repr(word[:40]))
+                raise _decimal_comma_found(source, row, column, word)
+            raise _invalid_cell(source, row, column, "numbers", repr(word[:40]))
     return survey
 
 
@@ -155,14 +155,14 @@ def _first_word(words: Mapping[str, int]) -> str:
     return min(words, key=lambda word: words[word])
 
 
-def _comma(source: Source, row: int, column: int, word: str) -> BadInput:
+def _decimal_comma_found(source: Source, row: int, column: int, word: str) -> BadInput:
     """Return the exception for a cell that contains a number with a decimal comma, `word`."""
-    return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
+    return _invalid_cell(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
 
 
-def _wrong(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
+def _invalid_cell(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
     """Return the exception for a cell with an invalid value. `row` and `column` are its indices."""
-    return BadInput(f"{source.row(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
+    return BadInput(f"{source.row_label(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
 
 
 def _name(source: Source, column: int) -> str:
@@ -204,7 +204,7 @@ class ColumnRoles:
 
 
 def column_roles(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> ColumnRoles:
-    """Return which columns are channels, categories or groups, from the statistics of the first pass.
+    """Return which columns are channels, categories or groups, according to the statistics of the first pass.
 
     `group` is the index of the column with the groups, or None. A first column of row numbers is left out. Columns of
     true and false become 1 and 0, and other words become codes. `names`, if given, replace the names of the channels.
@@ -213,7 +213,7 @@ def column_roles(source: Source, survey: Survey, group: int | None, names: Seque
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
     if source.header and header[0].casefold() in INDEX_NAMES and source.width > 1 and group != 0:
-        if survey.counts:
+        if survey.first_column_counts_rows:
             columns = columns[1:]
         else:
             warnings.warn(
@@ -245,24 +245,24 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
     `words` maps each word to the row of its first occurrence.
     """
     row, first = min(words.values()), _first_word(words)
-    undeclared = column not in source.declared
+    undeclared = column not in source.categorical
     if undeclared and all(map(DECIMAL_COMMA.fullmatch, words)):
-        raise _comma(source, row, column, first)
+        raise _decimal_comma_found(source, row, column, first)
     if undeclared and all(map(DATE.fullmatch, words)):
         flag = "--groups" if source.path else "groups"
         actual = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
-        raise _wrong(source, row, column, "numbers", actual)
+        raise _invalid_cell(source, row, column, "numbers", actual)
     if len(words) > MAX_CATEGORIES:
         count = f"more than {MAX_COUNTED_WORDS}" if len(words) > MAX_COUNTED_WORDS else str(len(words))
         allowed = f"numbers, or at most {MAX_CATEGORIES} different words"
-        raise _wrong(source, row, column, allowed, f"{count} different words, the first of them {first[:40]!r}")
+        raise _invalid_cell(source, row, column, allowed, f"{count} different words, the first of them {first[:40]!r}")
 
 
 def check_channels(source: Source, survey: Survey, roles: ColumnRoles) -> None:
     """Raise `BadInput` if two channels have the same name, or if more than half of all values are missing."""
     if duplicates := find_duplicates(roles.names):
         rule = f"The names of the channels of {source.label} must all be different"
-        raise BadInput(f"{rule}; given twice: {quoted_names(duplicates)}.")
+        raise BadInput(f"{rule}; given twice: {quoted(duplicates)}.")
     share = float(survey.missing[roles.channels].sum()) / (survey.rows * len(roles.channels))
     if share > 0.5:
         raise BadInput(f"At most half of the values of {source.label} may be missing; {share:.1%} are.")

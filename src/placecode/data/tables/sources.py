@@ -45,7 +45,7 @@ class Chunk:
     words: Mapping[int, np.ndarray]
     """Words of each column that has any, (r,), by index of the column. None for cells that are not words."""
     group: Sequence[str] | None = None
-    """Group of each row, if a column of groups was chosen. This column has no entries in `numbers` and `words`."""
+    """Group of each row, if one column contains the groups. This column has no entries in `numbers` and `words`."""
 
 
 class Source:
@@ -54,7 +54,7 @@ class Source:
     path: Path | None = None  # the file, or None for data in memory
     header: tuple[str, ...] = ()  # names of the columns, empty if there are none
     width = 0  # number of columns
-    declared: frozenset[int] = frozenset()  # indices of columns whose data type is categorical
+    categorical: frozenset[int] = frozenset()  # indices of columns whose data type is categorical
 
     @property
     def label(self) -> str:
@@ -62,14 +62,17 @@ class Source:
         return str(self.path or "data")
 
     def chunks(self, group: int | None = None) -> Iterator[Chunk]:
-        """Yield all rows in chunks, from the first. `group` is the index of the column with the groups, or None."""
+        """Yield all rows of the table in chunks, in order.
+
+        If a column contains the group (person, day) of each row, `group` is its index. Its cells become `Chunk.group`.
+        """
         raise NotImplementedError
 
-    def row(self, number: int) -> str:
-        """Return the position of a row in words, such as "a.csv, line 3". `number` is the index of the row, from 0."""
+    def row_label(self, number: int) -> str:
+        """Return where a row is, for messages, such as "a.csv, line 3". `number` is its index, counted from 0."""
         return f"{self.label}, row {number + 1}" if self.path else f"row {number + 1}"
 
-    def _step(self) -> int:
+    def _rows_per_chunk(self) -> int:
         """Return the number of rows in a chunk of about `CHUNK_BYTES` bytes."""
         return max(1, CHUNK_BYTES // (8 * self.width))
 
@@ -78,17 +81,17 @@ class ArraySource(Source):
     """The rows of an array of numbers, in memory or in a file.
 
     `shape` is that of the array, and `rows(first, end)` returns its rows from `first` up to `end`, exclusive. Pieces
-    are multiples of `least` rows, for example the size of a chunk in an HDF5 file.
+    have a multiple of `row_multiple` rows, for example the size of a chunk in an HDF5 file.
     """
 
     def __init__(
-        self, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], least: int = 1
+        self, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], row_multiple: int = 1
     ) -> None:
         self.path, self.width = path, shape[1]
-        self.length, self.rows, self.least = shape[0], rows, least
+        self.length, self.rows, self.row_multiple = shape[0], rows, row_multiple
 
     def chunks(self, group: int | None = None) -> Iterator[Chunk]:
-        step = -(-self._step() // self.least) * self.least
+        step = -(-self._rows_per_chunk() // self.row_multiple) * self.row_multiple
         for first in range(0, self.length, step):
             numbers = np.array(self.rows(first, min(first + step, self.length)), dtype=np.float64, order="C")
             texts = None
@@ -116,7 +119,7 @@ class ParquetSource(Source):
         entries = metadata.get("columns", [])
         categorical = {entry.get("field_name") for entry in entries if entry.get("pandas_type") == "categorical"}
         declared = [schema.names[i] in categorical or pa.types.is_dictionary(schema.types[i]) for i in self._columns]
-        self.declared = frozenset(np.flatnonzero(declared).tolist())
+        self.categorical = frozenset(np.flatnonzero(declared).tolist())
 
     def _open(self) -> Any:
         """Return pyarrow's reader of the file, with small buffers, so that reading needs little memory."""
@@ -128,7 +131,7 @@ class ParquetSource(Source):
 
     def chunks(self, group: int | None = None) -> Iterator[Chunk]:
         with self._open() as file:
-            for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
+            for batch in file.iter_batches(batch_size=self._rows_per_chunk(), use_threads=False):
                 yield chunk_of_arrow(self, [batch.column(i) for i in self._columns], group)
 
 
@@ -141,15 +144,15 @@ class FrameSource(Source):
         self.width, self._frame = frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
-        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if isinstance(kind, pd.CategoricalDtype))
+        self.categorical = frozenset(j for j, kind in enumerate(frame.dtypes) if isinstance(kind, pd.CategoricalDtype))
 
     def chunks(self, group: int | None = None) -> Iterator[Chunk]:
         import pandas as pd
 
         is_plain = [isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in self._frame.dtypes]
         plain = [j for j in range(self.width) if is_plain[j] and j != group]
-        for first in range(0, len(self._frame), self._step()):
-            part = self._frame.iloc[first : first + self._step()]
+        for first in range(0, len(self._frame), self._rows_per_chunk()):
+            part = self._frame.iloc[first : first + self._rows_per_chunk()]
             numbers = np.full(part.shape, np.nan)
             numbers[:, plain] = part.iloc[:, plain].to_numpy(dtype=np.float64)
             words: dict[int, np.ndarray | None] = {}
@@ -158,7 +161,7 @@ class FrameSource(Source):
                 column = part.iloc[:, j]
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
-                elif j in self.declared:
+                elif j in self.categorical:
                     words[j] = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -211,7 +214,7 @@ def chunk_of_arrow(source: Source, columns: Sequence[Any], group: int | None) ->
         kind = column.type
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
-        elif j in source.declared:
+        elif j in source.categorical:
             column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
             codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
             words[j] = _of_codes(codes, column.dictionary.to_pylist())
@@ -285,7 +288,7 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
         try:
             value = parse_cell(cell)
         except TypeError:
-            raise _unsupported(source, column, repr(cell)[:40], source.row(first + i)) from None
+            raise _unsupported(source, column, repr(cell)[:40], source.row_label(first + i)) from None
         if isinstance(value, str):
             words[i] = value
         else:

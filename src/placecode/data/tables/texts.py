@@ -81,7 +81,7 @@ class TextSource(Source):
 
         try:
             rows = (row for _, row in islice(self._lines("strict"), int(bool(self.header)), None))
-            while batch := list(islice(rows, self._step())):
+            while batch := list(islice(rows, self._rows_per_chunk())):
                 if any(len(row) != self.width for row in batch):
                     self._fail()
                 yield chunk_of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)], group)
@@ -136,7 +136,7 @@ class TextSource(Source):
             check_width(self.label, line, row, self.width)
         raise unreadable_file(self.path, self.path.suffix) from error
 
-    def row(self, number: int) -> str:
+    def row_label(self, number: int) -> str:
         lines = (line for line, _ in self._lines())
         for _ in range(number + bool(self.header)):
             next(lines)
