@@ -34,7 +34,7 @@ def wholes(i: int) -> str:
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
 @pytest.mark.parametrize("names", [range(400, 460, 10), range(2015, 2021), (722, 10384, 3, 91, 5005, 12)])
 def test_whole_numbers_over_decimals_are_names(tmp_path, names, sign) -> None:
-    """Wavelengths, years, the codes of stations; in quotes or not."""
+    """Wavelengths, years or codes of stations as names of columns, with or without quotes."""
     for quote in ("", '"'):
         first = sign.join(f"{quote}{name}{quote}" for name in names)
         with warnings.catch_warnings():
@@ -87,6 +87,6 @@ def test_a_sample_is_not_a_header_and_causes_a_warning(tmp_path, first, row) -> 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.integers(-50, 50), min_size=5, max_size=5), min_size=2, max_size=25))
 def test_no_table_of_whole_numbers_loses_its_first_sample(rows) -> None:
-    """Unless it only counts."""
+    """The exception is a first sample of consecutive numbers, which counts as a header."""
     if rows[0] not in ([0, 1, 2, 3, 4], [1, 2, 3, 4, 5]):
         assert not is_header([[str(cell) for cell in row] for row in rows])

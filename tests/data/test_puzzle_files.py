@@ -16,7 +16,7 @@ GOOD = "0,,Binary,1235000000000000,4"
 
 
 def some_puzzles(seed: int, order: int = 4, givens: tuple[int, int] = (3, 11)) -> Puzzles:
-    """A few distinct puzzles, class by class."""
+    """Return a few distinct puzzles, ordered by class."""
     puzzles = draw(np.random.default_rng(seed), order, 200, givens)
     puzzles = puzzles[first_occurrences(puzzles.cells)]
     return join([puzzles[puzzles.classes == index] for index in range(len(CLASSES))])
@@ -32,7 +32,7 @@ def same(first: Puzzles, second: Puzzles) -> bool:
 
 
 def refusal(path: Path, order: int = 4, condition: str | None = None) -> str:
-    """The sentence with which a file is refused, without the path."""
+    """Return the error message for a file, without its path."""
     with pytest.raises(BadInput) as error:
         read_puzzles(path, order, condition)
     message = str(error.value)
@@ -136,7 +136,7 @@ def test_files_without_a_table_of_puzzles_are_refused(tmp_path, content, words) 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A good folder in the published layout."""
+    """Write a valid folder in the published layout, and return its path."""
     path = tmp_path / "puzzles"
     puzzle_files.write_folder(path, TRAINING, HELDOUT)
     return path
@@ -167,7 +167,7 @@ def test_a_training_puzzle_near_a_heldout_one_is_refused(folder) -> None:
 
 
 class Maker:
-    """Makes the same two sets each time and counts how often it was asked."""
+    """Function that makes the same two sets of puzzles in every call, and counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0

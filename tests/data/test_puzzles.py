@@ -24,7 +24,7 @@ GIVENS = {4: (3, 11), 5: (5, 17), 6: (7, 25)}
 
 
 def symbols_by_rows(puzzle: Cells) -> set[int]:
-    """The target's symbols over all completions, by fitting whole rows: the row with the fewest fits first."""
+    """Return the target's symbols in all completions, found by a search over whole rows."""
     n = round(len(puzzle) ** 0.5)
     at_row, at_column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
     row_fits = []
@@ -52,7 +52,7 @@ def symbols_by_rows(puzzle: Cells) -> set[int]:
 
 
 def class_by_sets(puzzle: Cells) -> tuple[int, int]:
-    """Class and solution from the words of the definition, one cell at a time."""
+    """Return class and solution of a puzzle, computed from the definition cell by cell."""
     n = round(len(puzzle) ** 0.5)
     square = puzzle.reshape(n, n).tolist()
     row, column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
@@ -71,7 +71,7 @@ def class_by_sets(puzzle: Cells) -> tuple[int, int]:
 
 
 def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
-    """Grids with one target and a few symbols anywhere: some solvable, some open, some contradictory."""
+    """Return random grids with one target and a few symbols, with no, one or several completions."""
     cells = np.zeros((count, order**2), dtype=np.uint8)
     for row in cells:
         order_of_cells = rng.permutation(order**2)
@@ -82,7 +82,7 @@ def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
 
 
 def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
-    """Puzzles that have a completion, of every class and of none."""
+    """Return puzzles with a completion, of every class and without a class."""
     cells = random_squares(rng, order, count).reshape(count, -1)
     for row in cells:
         order_of_cells = rng.permutation(order**2)

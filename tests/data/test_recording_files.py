@@ -20,7 +20,7 @@ TIMES, REGIONS = 60, len(NAMES)
 
 
 def table(person: int = 0, times: int = TIMES, regions: int = REGIONS) -> np.ndarray:
-    """A smooth recording (T, n), another one for each person."""
+    """Return a smooth recording, (T, n), that differs between people."""
     return 100 * (person + 1) + np.random.default_rng(person).normal(size=(times, regions)).cumsum(axis=0)
 
 

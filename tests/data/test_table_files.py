@@ -65,7 +65,7 @@ def test_all_kinds_of_numbers_are_read_alike(tmp_path, kind) -> None:
 
 
 def test_whole_numbers_round_alike_in_every_format(tmp_path) -> None:
-    """2^24 + 1 and its kind lie between two of float32: straight and by way of float64 may differ."""
+    """Integers such as 2^24 + 1 lie between two float32 numbers, so rounding may differ with and without float64."""
     values = np.array([[2**60 + 2**36 + 1 + i * j for j in range(5)] for i in range(ROWS)])
     table = pd.DataFrame(values, columns=list("abcde"))
     sheets = [read_sheet(write(tmp_path / kind, table)) for kind in ("t.csv", "t.parquet", "t.npy")]
@@ -77,7 +77,7 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
 @pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
 def test_small_variation_beside_a_large_offset_is_kept(tmp_path, kind, offset) -> None:
-    """Float32 holds 100000000 and 100000008, and nothing between them."""
+    """float32 can represent 100000000 and 100000008, but no number between them."""
     table = numbers(ROWS)
     plain = np.random.default_rng(0).normal(size=ROWS)
     table["a"], table["d"] = plain + offset, offset  # one varies, one does not
@@ -185,7 +185,7 @@ def test_missing_values_of_a_frame_are_nan() -> None:
 
 
 def test_declared_categories_may_hold_any_values(tmp_path) -> None:
-    """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
+    """Data frames and Parquet files declare categories. Columns of numbers that are not declared stay numbers."""
     table = numbers(ROWS)
     for name, values in (
         ("code", [10, 2, 2, 7]),
@@ -232,7 +232,7 @@ def test_true_and_false_are_numbers_unless_beside_other_words(tmp_path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbers_may_be_names_of_channels(tmp_path, first) -> None:
-    """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
+    """Files of positions and labels use these names. Only the default names of pandas do not count as names."""
     names = tuple(str(i + first) for i in range(7))
     table = numbers(ROWS).set_axis(list(names), axis=1)
     for kind in ("t.csv", "t.parquet", "index.csv"):
@@ -297,7 +297,7 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
 
 
 def test_cells_of_a_file_are_read_as_they_are(tmp_path, monkeypatch) -> None:
-    """Over chunks of which some have words; few rows and columns will do."""
+    """Categories in chunks of rows of which only some have words."""
     monkeypatch.setattr(table_sources, "CHUNK_BYTES", 64)
     wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)
     data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})

@@ -29,7 +29,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a dozen rows, so that a small table has many."""
+    """Read tables in chunks of a dozen rows, so that a small table has many."""
     monkeypatch.setattr(table_sources, "CHUNK_BYTES", 800)
 
 
@@ -215,7 +215,7 @@ def test_reading_needs_far_less_memory_than_the_file(tmp_path) -> None:
 
 
 def test_columns_read_together_or_one_by_one_have_the_same_bits(tmp_path) -> None:
-    """Numbers alone are read all columns at once; a word anywhere, or groups, and it goes column by column."""
+    """Tables of numbers are converted at once. Tables with a word or with groups are converted column by column."""
     table = numbers(ROWS)
     quick = read_sheet(write(tmp_path / "a.csv", table))
     slow = read_sheet(write(tmp_path / "b.csv", table.assign(word="x")))

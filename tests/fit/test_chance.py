@@ -16,8 +16,8 @@ from placecode.training.trainer import Trainer, evaluate, stack_for
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "mask_ratio": 0.3, "learning_rate": 1e-2}
 
 
-Questions = list[tuple[torch.Tensor, torch.Tensor]]
-"""Samples (..., n) that models are asked about, with a mark where values are hidden."""
+PredictedSamples = list[tuple[torch.Tensor, torch.Tensor]]
+"""Samples (..., n) whose hidden channels were predicted, with a mark where values are hidden."""
 
 
 def trained(values, steps, seeds=(0,), groups=None, **fields) -> tuple[Stack, TableTask]:
@@ -30,15 +30,15 @@ def trained(values, steps, seeds=(0,), groups=None, **fields) -> tuple[Stack, Ta
 
 
 def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
-    """Six channels with a common source."""
+    """Return six channels with a common source."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(samples, 1)) + 0.3 * rng.normal(size=(samples, 6))
 
 
 @pytest.fixture
-def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
+def predicted_samples(monkeypatch: pytest.MonkeyPatch) -> PredictedSamples:
     """A list to which the samples and hidden channels of every prediction are appended."""
-    calls: Questions = []
+    calls: PredictedSamples = []
     plain = TableTask.hide
 
     def hide(self: TableTask, raw: torch.Tensor, mask_scores: torch.Tensor, share: torch.Tensor) -> Any:
@@ -87,14 +87,14 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
-def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, questions) -> None:
+def test_shifts_stay_within_groups_unless_these_are_short(shortest, stays, monkeypatch, predicted_samples) -> None:
     """The integer part of each value is the number of its group, so a shift within groups does not change it."""
     monkeypatch.setattr(chance, "MIN_BLOCK_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
     stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
     against_chance(stack, task, 7)
-    raw = torch.cat([samples for samples, _ in questions])
+    raw = torch.cat([samples for samples, _ in predicted_samples])
     assert (raw[1:] != raw[0]).float().mean() > 0.5  # something was shifted
     assert torch.equal(raw[1:].floor(), raw[:1].floor().expand_as(raw[1:])) == stays
 
@@ -145,7 +145,7 @@ def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_single_channel_is_shifted_alone(missing, monkeypatch) -> None:
-    """Compare with p-values computed in a loop: the same predictions, and the channel shifted in each block."""
+    """Compare with p-values computed in a loop, from the same predictions and shifts of a channel within blocks."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 5, seeds=(0, 1))
@@ -190,13 +190,13 @@ def test_the_p_value_counts_the_true_samples_in() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_a_shift_keeps_each_channel_as_it_is(missing, questions) -> None:
+def test_a_shift_keeps_each_channel_as_it_is(missing, predicted_samples) -> None:
     """Each channel is shifted circularly in each block. Missing values stay, and the same values are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
     result = against_chance(stack, task, 7)
-    raw, hidden = (torch.cat(parts) for parts in zip(*questions, strict=True))
+    raw, hidden = (torch.cat(parts) for parts in zip(*predicted_samples, strict=True))
     count = len(task.splits["test"])
     assert raw.shape == (8, count, 6) and count >= 78 and np.isfinite(result.shifted).all()
     true = raw[0].numpy()

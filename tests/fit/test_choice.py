@@ -10,9 +10,9 @@ RNG = np.random.default_rng(0)
 TRUE = RNG.normal(size=(12, 4))
 
 
-def errors(mean: float, spread: float = 0.1, members: int = 2, questions: int = 40) -> np.ndarray:
+def errors(mean: float, spread: float = 0.1, members: int = 2, samples: int = 40) -> np.ndarray:
     """Return errors (m, N) with exactly this mean; ten blocks are alternately higher and lower by `spread`."""
-    blocks = np.where(np.arange(10) % 2, spread, -spread).repeat(questions // 10)
+    blocks = np.where(np.arange(10) % 2, spread, -spread).repeat(samples // 10)
     return mean + blocks + np.zeros((members, 1))
 
 

@@ -16,7 +16,7 @@ from placecode.runs.read import Run
 
 @parametrize_with_checks([tiny()])
 def test_checks_of_sklearn(estimator, check) -> None:
-    """The check of the array API is skipped unless that is switched on."""
+    """scikit-learn skips its check of the array API unless it is enabled."""
     check(estimator)
 
 

@@ -28,7 +28,7 @@ def noise(channels: int, samples: int = 600) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[FitResult, Path]:
-    """Four groups of five channels, and five channels of noise."""
+    """Return the fit of four groups of five channels and five channels of noise, and its folder."""
     rng = np.random.default_rng(0)
     grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
     parts = table_tasks(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))

@@ -41,17 +41,16 @@ def train_of(parts: dict[str, TableTask], split: str = "train") -> np.ndarray:
     return task.splits[split].inputs[0][task.splits[split].targets].double().numpy()
 
 
-def questions(task: TableTask) -> tuple[np.ndarray, np.ndarray]:
+def masked_values(task: TableTask) -> tuple[np.ndarray, np.ndarray]:
     """Return the raw values of the masked test samples, and which of them are hidden."""
     _, targets = task.bind([Member(mask_ratio=0.3)]).batch("test", torch.arange(task.row_count("test"))[None])
-    return task.raw_values("test", torch.arange(task.examples("test"))).double().numpy(), targets[
-        0, ..., -1
-    ].numpy() > 0
+    values = task.raw_values("test", torch.arange(task.examples("test")))
+    return values.double().numpy(), targets[0, ..., -1].numpy() > 0
 
 
 def test_the_linear_error_is_that_of_the_linear_predictor(parts, methods) -> None:
     predictor = baselines.Linear().fit(train_of(parts))
-    values, hidden = questions(parts["all"])
+    values, hidden = masked_values(parts["all"])
     scale = train_of(parts).std(axis=0)
     guess = predictor.predict(values, hidden)
     by_hand = (((guess - values) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)

@@ -45,7 +45,7 @@ def task(shared_cache: Path) -> Iterator[LatinSquares]:
 
 
 def cells_of(split: Split) -> Cells:
-    """The cells (N, n*n) from which the inputs of a split were coded."""
+    """Return the cells, (N, n*n), that the inputs of a split encode."""
     values = torch.cat([torch.zeros_like(split.inputs[..., :1]) + 0.5, split.inputs], dim=-1).argmax(dim=-1)
     return values.numpy().astype(np.uint8)
 
@@ -55,7 +55,7 @@ def as_sets(cells: Cells) -> list[frozenset[tuple[int, int]]]:
 
 
 def least_distance(cells: Cells, others: Cells) -> Fraction:
-    """The smallest Jaccard distance between two sets of puzzles, by sets and fractions."""
+    """Return the smallest Jaccard distance between two sets of puzzles, computed with sets and fractions."""
     held = as_sets(others)
     shares = {(len(a & b), len(a) + len(b)) for a in as_sets(cells) for b in held}
     return 1 - max(Fraction(both, total - both) for both, total in shares)
@@ -71,7 +71,7 @@ def all_squares() -> Cells:
 
 
 def wrong_answers(cells: Cells, solutions: np.ndarray, squares: Cells) -> int:
-    """How many puzzles have no completion among `squares`, or one whose target is not the solution."""
+    """Return how many puzzles have no completion among `squares`, or one whose target is not the solution."""
     wrong = 0
     for puzzle, solution in zip(cells, solutions, strict=True):
         clues = (puzzle > 0) & (puzzle < 5)
@@ -200,7 +200,7 @@ def test_each_option_has_its_own_cache(tmp_path, monkeypatch) -> None:
 
 
 def test_fewer_training_puzzles_are_a_subset_of_more() -> None:
-    """The first ones of each class in the order of the split; all else stays, and so do old records."""
+    """The first puzzles of each class are used. Other splits and earlier records do not change."""
     full = LatinSquares(seed=0, **SMALL)
     cells, kinds = cells_of(full.splits["train"]), np.array(full.splits["train"].conditions)
     assert "train" not in full.describe()

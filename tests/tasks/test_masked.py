@@ -14,7 +14,7 @@ N, T = 6, 40
 
 
 class Numbers(Masked):
-    """Values that tell where they are from: 1000 world + 10 time + channel / 10, of whole numbers."""
+    """Task whose values encode their origin: 1000 world + 10 time + channel / 10."""
 
     name = "numbers"
 
@@ -58,7 +58,7 @@ def test_evaluation_hides_every_share_alike_for_all_members() -> None:
     portion = torch.arange(7, 19).expand(2, -1)  # in whatever portions
     assert torch.equal(task.batch("test", portion)[0], inputs[:, 7:19])
     training_inputs, _ = task.batch("train", rows(task, "train", 2))
-    assert not torch.equal(training_inputs[..., 1], inputs[..., 1])  # another split, other questions
+    assert not torch.equal(training_inputs[..., 1], inputs[..., 1])  # another split, other hidden channels
 
 
 def test_training_hides_new_channels_at_every_step() -> None:

@@ -34,7 +34,7 @@ def test_every_cell_of_the_grid_is_one_channel(task) -> None:
 
 
 def test_the_most_correlated_pixels_are_neighbours(task) -> None:
-    """So the positions are those of the channels, and the grid is in the data; positions of others are not."""
+    """Channels that are close on the grid are correlated, so the data contain the grid."""
     neighbors = neighbors_in_space(task.positions)
     assert neighbors.sum() == 2 * 2 * 9 * 10
     correlations = np.stack([np.corrcoef(world.T) for world in data(task)])
@@ -63,7 +63,7 @@ def test_digits_leave_out_pixels_that_hardly_vary() -> None:
 
 
 def coded(width: int = 64, height: int = 40) -> np.ndarray:
-    """A picture that is nothing but the number of each pixel."""
+    """Return a picture in which the value of each pixel is its index."""
     return np.arange(height * width, dtype=np.float64).reshape(height, width)
 
 
@@ -86,7 +86,7 @@ def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
 
 
 def test_patches_of_different_strips_share_no_pixel() -> None:
-    """In pictures whose columns differ in grey, a patch shows where it is from."""
+    """If the columns of a picture have different grey values, a patch shows its position."""
     ramps = [np.tile(np.arange(640) / 640 + shift, (427, 1)) for shift in (0.0, 1.0)]
     values, strips = Photos(ramps, 10, 4).by_strip(np.random.default_rng(0), 1_000)
     assert values.shape == (1_000, 100) and len(np.unique(strips)) == 16

@@ -17,7 +17,7 @@ HALVES = ("first half", "second half")
 
 
 def runs_of(rows: np.ndarray) -> list[np.ndarray]:
-    """Rows in stretches that follow each other without a hole."""
+    """Divide sorted indices into stretches of consecutive indices."""
     return np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
 
 

@@ -17,14 +17,14 @@ def data(task: Synergy, split: str = "train") -> np.ndarray:
 
 
 def least_p_of_correlation(samples: np.ndarray) -> float:
-    """The least p-value of all pairs of channels, times their number."""
+    """Return the smallest p-value of all pairs of channels, times the number of pairs."""
     n = samples.shape[1]
     largest = np.abs(np.corrcoef(samples, rowvar=False)[np.triu_indices(n, 1)]).max()
     return n * (n - 1) / 2 * 2 * float(stats.norm.sf(largest * math.sqrt(len(samples))))
 
 
 def least_p_of_information(samples: np.ndarray, bins: int = 4) -> float:
-    """The same of mutual information between quartiles: 2 N I is chi-squared if the two are independent."""
+    """The same for mutual information I between quartiles: 2 N I is chi-squared if two channels are independent."""
     ranks = samples.argsort(axis=0).argsort(axis=0) * bins // len(samples)
     largest = 0.0
     for a, b in combinations(ranks.T, 2):
@@ -36,7 +36,7 @@ def least_p_of_information(samples: np.ndarray, bins: int = 4) -> float:
 
 
 def products(samples: np.ndarray, size: int) -> dict[tuple[int, ...], float]:
-    """The mean product of every set of channels."""
+    """Return the mean product of the channels in each set."""
     groups = combinations(range(samples.shape[1]), size)
     return {group: float(samples[:, group].prod(axis=1).mean()) for group in groups}
 
@@ -51,7 +51,7 @@ def test_pairs_of_channels_are_independent(values, size) -> None:
 
 
 def test_dependent_pairs_are_detected() -> None:
-    """Correlated groups are seen by both; the product of two normal numbers by mutual information, as the page says."""
+    """Both measures detect correlated groups. Mutual information also detects products of two normal numbers."""
     correlated = draw(np.random.default_rng(0), 30_000, [("correlated", 3), ("distractor", 1)], correlation=0.05)
     assert least_p_of_correlation(correlated) < 1e-6 and least_p_of_information(correlated) < 1e-6
     naive = np.random.default_rng(0).standard_normal((30_000, 3))
@@ -114,7 +114,7 @@ def test_test_samples_have_a_stream_of_their_own() -> None:
 
 
 def guess(samples, hidden, blocks, values, r, noise) -> Any:
-    """What the best predictor says of each channel from those that are not hidden, by Bayes' rule."""
+    """Return the optimal prediction of each channel from the visible channels, by Bayes' rule."""
     guesses = np.zeros_like(samples)
     first = 0
     for kind, size in blocks:

@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "batch": 16, "enco
 
 
 def numbers(samples: int = 400, channels: int = 6, missing: float = 0.0, seed: int = 0) -> np.ndarray:
-    """Channels of other means and scales, some of which share a source; some values missing."""
+    """Return channels with different means and scales and a common source, and a fraction of missing values."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(samples, channels)) + rng.normal(size=(samples, 1))
     values = values * 10.0 ** rng.integers(-2, 3, size=channels) + rng.normal(size=channels)
@@ -27,7 +27,7 @@ def numbers(samples: int = 400, channels: int = 6, missing: float = 0.0, seed: i
 
 
 def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tuple[str, ...]]]:
-    """Three numbers, a category of four values and one of two."""
+    """Return three numerical columns and two categorical ones, with four and with two values."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(samples, 5)).astype(np.float32)
     values[:, 1] = rng.choice(4, p=[0.5, 0.3, 0.15, 0.05], size=samples)
@@ -36,7 +36,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
 
 
 def evaluated(task: TableTask, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
-    """All that is asked at evaluation, (b, n, w + 1) twice."""
+    """Return the inputs and targets of all rows of an evaluation, both (b, n, w + 1)."""
     bound = task.bind([Member(mask_ratio=hidden)])
     inputs, targets = bound.batch(split, torch.arange(task.row_count(split))[None])
     return inputs[0], targets[0]

@@ -26,7 +26,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 )
 
 from placecode.data.cells import as_float32, find_duplicates
-from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet, sheet_of
+from placecode.data.tables.files import Sheet, is_column_name, read_cells, read_sheet, sheet_of
 from placecode.data.tables.new_samples import encode_categories, fill_masked
 from placecode.errors import BadInput, must_be
 from placecode.execution.settings import ExecutionSettings
@@ -173,7 +173,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             sheet = self._sheet(X, groups, spool=Path(temporary))  # data that do not fit into memory are written there
             settings = self._settings(effort)
             settings["file"] = str(X) if isinstance(X, (str, Path)) else sheet.source
-            if groups is not None and (isinstance(groups, Path) or is_single(groups)):
+            if groups is not None and (isinstance(groups, Path) or is_column_name(groups)):
                 settings["groups"] = str(groups)
             experiment = experiment_of_sheet(sheet, effort, settings, MIN_CHANNELS)
             result = fit(experiment, out, effort=effort, execution=execution, force=is_fit(out))
@@ -246,7 +246,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         A name of a column needs a file or a DataFrame, and a file needs the name of a column or of another file.
         """
         is_name = isinstance(groups, (str, Path))
-        single = groups is not None and (is_name or is_single(groups))
+        single = groups is not None and (is_name or is_column_name(groups))
         if single and not isinstance(X, (str, Path, pd.DataFrame)):
             raise must_be("groups", "the group of each row, since the columns of an array have no names", groups)
         if isinstance(X, (str, Path)) and not is_name and groups is not None:

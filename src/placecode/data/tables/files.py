@@ -82,7 +82,7 @@ def read_sheet(
     path = Path(path)
     memory = available_memory() // 4 if memory is None else memory
     with wrap_read_errors(path, path.suffix.lower()):
-        source = _open(path, key, None if groups is None else str(groups), memory)
+        source = _open_source(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
         # checked first, because with a wrong separator numbers would look like words
         _check_width(path, source.width - (column is not None))
@@ -97,7 +97,7 @@ def read_sheet(
         survey.add_groups(read_groups(groups, survey.rows, str(path)))
     fits = 4 * survey.rows * len(roles.channels) <= memory
     stored = np.load(path, mmap_mode="r") if path.suffix.lower() == ".npy" and not fits else None
-    return _sheet(source, survey, roles, path.name, stored, spool, memory)
+    return _make_sheet(source, survey, roles, path.name, stored, spool, memory)
 
 
 def sheet_of(
@@ -140,7 +140,9 @@ def sheet_of(
         survey.add_groups(texts)
     if not isinstance(data, np.memmap):
         memory = sys.maxsize  # the data are in memory anyway
-    return _sheet(source, survey, roles, "array", data, spool, available_memory() // 4 if memory is None else memory)
+    return _make_sheet(
+        source, survey, roles, "array", data, spool, available_memory() // 4 if memory is None else memory
+    )
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
@@ -152,7 +154,7 @@ def read_cells(path: str | Path) -> pd.DataFrame:
 
     path = Path(path)
     with wrap_read_errors(path, path.suffix.lower()):
-        source = _open(path, None, None, available_memory() // 4)
+        source = _open_source(path, None, None, available_memory() // 4)
         chunks = list(source.chunks())
     _warn_of_no_header(source)
     numbers = np.concatenate([np.empty((0, source.width)), *(chunk.numbers for chunk in chunks)])
@@ -168,7 +170,7 @@ def read_cells(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
+def _open_source(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
     """Return the source (reader) for the format of a file.
 
     `key` is the name of the table if the file contains several. `groups` is the name of the column with groups, or
@@ -196,7 +198,7 @@ def _column_names(source: Source) -> tuple[str | int, ...]:
     return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
 
 
-def is_single(groups: Any) -> bool:
+def is_column_name(groups: Any) -> bool:
     """Return whether the argument `groups` is the name of a column, rather than a sequence of one group per row."""
     return isinstance(groups, str) or not hasattr(groups, "__iter__") or getattr(groups, "ndim", 1) == 0
 
@@ -215,7 +217,7 @@ def _group_column(data: Any, source: Source, groups: Any) -> int | None:
             return matches[0]
     if groups is None or isinstance(groups, str):
         return group_column(source, groups)
-    if is_single(groups):
+    if is_column_name(groups):
         raise must_be("groups", "the name of a column of data, or the group of each row", groups)
     return None
 
@@ -226,7 +228,7 @@ def _check_width(path: Path, channels: int) -> None:
         raise BadInput(f"{path} must have at least {MIN_CHANNELS} channels, one in each column; it has {channels}.")
 
 
-def _sheet(
+def _make_sheet(
     source: Source, survey: Survey, roles: ColumnRoles, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
     """Read the values of a table after the first pass, `survey`, and return them with its description as a `Sheet`.
@@ -257,7 +259,7 @@ def _sheet(
 # Second pass over the table: read the values
 
 
-def _blocks(source: Source, survey: Survey, roles: ColumnRoles) -> Iterator[np.ndarray]:
+def _converted_blocks(source: Source, survey: Survey, roles: ColumnRoles) -> Iterator[np.ndarray]:
     """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words."""
     rows, offsets = 0, survey.offsets
     for chunk in source.chunks(roles.group):
@@ -285,7 +287,7 @@ def _read_values(
     size = 4 * shape[0] * shape[1]
     if size <= memory:
         values, first = np.empty(shape, dtype=np.float32), 0
-        for block in _blocks(source, survey, roles):
+        for block in _converted_blocks(source, survey, roles):
             values[first : first + len(block)] = block
             first += len(block)
         return values
@@ -297,6 +299,6 @@ def _read_values(
     with open_atomic(path) as stream:
         header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
-        for block in _blocks(source, survey, roles):
+        for block in _converted_blocks(source, survey, roles):
             stream.write(block.data)
     return np.asanyarray(np.load(path, mmap_mode="r"))
