@@ -129,8 +129,8 @@ def test_channels_that_only_predict_others_are_found() -> None:
     stack, task = trained(both, 1_000, width=16, layers=2, batch=64, learning_rate=3e-3)
     p_values = channel_p_values(stack, task, 39)
     assert (p_values[4:] == 1 / 40).all() and (p_values[:4] > 0.05).sum() >= 3
-    assert predictive_channels(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
-    assert len(predictive_channels(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
+    assert predictive_channels(stack, task, range(4), max_shifts=1_000) == [0, 1, 2, 3]
+    assert len(predictive_channels(stack, task, range(4), max_shifts=50)) == 1  # 39 shifts for all together, 39 for one
 
 
 def test_an_independent_channel_rarely_seems_to_predict_others() -> None:

@@ -108,6 +108,9 @@ class Task:
         """Return a copy of the task with its tensors on `device`, and floating-point data in `dtype`."""
         moved = copy.copy(self)
         moved.splits = {name: split.to(device, dtype) for name, split in self.splits.items()}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
         return moved
 
     def first(self, count: int) -> Self:

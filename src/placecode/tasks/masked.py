@@ -129,8 +129,6 @@ class Masked(Task):
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
         moved._evaluation_keys = {name: key.to(device) for name, key in self._evaluation_keys.items()}
-        for name in ("_keys", "_world", "_count", "_ramp"):
-            setattr(moved, name, getattr(self, name).to(device))
         return moved
 
     def first(self, count: int) -> Self:

@@ -103,10 +103,7 @@ class TableTask(Masked):
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
-        for name in ("_indices", "_levels", "used", "_share"):
-            setattr(moved, name, getattr(self, name).to(device))
-        for name in ("_shift", "_scale"):
-            setattr(moved, name, getattr(self, name).to(device, dtype))
+        moved._shift, moved._scale = self._shift.to(device, dtype), self._scale.to(device, dtype)
         return moved
 
     def bind(self, members: Sequence[MemberLike]) -> Self:

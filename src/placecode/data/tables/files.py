@@ -140,9 +140,9 @@ def sheet_of(
         survey.add_groups(texts)
     if not isinstance(data, np.memmap):
         memory = sys.maxsize  # the data are in memory anyway
-    return _make_sheet(
-        source, survey, roles, "array", data, spool, available_memory() // 4 if memory is None else memory
-    )
+    elif memory is None:
+        memory = available_memory() // 4
+    return _make_sheet(source, survey, roles, "array", data, spool, memory)
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
