@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from placecode import cli
 from placecode.experiments import experiment_of, lookup
 from placecode.experiments.base import Experiment
-from placecode.models.member import Member
-from placecode.runs.former_names import MEMBER_FIELDS, former_fields
+from placecode.models.member import DONOR_STARTS, STARTS, Member
+from placecode.runs.former_names import MEMBER_FIELDS, MEMBER_VALUES, current_members, current_row, former_fields
 from placecode.runs.read import Run
+from placecode.runs.tables import member_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -20,14 +22,53 @@ def experiment_from(name: str, *options: str) -> Experiment:
     return lookup(name).from_scale("quick", **cli.flags.settings(cli._parser(words).parse_args(words), lookup(name)))
 
 
-def test_former_names_are_mapped_to_fields_that_exist() -> None:
-    assert set(MEMBER_FIELDS.values()) <= {*Member().record(), "donor_sigma"}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("brain-mask", "--trained-with 0.15, --ratios 0.15,0.5"),
+        ("brain-preprocessing", "--without sub-0,"),
+        ("lst-causal", "--master-sigma 0.1"),
+        ("lst-decay", "--parts pe,"),
+        ("lst-heads", "--many 2,4"),
+        ("lst-sigma", "--rest 5"),
+        ("lst-slingshot", "--every 2"),
+        ("network-sigma", "--hidden 0.3 --ratios 0.3 0.9 --against linear, --slow-in 2"),
+        ("network-size", "--many 8,12"),
+        ("synergy-size", "--many 2,3 --shares 0.5,"),
+    ],
+)
+def test_a_former_option_sets_the_same_field(name: str, options: str) -> None:
+    fields = former_fields(name)
+    flags = {f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in fields.items()}
+    former = options.split()
+    experiment = experiment_from(name, *former)
+    assert experiment == experiment_from(name, *(flags.get(word, word) for word in former))
+    assert experiment != experiment_from(name)
 
 
-@pytest.mark.parametrize(("name", "former", "present"), [("network-sigma", "output-gain=1,3", "output_gain=1,3")])
-def test_a_former_name_can_be_swept(name: str, former: str, present: str) -> None:
-    members = experiment_from(name, "--sweep", former).members()
-    assert members == experiment_from(name, "--sweep", present).members() and len(members) > 12
+@pytest.mark.parametrize(
+    ("former", "present"), [("output-gain=1,3", "output_gain=1,3"), ("hidden=0.2,0.5", "mask_ratio=0.2,0.5")]
+)
+def test_a_former_name_can_be_swept(former: str, present: str) -> None:
+    members = experiment_from("network-sigma", "--sweep", former).members()
+    assert members == experiment_from("network-sigma", "--sweep", present).members()
+    assert len(members) == 2 * len(experiment_from("network-sigma").members())
+
+
+def test_former_names_and_values_of_members_are_replaced() -> None:
+    members = [Member(mask_ratio=0.3, output_gain=2.0), *(Member(start=start, donor=0) for start in DONOR_STARTS)]
+    table = member_table(range(len(members)), members)
+    table.loc[1, "diverged_by"] = "donor"
+    columns = {new: old for old, new in MEMBER_FIELDS.items()}
+    values = {name: {new: old for old, new in mapping.items()} for name, mapping in MEMBER_VALUES.items()}
+    former = table.replace(values).rename(columns=columns)
+    assert {"origin", "hidden", "gain", "rested_epoch"} <= {*former}
+    assert {"taken", "before", "sized"} <= {*former["start"]} and former.loc[1, "diverged_by"] == "origin"
+    pd.testing.assert_frame_equal(current_members(former), table)
+    former_rows = former.astype(object).to_dict("records")
+    assert [str(current_row(row)) for row in former_rows] == [
+        str(row) for row in table.astype(object).to_dict("records")
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in RESULTS.glob("*/config.json")))
@@ -36,9 +77,10 @@ def test_committed_runs_have_the_present_names(name: str) -> None:
     fields, experiment = run.config["fields"], experiment_of(run)
     assert not {*former_fields(run.experiment)} & {*fields}
     assert not {*MEMBER_FIELDS} & {*run.members, *run.summary[0]}
+    assert {*run.members["start"]} <= {*STARTS, *DONOR_STARTS}
     assert {field: experiment.fields()[field] for field in fields} == fields
     specs = experiment.members()
-    columns = {"sigma", "seed", "start", "output_gain"} & {*run.members}
+    columns = {"sigma", "seed", "start", "mask_ratio", "output_gain"} & {*run.members}
     for row in run.members.to_dict("records"):
         record = specs[row["member"]].record()
         assert all(row[column] == record[column] or row[column] != row[column] for column in columns)
