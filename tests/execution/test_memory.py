@@ -171,7 +171,7 @@ def test_a_probe_trains_evaluates_analyses_and_holds_a_checkpoint(monkeypatch: p
     arrays = len(("flat", "optimizer.first", "optimizer.second", "runs", *ActiveStack.STATUS_VECTORS))
     after = [("evaluate", 0), ("trial_analysis", 0), ("arrays", 0)]
     assert calls == [("update", arrays)] * memory.PROBE_STEPS + after
-    assert peaks == PeakMemory(training=50, evaluation=30 - 10, closing=70)
+    assert peaks == PeakMemory(training=50, evaluation=30 - 10, analysis=70)
     calls.clear()
     memory.probe(experiment, task, experiment.members()[:2], CPU, meter, updates=0)
     assert calls == after

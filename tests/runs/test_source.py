@@ -12,7 +12,7 @@ from helpers.training.tiny_runs import stop_run, tiny
 from placecode import cli
 from placecode.execution import local
 from placecode.execution.settings import ExecutionSettings
-from placecode.runs.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
+from placecode.runs.source import PACKAGE, commits_by_source, commits_text, git, recorded_sources, source_hash
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -78,12 +78,12 @@ def test_no_commits_outside_a_checkout(tmp_path: Path) -> None:
 def test_the_commits_of_a_record(checkout: Path) -> None:
     source = in_git(checkout, "rev-parse", "HEAD~1:src/placecode")
     commit = in_git(checkout, "rev-parse", "HEAD~1")[:8]
-    assert record_of({}, checkout) == "older" and record_of({"source": source}, checkout) == commit
-    assert record_of({"source": "0" * 40}, checkout) == "not in this history"
+    assert commits_text({}, checkout) == "older" and commits_text({"source": source}, checkout) == commit
+    assert commits_text({"source": "0" * 40}, checkout) == "not in this history"
     merged = {"source": source, "pieces": {"0": {"source": source}, "1": {"pieces": {"0": {"source": "0" * 40}}}}}
     assert recorded_sources(merged) == [source, "0" * 40]
-    assert record_of(merged, checkout) == f"{commit}, not in this history"
-    assert record_of({**merged, "pieces": {**merged["pieces"], "2": {}}}, checkout) == "older"  # type: ignore[dict-item]
+    assert commits_text(merged, checkout) == f"{commit}, not in this history"
+    assert commits_text({**merged, "pieces": {**merged["pieces"], "2": {}}}, checkout) == "older"  # type: ignore[dict-item]
 
 
 def full_history() -> None:
@@ -102,7 +102,7 @@ def test_the_hash_of_this_source_is_that_of_git() -> None:
 def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
     """Runs from before source hashes were recorded are on a list instead."""
     full_history()
-    record = record_of(environment(run), ROOT)
+    record = commits_text(environment(run), ROOT)
     assert "not in this history" not in record and (record == "older") == (run in LIST.read_text().split())
 
 
@@ -119,7 +119,7 @@ def test_the_command_shows_the_commit(capsys: pytest.CaptureFixture[str]) -> Non
     full_history()
     assert cli.main(["runs", str(RESULTS / "demo-fresh")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "demo-fresh" in line]
-    assert len(lines) == 1 and record_of(environment("demo-fresh"), ROOT) in lines[0]
+    assert len(lines) == 1 and commits_text(environment("demo-fresh"), ROOT) in lines[0]
 
 
 def test_code_that_resumes_a_run_is_recorded(tmp_path: Path) -> None:
@@ -131,4 +131,4 @@ def test_code_that_resumes_a_run_is_recorded(tmp_path: Path) -> None:
     run = local.execute(experiment, out, execution=ExecutionSettings("cpu"), resume=True)
     assert run.environment["source"] == "0" * 40 and run.environment["resumed_by"] == [source_hash()]
     assert recorded_sources(run.environment) == ["0" * 40, source_hash()]
-    assert "not in this history" in record_of(run.environment)
+    assert "not in this history" in commits_text(run.environment)

@@ -302,7 +302,10 @@ def test_runs_are_found_in_subfolders_newest_first(run: Run, tmp_path: Path) -> 
     for name, text in (("bert", '{"model_type": "bert"}'), ("list", "[]"), ("broken", "{"), ("binary", "\0")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    assert [result.path.relative_to(tmp_path) for result in runs.find(tmp_path)] == [Path("new"), Path("deep/er/old")]
+    assert [result.path.relative_to(tmp_path) for result in runs.find_runs(tmp_path)] == [
+        Path("new"),
+        Path("deep/er/old"),
+    ]
 
 
 @pytest.mark.parametrize(

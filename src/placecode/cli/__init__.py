@@ -292,7 +292,7 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
     """Print the table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
-    if runs_in_folder := runs.find(arguments.folder):
+    if runs_in_folder := runs.find_runs(arguments.folder):
         console.print(display.run_table(runs_in_folder))
     else:
         print_line(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")

@@ -27,7 +27,7 @@ from placecode.experiments.claims import Finding
 from placecode.experiments.specs import ENCODING_NAMES
 from placecode.reports.html import tables
 from placecode.runs.read import Run, parse_ranges
-from placecode.runs.source import record_of
+from placecode.runs.source import commits_text
 from placecode.tasks.table import DATA_SETS
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -59,7 +59,7 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
                 description=f"{_counted(event.members, 'member')}{stacks}",
                 total=event.steps * event.stacks,
                 completed=done.update(event),
-                news="  ".join(part for part in (_loss(event), event.stopped().strip("; "), last_means) if part),
+                news="  ".join(part for part in (_loss(event), event.stopped(), last_means) if part),
             )
 
         yield show
@@ -99,7 +99,7 @@ class _Lines:
         remaining = (now - self.begin) / trained * (total - done) if trained else None
         self.last = now
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
-        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), means]
+        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped(), means]
         parts += [] if remaining is None else [f"{duration(remaining)} left"]
         print_line(self.console, "  ".join(part for part in parts if part))
 
@@ -211,7 +211,7 @@ def run_table(runs: Sequence[Run]) -> Table:
 def _source(run: Run) -> str:
     """Return the commit that produced a run, or "-" if it is unknown."""
     try:
-        return record_of(run.environment)
+        return commits_text(run.environment)
     except BadInput:  # environment.json is missing or damaged
         return "-"
 

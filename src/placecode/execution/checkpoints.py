@@ -26,8 +26,8 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
     """Write the checkpoint of stack `name` after `step` training steps, then delete the previous one.
 
-    `state` has the arrays of the trainer, by name. `metrics` has the rows of all evaluations so far. `step` must be
-    larger than the step of the previous checkpoint.
+    `state` is the result of `Trainer.state` or, at the end, `Trainer.outcome`. `metrics` has the rows of all
+    evaluations so far. `step` must be larger than the step of the previous checkpoint.
     """
     arrays, table = folder / f"{name}-{step}.safetensors", folder / f"{name}-{step}.parquet"
     try:

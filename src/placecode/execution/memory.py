@@ -38,10 +38,10 @@ RESERVED_BYTES = 1 << 30
 
 
 class GpuMemoryMeter:
-    """Measure the memory in bytes of the first `count` GPUs, one per worker process.
+    """Meter of the memory in bytes of the first `count` GPUs, one per worker process.
 
-    `total` and `available` are the minimum over these GPUs, since any stack may be trained on any of them. Peaks are
-    those of the current GPU.
+    `total` and `available` are the minimum over these GPUs, since any stack may be trained on any of them. `peak` and
+    `peak_reserved` are those of the current GPU.
     """
 
     def __init__(self, count: int) -> None:
@@ -69,7 +69,7 @@ class GpuMemoryMeter:
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
-        """Return the same for reserved memory, which includes unused caches."""
+        """Return the peak GPU memory in bytes that this process has reserved since the last `reset`, with caches."""
         return torch.cuda.max_memory_reserved()
 
 
@@ -88,7 +88,7 @@ class Cost:
 
     @classmethod
     def from_probes(cls, small: float, large: float) -> Cost:
-        """Return memory as a linear function of the number of members, from two trial trainings (probes).
+        """Return the memory as a linear function of the number of members, estimated from the two probes.
 
         `small` and `large` are the bytes that the probes used, with the numbers of members in `PROBE_SIZES`.
         """
@@ -114,7 +114,7 @@ class PeakMemory:
     training: int
     evaluation: int
     """Peak during evaluation, minus the memory of the parameters and the optimizer."""
-    closing: int
+    analysis: int
     """Peak during the analyses after training."""
 
 
@@ -159,8 +159,8 @@ def largest_stack(measure: Callable[..., PeakMemory], limit: int, budget: float)
     with contextlib.suppress(torch.OutOfMemoryError):
         small, large = (measure(count) for count in PROBE_SIZES)
         training = Cost.from_probes(small.training, large.training)
-        closing = Cost.from_probes(small.closing, large.closing)
-        limit = min(limit, training.max_members(budget), closing.max_members(budget))
+        analysis = Cost.from_probes(small.analysis, large.analysis)
+        limit = min(limit, training.max_members(budget), analysis.max_members(budget))
         # a captured training step keeps its memory during evaluation, so the two costs add up
         cost = training + Cost.from_probes(small.evaluation, large.evaluation)
         if PROBE_SIZES[1] < limit and cost.max_members(budget) < limit:
@@ -171,7 +171,7 @@ def largest_stack(measure: Callable[..., PeakMemory], limit: int, budget: float)
         return min(limit, cost.max_members(budget)), cost
     with contextlib.suppress(torch.OutOfMemoryError):  # the probes do not fit; a single member may still fit
         single = measure(1)
-        needed = max(single.training + single.evaluation, single.closing)
+        needed = max(single.training + single.evaluation, single.analysis)
         return int(needed <= budget), Cost(0.0, needed)
     return 0, Cost(0.0, 0.0)
 

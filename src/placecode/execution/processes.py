@@ -142,7 +142,7 @@ def train_all(
         elif worker.process.exitcode or (worker.stack is not None and not stopping):
             raise worker.failure(worker.describe_exit())
 
-    with _started(experiment, execution, folder, concurrency) as workers:
+    with _started_workers(experiment, execution, folder, concurrency) as workers:
         while workers and unfinished:  # once all stacks are trained, do not wait for idle workers
             pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
             for worker in [worker for worker in workers if worker.pipe in pipes]:
@@ -164,7 +164,7 @@ def train_all(
 
 
 @contextlib.contextmanager
-def _started(
+def _started_workers(
     experiment: ExperimentProtocol, execution: ExecutionSettings, folder: Folder, concurrency: Concurrency
 ) -> Iterator[list[Worker]]:
     """Return a context manager that starts the workers, sends them the experiment and returns them.
@@ -245,7 +245,7 @@ def work(pipe: Connection, number: int, locked: bool) -> None:
 
 
 def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], None]) -> None:
-    """Receive the experiment, then train the stacks that the parent sends, and report to it with `send`."""
+    """Receive the experiment and then the stacks to train from the parent. Send it progress and peaks by `send`."""
     if locked:
         reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
     name, execution, folder, threads = pipe.recv()

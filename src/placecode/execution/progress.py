@@ -38,7 +38,7 @@ class Event:
     def stopped(self) -> str:
         """Return a text that says how many members have stopped early, or an empty text if none has."""
         count = self.progress.stopped
-        return f"{count} of {self.members} stopped; " if count else ""
+        return f"{count} of {self.members} stopped" if count else ""
 
     def means(self) -> str:
         """Return a text with the mean of the first metric over members for each split.
@@ -94,6 +94,6 @@ class Reporter:
         with self.lock:
             if progress.rows:
                 position = f"stack {stack + 1}/{event.stacks}, step {progress.step}/{self.steps}"
-                loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.4f}; "
-                self.log(f"{position}: {loss}{event.stopped()}{event.means()}")
+                loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.4f}"
+                self.log(f"{position}: {'; '.join(filter(None, (loss, event.stopped(), event.means())))}")
             self.notify(event)

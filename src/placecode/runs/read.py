@@ -245,7 +245,7 @@ class Run:
         try:
             return json.loads((self.path / name).read_text())
         except FileNotFoundError as error:
-            raise BadInput(unfinished(self.path, name)) from error
+            raise BadInput(unfinished_message(self.path, name)) from error
         except ValueError as error:
             raise BadInput(f"{self.path / name} is damaged: it is not JSON.") from error
         except OSError as error:
@@ -256,7 +256,7 @@ class Run:
         try:
             return pd.read_parquet(self.path / name)
         except FileNotFoundError as error:
-            raise BadInput(unfinished(self.path, name)) from error
+            raise BadInput(unfinished_message(self.path, name)) from error
         except (ValueError, OSError) as error:
             raise BadInput(f"{self.path / name} is damaged: it is not a Parquet table.") from error
 
@@ -267,7 +267,7 @@ class Run:
             with safe_open(self.path / name, framework="numpy") as file:
                 yield file
         except FileNotFoundError as error:
-            raise BadInput(unfinished(self.path, name)) from error
+            raise BadInput(unfinished_message(self.path, name)) from error
         except (SafetensorError, OSError) as error:
             raise BadInput(f"{self.path / name} cannot be read: {str(error).rstrip('.')}.") from error
 
@@ -303,12 +303,12 @@ def finished_run(path: Path) -> Run:
     """Return the run in a folder. Raise BadInput if it is not finished."""
     run = Run(path)
     if not run.finished:
-        raise BadInput(unfinished(path, "summary.json"))
+        raise BadInput(unfinished_message(path, "summary.json"))
     return run
 
 
-def unfinished(path: Path, name: str) -> str:
-    """Return the error message for a folder without the file `name`, which every finished run has."""
+def unfinished_message(path: Path, name: str) -> str:
+    """Return the error message for a run folder without the file `name`, which every finished run has."""
     return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
@@ -345,7 +345,7 @@ def parse_ranges(text: str, total: int) -> list[int]:
     return sorted(numbers)
 
 
-def find(root: Path) -> list[Run]:
+def find_runs(root: Path) -> list[Run]:
     """Return all runs in a folder and its subfolders, newest first."""
     paths = [Path(folder) for folder, _, files in os.walk(root) if "config.json" in files]
     runs = []

@@ -91,30 +91,30 @@ def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
     merged run, they are those of all runs that were merged. Runs from before hashes were recorded have none.
     """
     sources = []
-    for record in _records(environment):
+    for record in _unmerged_environments(environment):
         sources += [str(record["source"])] if "source" in record else []
         sources += [str(source) for source in record.get("resumed_by", [])]
     return sources
 
 
-def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the environments of all runs that a run was merged from, recursively.
+def _unmerged_environments(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the environments of the runs that a run was merged from, also if these were merged themselves.
 
-    If the run was not merged, the list has only the environment of the run itself.
+    If the run was not merged, the list has only its own environment.
     """
     pieces = environment.get("pieces")
     if not isinstance(pieces, Mapping):
         return [environment]
-    return [record for piece in pieces.values() for record in _records(piece)]
+    return [record for piece in pieces.values() for record in _unmerged_environments(piece)]
 
 
-def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
+def commits_text(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
     """Return the abbreviated commits whose source code produced a run, separated by commas.
 
     The text "not in this history" stands for a source hash that no commit has. If the run was made before source hashes
     were recorded, the result is "older".
     """
-    if any("source" not in record for record in _records(environment)):
+    if any("source" not in record for record in _unmerged_environments(environment)):
         return "older"
     commits = commits_by_source(folder)
     sources = recorded_sources(environment)
