@@ -50,7 +50,7 @@ def test_wrong_values_are_refused(rule, name) -> None:
         ({"start": "shuffled", "donor": -1}, "donor must be the number of a member; got -1."),
         ({"start": "rescaled", "donor": 0, "sigma": None}, "sigma must be a number of at least 0 for the start res"),
         ({"last_epoch": 2, "cooldown": 0.1}, "last_epoch must be left out with a cooldown"),
-        ({"start": "ones"}, f"start must be one of {STARTS}, taken, shuffled, before, "),
+        ({"start": "ones"}, f"start must be one of {STARTS}, donor, shuffled, "),
         *(({"start": start}, f"start must be {STARTS}, or an array of") for start in ([1.0], [["a", "b"]], 3, None)),
         *(({"start": start}, "start must be") for start in (np.zeros((2, 2, 2, 2)), [[1.0], [1.0, 2.0]])),
         ({"start": [[1.0, nan]]}, "start must be an array of finite numbers"),

@@ -177,12 +177,12 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return initial values computed from the true positions, for a `Member.start` in `POSITION_STARTS`.
+    """Return initial values computed from the true positions, for the values of `Member.start` in `POSITION_STARTS`.
 
     For "true" and "centred", the result, (n, d), is the same for all blocks. For "axes", (l, n, d), every block has
     independent random vectors. Their random numbers are not those of "normal".
     """
-    sigma, positions = _sigma(member), layout.places(str(member.start))
+    sigma, positions = _sigma(member), layout.known_positions(str(member.start))
     if member.start != "axes":
         waves = sinusoid(positions, member.width)
         return scaled(waves - waves.mean(axis=0) if member.start == "centred" else waves, sigma)

@@ -63,8 +63,11 @@ class Layout:
         assert self.positions is not None
         return self.positions.astype(np.float64)
 
-    def places(self, start: str) -> np.ndarray:
-        """Return the true positions, (n, k), or raise a `BadInput` that names `start` if they are not known."""
+    def known_positions(self, start: str) -> np.ndarray:
+        """Return the true positions, (n, k), or raise `BadInput` if they are not known.
+
+        `start` is the value of `Member.start` that needs them, for the error message.
+        """
         if self.positions is None:
             raise BadInput(f"the start {start} must be that of tokens with known positions; these have none.")
         return self.positions.astype(np.float64)

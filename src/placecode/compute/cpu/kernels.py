@@ -118,7 +118,8 @@ class Kernels:
         dk.copy_(ds @ q + g if residual else ds @ q)
 
     def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """Compute attention with one query per example and head, (e, h, b, d), over the tokens x, (e, b, n, d).
+        """Compute attention with one query per example and head, (e, h, b, d). Tokens x, (e, b, n, d), are keys and
+        values.
 
         Write the attention weights to `weights`, (e, b, h, n), and the weighted means of the tokens to `means`, which
         has the shape of `query`.
@@ -138,13 +139,16 @@ class Kernels:
 
 
 def _by_head(x: Tensor, weights: Tensor) -> Tensor:
-    """Return a view of x, (e, rows, d), with shape (e, b, h, n, c). Sizes are those of `weights`, (e, b, h, n, ...)."""
+    """Return a view of x, (e, b n, d), with one axis per index: (e, b, h, n, c), where c = d / h.
+
+    b, h and n are read from the shape of the attention weights, (e, b, h, n, ...).
+    """
     e, b, h, n = weights.shape[:4]
     return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
 class CompiledKernels(Kernels):
-    """Implementation in kernels.cpp, for float32. `path` is the shared library compiled from it."""
+    """Implementation in kernels.cpp, for float32. `path` is the shared library that was compiled from this file."""
 
     name = "compiled"
 
@@ -222,10 +226,10 @@ def _pointers(*arrays: Tensor) -> list[int]:
 
 
 def _sizes(weights: Tensor, parts: Parts, bias: Tensor) -> list[int]:
-    """Return the last arguments of the C++ functions of attention: sizes and strides.
+    """Return the numbers that the C++ functions of attention take after the arrays.
 
-    They are the numbers of members, examples, tokens, heads and features per head, then the distance between two rows
-    of queries, keys and values, and the distance between the biases of two members.
+    They are the numbers of members, examples, tokens, heads and features per head, the strides of rows of queries, keys
+    and values, and the stride of the biases of members.
     """
     e, b, h, n = weights.shape[:4]
     return [e, b, n, h, parts[0].shape[-1] // h, *(part.stride(1) for part in parts), bias.stride(0)]

@@ -16,7 +16,7 @@ from torch import Tensor
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
 MAX_TILE_TOKENS = 128
-"""Maximum number of tokens of a tile."""
+"""Maximum number of tokens of a sequence, all of which form one tile."""
 MAX_SAVED_TOKENS = 32
 """Maximum number of tokens for which attention weights are saved for the backward pass. Above, it recomputes them."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
@@ -183,11 +183,11 @@ def _backward(
         tl.store(there, d_key.to(dk.dtype.element_ty), mask=real_key & used)
 
 
-def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[str, Any]:
-    """Return the constants and launch settings of a kernel; `passing` is "forward" or "backward"."""
+def _settings(q: Tensor, n: int, heads: int, biases: int, kernel: str) -> dict[str, Any]:
+    """Return the constants and launch settings of a kernel, "forward" or "backward", for n keys."""
     m, c = q.shape[2], q.shape[3] // heads
     tokens = max(16, triton.next_power_of_2(n))
-    launch = dict(LAUNCH[passing][tokens])
+    launch = dict(LAUNCH[kernel][tokens])
     launch["C"] = min(launch["C"] // q.element_size(), max(16, triton.next_power_of_2(c)))
     sizes = {"M": max(16, triton.next_power_of_2(m)), "N": tokens, "BIASES": biases}
     return {**sizes, "PRECISION": exactness(q), **launch}
@@ -239,7 +239,7 @@ def attend_backward(
     `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
     is written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores
     is written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
-    (e, 3 d or d), which are written to the destination in `sinks`, if there is one.
+    (e, 3 d or d), which are written to the tensor in `sinks`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape

@@ -28,9 +28,9 @@ from placecode.compute.gpu.kernels.long_attention_tiles import (
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
 MAX_HEAD_FEATURES = 128
-"""Maximum number of features of a head."""
+"""Maximum number of features of a head for which these kernels are used."""
 MAX_SHORT_TOKENS = 64
-"""Number of tokens above which this module is faster than `attention`, which uses one tile."""
+"""Maximum number of tokens for which the single tile of `attention` is faster than this module."""
 TOKENS_PER_UNIT = 128
 """Number of tokens that share a unit. It is a multiple of the number of tokens of every tile in `LAUNCH`."""
 LAUNCH: dict[str, dict[str, int]] = {
@@ -41,7 +41,7 @@ LAUNCH: dict[str, dict[str, int]] = {
 """Launch settings of each kernel: numbers of queries and keys of a tile, of warps of a program, and of iterations of
 its loop that are loaded in advance."""
 LOG2_E = 1.4426950408889634
-"""Factor of the scores. Attention weights are then powers of two, for which GPUs have an instruction."""
+"""Scores are multiplied by log2(e), so that attention weights are powers of two, for which GPUs have an instruction."""
 
 
 def suits(tokens: int, features: int) -> bool:
@@ -169,9 +169,9 @@ def _arguments(
     return (*tensors, *vectors), numbers, {**flags, "TOKENS_PER_UNIT": TOKENS_PER_UNIT, "C": _width(c)}
 
 
-def _launch(passing: str, width: int, dtype: torch.dtype) -> dict[str, int]:
-    """Return the launch settings of the kernel `passing` (a key of `LAUNCH`) for tiles of this width and dtype."""
-    launch = LAUNCH[passing]
+def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
+    """Return the launch settings of a kernel, a key of `LAUNCH`, for tiles of this width and dtype."""
+    launch = LAUNCH[kernel]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
     stages = launch["num_stages"] if width <= 64 and dtype != torch.float32 else 1
     return {**launch, **small, "num_stages": stages}  # small GPUs have little shared memory

@@ -14,13 +14,14 @@ from placecode.compute.gpu.kernels.attention import operand, read
 RANGE: tl.constexpr = tl.constexpr(32768.0)
 """Largest number of a float16 tile after division by its unit. Numbers down to 2^-29 of it keep all their bits."""
 GRADIENT_HEADROOM: tl.constexpr = tl.constexpr(256.0)
-"""Factor that uses the range of float16 for gradients of scores. Before, these are divided by the largest values of
-their factors and are therefore at most 129: 128 for the features, plus 1 for the mean that is subtracted."""
+"""Factor that raises gradients of scores towards the top of the range of float16. They are first divided by the largest
+values of the two factors of their product, after which they are at most 129: a sum over up to 128 features, plus 1 for
+the mean that is subtracted."""
 
 
 @triton.jit
 def _program(tiles, heads):
-    """Return which part of the work the current program does: tile, member, example of the member, and head.
+    """Return the tile, the member, the example of the member, and the head that the current program computes.
 
     Also return the index of the head among the heads of all examples and members, and the index of the example among
     the examples of all members. Tiles, examples and heads share the first axis of programs, because GPUs allow many

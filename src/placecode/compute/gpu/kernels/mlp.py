@@ -65,12 +65,12 @@ def _activate_backward(
 
 
 def activate_backward(
-    grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, dtype: torch.dtype | None = None
+    grad: Tensor, u: Tensor, bias: Tensor, sinks: Sinks, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of u, (e, rows, h), and of the bias, (e, h), given the gradient of the result of `activate`.
 
     The gradient of u has the dtype `dtype` (None for that of `grad`). If this is the dtype of `grad`, `grad` is
-    overwritten with it. The gradient of the bias is written to the destination `into`, if there is one.
+    overwritten with it. The gradient of the bias is written to the tensor in `sinks`, if there is one.
     """
     e, rows, width = u.shape
     out = grad if dtype in (None, grad.dtype) else torch.empty_like(grad, dtype=dtype)
@@ -82,4 +82,4 @@ def activate_backward(
         grad, u, bias, out, sums, rows, width, bias.stride(0), share * block,
         ROWS=block, COLS=cols, STAGES=STAGES, num_warps=warps,
     )  # fmt: skip
-    return out, sum_pieces(sums, into)[0]
+    return out, sum_pieces(sums, sinks)[0]

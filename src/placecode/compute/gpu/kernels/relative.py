@@ -1,7 +1,8 @@
 """Score bias of relative positions: select the product of each query with the vector of the offset to each key.
 
-With one vector per offset, the bias of query i and key j is column `index[axis, i, j]` of the products of query i with
-all vectors, summed over the axes of the positions. The backward pass sums gradients of equal columns in a fixed order,
+There is one vector per offset. The products of a query with all of them are one row of the array `products`, with one
+column per vector. The bias of query i and key j is row i, column `index[axis, i, j]`, summed over the axes of the
+positions. Several keys may use the same column, whose gradient is then a sum. The backward pass adds in a fixed order,
 so that results are deterministic.
 """
 

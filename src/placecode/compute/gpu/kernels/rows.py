@@ -24,7 +24,7 @@ VALUES = {torch.float32: 256, torch.bfloat16: 512}
 """Number of values of each array that a program of one warp processes at once in the backward pass, by dtype. In the
 forward pass it is twice as many."""
 Sinks = tuple[Tensor | None, ...] | None
-"""Float32 tensors (e, d) to which gradients of biases, scales and shifts are written. None stands for a new tensor."""
+"""Float32 tensors (e, d) to which gradients of biases, scales and shifts are written; None stands for a new tensor."""
 STAGES = 3
 """Number of iterations of a loop over rows whose data are loaded in advance."""
 PROGRAMS = 8192
@@ -107,7 +107,8 @@ def _norm(
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
     """Return into how many parts to divide the `items` of each member, and the number of items per part.
 
-    One program processes one of `tiles` tiles of one part. There are about `programs` programs for all members.
+    Every part is divided further into `tiles` tiles, with one program each. All members together have about `programs`
+    programs.
     """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
@@ -203,7 +204,7 @@ def _norm_backward(
 
 def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor,
-    tokens: int | None, activate: bool, into: Sinks, dtype: torch.dtype | None = None,
+    tokens: int | None, activate: bool, sinks: Sinks, dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
     """Compute the gradients of `norm`, given the gradient of its result, (e, rows, d).
 
@@ -211,7 +212,7 @@ def norm_backward(
 
     - of x, (e, rows, d)
     - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as that of x if both are equal
-    - of bias, scale and shift, a tuple of (e, d), written to the destinations `into` where there are any
+    - of bias, scale and shift, a tuple of (e, d), written to `sinks` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
     e, rows, width = grad.shape
@@ -231,7 +232,7 @@ def norm_backward(
         GELU=activate, PE=tokens is not None, BRANCH=separate, STAGES=STAGES,
         **tile,
     )  # fmt: skip
-    return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
+    return d_total, d_branch, sum_pieces(sums, sinks), None if d_pe is None else d_pe.sum(1)
 
 
 @triton.jit
@@ -254,20 +255,20 @@ def _sum_pieces(
         tl.store(third + member * stride_3 + col, result, mask=col < width)
 
 
-def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
-    """Sum the partial sums (e, parts, k, d) of k <= 3 gradients over parts, and return the k gradients, each (e, d).
+def sum_pieces(pieces: Tensor, sinks: Sinks) -> tuple[Tensor, ...]:
+    """Return k <= 3 gradients, each (e, d), from their partial sums `pieces`, (e, parts, k, d).
 
-    They are written to the destinations `into`, or to new tensors where there is none.
+    They are written to `sinks`, or to new tensors where there is none.
     """
     e, parts, count, width = pieces.shape
-    destinations = (None,) * count if into is None else into
-    places = tuple(pieces.new_empty(e, width) if place is None else place for place in destinations)
-    padded = (*places, *places[:1] * (3 - count))
+    optional = (None,) * count if sinks is None else sinks
+    gradients = tuple(pieces.new_empty(e, width) if sink is None else sink for sink in optional)
+    padded = (*gradients, *gradients[:1] * (3 - count))
     _sum_pieces[(count, e)](
-        pieces, *padded, parts, width, *(place.stride(0) for place in padded),
+        pieces, *padded, parts, width, *(gradient.stride(0) for gradient in padded),
         PARTS=16, WIDTH=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
-    return places
+    return gradients
 
 
 @triton.jit
