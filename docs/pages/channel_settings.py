@@ -1,4 +1,8 @@
-"""Compute the numbers of the sections of docs/reproduction.md on what affects the error on channels."""
+"""Compute the numbers of the sections of docs/reproduction.md that compare settings other than sigma on channels.
+
+These are encodings, shares of hidden channels, window length, noise, number of nodes and optimizers. The main sweeps
+over sigma are in channels.py and synergy.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from itertools import product
 
 import pandas as pd
 import tables
-from synergy import by, models, tally, tally_table
+from synergy import models, tally, tally_by, tally_table
 from tables import Findings, Measure, Numbers, Runs, at, by_world, change, gap, gap_by_seed, minus_linear, of
 from templating import grid, number
 
@@ -214,7 +218,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for s in SIGMAS
     ]
     header = ("hidden in training", "sigma", "nearest node in the same cluster")
-    slow, fast = (by(models(run), "optimizer", "learning_rate", "sigma") for run in (rates, larger))
+    slow, fast = (tally_by(models(run), "optimizer", "learning_rate", "sigma") for run in (rates, larger))
     return {
         "chance": (min(chances), max(chances)),
         "noise_table": by_data_table(noise, "noise", "noise"),

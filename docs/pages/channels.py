@@ -1,4 +1,8 @@
-"""Compute the numbers of the sections of docs/reproduction.md on networks and brains."""
+"""Compute the numbers of the sections of docs/reproduction.md on networks and brains.
+
+These are the sweeps over sigma, the preprocessing of brains, and PEs that are taken from other people. The sections
+that compare other settings, such as encodings and optimizers, are in channel_settings.py.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def run_of(name: str) -> Run:
     return Run(ROOT / "results" / name)
 
 
-class Learned(NamedTuple):
+class TrainedPE(NamedTuple):
     """The PE of one member of the run on networks, after training."""
 
     sigma: float
@@ -66,12 +66,12 @@ class Learned(NamedTuple):
         return alignment.token_similarity(self.pe)
 
 
-def learned(run: Run) -> tuple[Learned, Learned]:
+def trained_pes(run: Run) -> tuple[TrainedPE, TrainedPE]:
     """Return the first seed's PEs after training, at the smallest and at the largest sigma."""
     labels = np.array(run.config["task"]["labels"])
     rows = run.members[run.members["seed"] == run.members["seed"].min()].sort_values("sigma")
     numbers, sigmas = rows["member"].iloc[[0, -1]], rows["sigma"].iloc[[0, -1]]
-    small, large = (Learned(s, run.array(f"pe_end/{i}"), labels) for i, s in zip(numbers, sigmas, strict=True))
+    small, large = (TrainedPE(s, run.array(f"pe_end/{i}"), labels) for i, s in zip(numbers, sigmas, strict=True))
     return small, large
 
 
@@ -85,16 +85,16 @@ def positional_encoding() -> Figure:
     fixed = sinusoid(cells, FEATURES)
     figure, panels = base.panels(3, 3, (8.6, 8.4), sharey=False, width_ratios=[0.8, 1.1, 1.0])
     _grid(panels[0])
-    _table(panels[1], fixed, 4)
+    _draw_vectors(panels[1], fixed, 4)
     image = _similarities(panels[2], alignment.token_similarity(fixed), 4)
     base.title(panels[0], "tokens: 16 cells", "of a puzzle, row by row")
     base.title(panels[1], "fixed PE: rows and columns", "a vector per token, added to it")
     base.title(panels[2], "similarity of tokens", "cosine of any two centred vectors")
-    for row, (member, size) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
+    for row, (member, size) in enumerate(zip(trained_pes(run), ("small", "large"), strict=True), start=1):
         left, middle, right = panels[3 * row : 3 * row + 3]
         sizes = np.bincount(member.labels)
         _clusters(left, sizes)
-        _table(middle, member.pe[0, member.order], int(sizes[0]))
+        _draw_vectors(middle, member.pe[0, member.order], int(sizes[0]))
         _similarities(right, member.similarities[np.ix_(member.order, member.order)], int(sizes[0]))
         base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for display")
         base.title(middle, f"learned PE, {size} {SIGMA} = {member.sigma:g}", "after training, first block")
@@ -127,24 +127,24 @@ def _clusters(axes: Axes, sizes: Array) -> None:
     axes.set_axis_off()
 
 
-def _table(axes: Axes, table: Array, rule: int) -> None:
+def _draw_vectors(axes: Axes, table: Array, rule: int) -> None:
     """Draw the first features of a table of vectors (n, d), a row per token, with a line after every `rule` rows."""
     values = table[:, :FEATURES]
     largest = np.abs(values).max()
     axes.imshow(values, cmap=COLORMAP, vmin=-largest, vmax=largest, aspect="auto", interpolation="none")
-    _quiet(axes, len(table), rule)
+    _draw_rules(axes, len(table), rule)
     base.label(axes, "features", "tokens")
 
 
 def _similarities(axes: Axes, matrix: Array, rule: int) -> Any:
     """Draw a matrix (n, n) of similarities with a line after every `rule` rows, and return the image."""
     image = axes.imshow(matrix, cmap=COLORMAP, vmin=-1, vmax=1, interpolation="none")
-    _quiet(axes, len(matrix), rule)
+    _draw_rules(axes, len(matrix), rule)
     base.label(axes, "tokens", "tokens")
     return image
 
 
-def _quiet(axes: Axes, n: int, rule: int) -> None:
+def _draw_rules(axes: Axes, n: int, rule: int) -> None:
     """Remove the ticks, and draw a thin line after every `rule` of the n tokens."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
@@ -185,7 +185,7 @@ def rich_and_lazy() -> Figure:
 
 
 def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
-    """Draw means and intervals over seeds of a table (sigmas, seeds)."""
+    """Draw the mean over seeds and its interval at each sigma of a table with a row per sigma and a column per seed."""
     rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
     base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.errorbar_lengths(rows), **style)
     base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
@@ -195,9 +195,8 @@ def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
 # --------------------------------------------------------------------------------------------- Procrustes
 
 
-class Aligned(NamedTuple):
-    """A target and points (n, 2), both centred and of norm 1: the points before and after rotation, and the distance
-    that is left."""
+class ProcrustesExample(NamedTuple):
+    """A target and the points rotated onto it, all (n, 2), centred and of norm 1, and the distance that remains."""
 
     target: Array
     before: Array
@@ -205,16 +204,16 @@ class Aligned(NamedTuple):
     distance: float
 
 
-def aligned(target: Array, points: Array) -> Aligned:
+def procrustes_example(target: Array, points: Array) -> ProcrustesExample:
     """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with the toolkit's measure."""
     centred = [array - array.mean(0) for array in (points, target)]
     before, target = (array / np.linalg.norm(array) for array in centred)
     after = before @ orthogonal_procrustes(before, target)[0]
-    return Aligned(target, before, after, float(np.linalg.norm(after - target)))
+    return ProcrustesExample(target, before, after, float(np.linalg.norm(after - target)))
 
 
 def examples(seed: int = 0) -> tuple[Array, Array, Array]:
-    """Return a grid of 4 x 4, a rotated, scaled, shifted and noisy copy of it, and unrelated points; each (16, 2)."""
+    """Return a 4 x 4 grid, its rotated, scaled, shifted and noisy copy, and unrelated points; (16, 2) each."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     angle = np.deg2rad(130)
@@ -229,7 +228,7 @@ def procrustes() -> Figure:
     places = figure.add_gridspec(2, 6)
     top = [figure.add_subplot(places[0, 2 * i : 2 * i + 2]) for i in range(3)]
     bottom = [figure.add_subplot(places[1, 3 * i : 3 * i + 3]) for i in range(2)]
-    near, far = aligned(grid, copy), aligned(grid, unrelated)
+    near, far = procrustes_example(grid, copy), procrustes_example(grid, unrelated)
     arrangements = [
         ("same size and centre, not yet rotated", near.target, near.before),
         ("after the best rotation", near.target, near.after),
@@ -267,7 +266,7 @@ def modularity() -> Figure:
     """Draw the similarity of nodes with boxes around their clusters, and Q beside its null, at two sigmas."""
     run = run_of(NODES)
     figure, panels = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
-    for row, member in enumerate(learned(run)):
+    for row, member in enumerate(trained_pes(run)):
         left, right = panels[2 * row : 2 * row + 2]
         labels, size = member.labels, int(np.bincount(member.labels)[0])
         q = float(modules.modularity(member.similarities, labels))

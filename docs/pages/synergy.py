@@ -34,7 +34,7 @@ from placecode.runs.read import Run
 CONDITION = "hidden 0.3"
 """The test condition in which as many channels are hidden as in training."""
 NEAR_ENOUGH = 0.02
-"""A model has reached the least possible error if its error is above it by less than this, as in the claim about it."""
+"""A model has reached the least possible error if its error exceeds it by less than this, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
 """Claims that methods which compare channels pair by pair do not see the groups."""
 STRUCTURE: dict[Measure, str] = {
@@ -44,13 +44,13 @@ STRUCTURE: dict[Measure, str] = {
 }
 """Measures of structure, with their column headers. A method is at chance only if it is so on all of these."""
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
-"""Column headers of a table of tallies."""
+"""Column headers of the cells of a `Tally`."""
 TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]
 """What else was tried with 60 channels: in words, the run, and the query for its models, from reproduction.toml."""
 
 
 class Tests(NamedTuple):
-    """Results of permutation tests of other methods against the true groups: tests with p <= 0.05, and all tests."""
+    """Numbers of permutation tests of other methods against the true groups: those with p <= 0.05, and all."""
 
     low: int
     total: int
@@ -74,7 +74,7 @@ def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
 
 
 class Tally(NamedTuple):
-    """How many of some models reached the least possible error, and when.
+    """How many models of a group reached the least possible error, and when.
 
     `ready` of `total` models have the least error at the end of training. `ever` had it at some evaluation, the first
     time at `step` (the median over these models; 0 if there are none). `error` is the mean error at the end. `near` is
@@ -121,7 +121,7 @@ def models(run: Run) -> pd.DataFrame:
 
 
 def tally(rows: pd.DataFrame) -> Tally:
-    """Return the tally of these models."""
+    """Return the tally of a table of `models`."""
     step = rows["step"].median()
     return Tally(
         ready=int(rows["ready"].sum()),
@@ -134,8 +134,8 @@ def tally(rows: pd.DataFrame) -> Tally:
     )
 
 
-def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
-    """Return the tallies of models grouped by the values of these columns, sorted by the values."""
+def tally_by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
+    """Return the tally of each group of models with equal values in these columns, sorted by the values."""
     return {tuple(key): tally(group) for key, group in rows.groupby(list(columns))}
 
 
@@ -150,7 +150,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on the sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
     tallies, large_tallies = (
-        {sigma: counts for (sigma,), counts in by(models(sweep), "sigma").items()} for sweep in (run, large)
+        {sigma: counts for (sigma,), counts in tally_by(models(sweep), "sigma").items()} for sweep in (run, large)
     )
     least = run.config["task"]["best_mse"]
     moved = analysis_values(large, "moved_relative", "start")
@@ -172,7 +172,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tests": tests_of_others(run, STRUCTURE),
         "spectral": interval_over_worlds(run, of_baseline(run, "spectral", "ari", "labels")),
         "trees": float(by_world(run, "trees", "mse", CONDITION).mean()),
-        "large_table": tally_table(("sigma",), by(models(large), "sigma")),
+        "large_table": tally_table(("sigma",), tally_by(models(large), "sigma")),
         "large": large_tallies,
         "lost": {sigma: lost_again(large, sigma) for sigma in (0.1, 0.2)},
         "moved": {sigma: at_sigma(large, moved, sigma).mean() for sigma in (0.3, 2.0)},
@@ -205,7 +205,10 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["synergy-size"]
     rows, fields = models(run), run.config["fields"]
     assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
-    tallies, sizes = by(rows, "channels", "samples"), {n: counts for (n,), counts in by(rows, "channels").items()}
+    tallies, sizes = (
+        tally_by(rows, "channels", "samples"),
+        {n: counts for (n,), counts in tally_by(rows, "channels").items()},
+    )
     steps = [counts.step for counts in sizes.values()][:3]
     smaller = rows.query("channels < 120").groupby("channels")
     all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # never reached: later than all
@@ -229,7 +232,7 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compute the numbers of the section on 60 channels: batch, step size, samples, and what else was tried."""
     run = runs["synergy-size-60"]
-    tallies = by(models(run), "batch", "learning_rate", "samples", "sigma")
+    tallies = tally_by(models(run), "batch", "learning_rate", "samples", "sigma")
     tried = {(entry["what"],): tally(models(runs[entry["run"]]).query(entry["models"])) for entry in TRIED}
     return {
         "tallies": tallies,

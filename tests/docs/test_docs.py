@@ -214,7 +214,7 @@ def test_page_on_modularity_has_the_numbers_of_the_tables() -> None:
 def test_procrustes_picture_has_the_distances_of_the_toolkit() -> None:
     grid, copy, unrelated = pictures.examples()
     page = text_of("concepts/procrustes.md")
-    near, far = pictures.aligned(grid, copy), pictures.aligned(grid, unrelated)
+    near, far = pictures.procrustes_example(grid, copy), pictures.procrustes_example(grid, unrelated)
     for points, picture in ((copy, near), (unrelated, far)):
         assert picture.distance == pytest.approx(float(alignment.procrustes(points, grid)))
     assert near.distance < 0.3 < 1 < far.distance
