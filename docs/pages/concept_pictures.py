@@ -189,7 +189,7 @@ def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
     rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
     base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.errorbar_lengths(rows), **style)
     base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
-    base.quiet_lines(axes)
+    base.light_grid(axes)
 
 
 # --------------------------------------------------------------------------------------------- Procrustes
@@ -235,7 +235,7 @@ def procrustes() -> Figure:
         ("unrelated points, after the best rotation", far.target, far.after),
     ]
     for axes, (name, target, points) in zip(top, arrangements, strict=True):
-        base.plain(axes)
+        base.style_axes(axes)
         distance = float(np.linalg.norm(points - target))
         axes.add_collection(LineCollection(np.stack([target, points], 1), colors=MUTED, linewidths=0.8, zorder=1))
         base.errorbars(axes, *target.T, color=BLUE, marker="o", markersize=6, hollow=True, label="true grid")
@@ -249,7 +249,7 @@ def procrustes() -> Figure:
         "procrustes": "both centred and of size 1; the axis does not start at 0",
     }
     for axes, (measure, name) in zip(bottom, distances.items(), strict=True):
-        base.plain(axes)
+        base.style_axes(axes)
         start, end = (by_sigma(run, analysis_values(run, measure, "2d-fixed", when)) for when in ("start", "end"))
         _over_sigma(axes, start, markersize=4, color=INK, marker="o", hollow=True, label="before training")
         _over_sigma(axes, end, markersize=4, color=VERMILLION, marker="D", hollow=False, label="after training")

@@ -309,12 +309,12 @@ def test_what_is_missing_stays_missing() -> None:
 def test_blocks_are_means() -> None:
     rng = np.random.default_rng(0)
     matrix, order = rng.normal(size=(7, 7)), rng.permutation(7)
-    means = packing.blocks(matrix, order, 3)
+    means = packing.block_means(matrix, order, 3)
     sorted_by = matrix[np.ix_(order, order)]
     assert means.shape == (3, 3)
     np.testing.assert_allclose(means[0, 1], sorted_by[:3, 3:6].mean())
     np.testing.assert_allclose(means[2, 2], sorted_by[6, 6])
-    np.testing.assert_array_equal(packing.blocks(matrix, order, 1), sorted_by)
+    np.testing.assert_array_equal(packing.block_means(matrix, order, 1), sorted_by)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(250, 250), (251, 126), (1000, 250)])
@@ -327,8 +327,8 @@ def test_matrices_are_at_most_250_wide(count: int, rows: int) -> None:
 
 def test_channels_are_in_the_order_of_their_groups_and_the_groupless_last() -> None:
     groups = np.array([2, -1, 0, 2, 0])
-    assert packing.in_groups(groups, 5).tolist() == [2, 4, 0, 3, 1]
-    assert packing.in_groups(None, 3).tolist() == [0, 1, 2]
+    assert packing.sort_by_group(groups, 5).tolist() == [2, 4, 0, 3, 1]
+    assert packing.sort_by_group(None, 3).tolist() == [0, 1, 2]
 
 
 def test_the_diagonal_does_not_set_the_scale() -> None:

@@ -21,7 +21,7 @@ from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
 from placecode.reports.figures import SIGMA
 from placecode.reports.pages.base import ReportFigure
-from placecode.reports.pages.masked import MAX_MEASURES, MEASURES, measures_in, tables
+from placecode.reports.pages.masked import MAX_MEASURES, MEASURES, measures_in, run_tables
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
@@ -273,7 +273,7 @@ def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
     def value(member: Member) -> float:
         return member.seed % 3 + (0.25 if member.seed < 3 else -0.25) + (member.sigma or 0)
 
-    over_worlds = tables(made_up(experiment, {"hidden 0.5": value}, {GROUPS: (value, value)}, worlds=3))
+    over_worlds = run_tables(made_up(experiment, {"hidden 0.5": value}, {GROUPS: (value, value)}, worlds=3))
     assert sorted(over_worlds.members["seed"]) == [0, 0, 1, 1, 2, 2] and "a seed here is a world" in over_worlds.name
     metrics = over_worlds.metrics.query("split == 'test' and step > 0")
     for table in (metrics, over_worlds.analysis.query("step > 0 and block == -1")):
@@ -286,10 +286,10 @@ def test_a_world_is_lost_only_with_all_its_seeds() -> None:
     run = made_up(
         experiment, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3)
     )
-    by_world = tables(run)
+    by_world = run_tables(run)
     assert by_world.members.set_index("seed")["state"].to_dict() == {0: "done", 1: "diverged"}
     last = by_world.metrics.query("split == 'test' and step > 0").merge(by_world.members, on="member")
     assert last.set_index("seed")["value"][0] == 12  # of seed 2 alone
     for worlds in (1, 4, 5):  # one for all, or as many as seeds
         run = made_up(experiment, ERRORS, FEW, worlds=worlds)
-        assert tables(run).metrics is run.metrics and "is a world" not in tables(run).name
+        assert run_tables(run).metrics is run.metrics and "is a world" not in run_tables(run).name

@@ -58,7 +58,7 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
     base.label(panels[0], y="accuracy at the final step")
     base.legend(figure, [*SPLITS])
     note = f"faint: single seeds; bars: {means_over(final)}"
-    return base.small_print(figure, run_name, note, base.left_out(settings))
+    return base.small_print(figure, run_name, note, base.diverged_note(settings))
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
@@ -110,14 +110,14 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
         axes.plot(dots, rows["value"], style["marker"], color=style["color"], alpha=0.3, markersize=3.6, mew=0)
         means = base.means(rows, [column])
         at = base.dodge(axes, means[column].map(places), ticks, shift, step)
-        base.marks(axes, means, at, (0, 1), label=split, **look)
+        base.draw_means(axes, means, at, (0, 1), label=split, **look)
     for place in set(places) - set(table[column]):
         axes.text(places[place], 0.5, base.ALL_DIVERGED, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
 
 
 def means_over(table: pd.DataFrame) -> str:
     """Describe over how many seeds the means of a table from `accuracies` are taken."""
-    return base.over_seeds(table, ["label", "sigma", "split", "step"], unit="member")
+    return base.seeds_note(table, ["label", "sigma", "split", "step"], unit="member")
 
 
 def beside_published(
@@ -133,14 +133,14 @@ def beside_published(
     base.sigma_axis(axes, sigmas)
     axes.plot(rows["sigma"], rows["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds")
     ours: base.Style = {"color": BLUE, "marker": "o", "linestyle": "-", "linewidth": 1.4, "markersize": 5}
-    base.marks(axes, means, means["sigma"], (0, 1), label="ours", **ours)
+    base.draw_means(axes, means, means["sigma"], (0, 1), label="ours", **ours)
     common = [sigma for sigma in sigmas if sigma in published]
     crosses: base.Style = {"color": VERMILLION, "markersize": 7, "mew": 1.8, "zorder": 5, "label": "published"}
     axes.plot(common, [published[sigma] for sigma in common], "x", **crosses)
     base.accuracy_axis(axes, chance)
     base.label(axes, SIGMA_LABEL, "OOD accuracy at the end")
     base.legend(figure, ["ours", "single seeds", "published"])
-    return base.small_print(figure, run_name, f"points and bars: {base.over_seeds(rows, ['sigma'])}", missing)
+    return base.small_print(figure, run_name, f"points and bars: {base.seeds_note(rows, ['sigma'])}", missing)
 
 
 def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
@@ -150,18 +150,18 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
     at equal distances, since a logarithmic axis could not show the level 0.
     """
     means, averaged, missing = base.summarized(table, ["split", "sigma", "level"])
-    names = base.in_order(table["split"])
+    names = base.unique_in_order(table["split"])
     splits = [split for split in SPLITS if split in names] + [split for split in names if split not in SPLITS]
     sigmas = base.thinned(table["sigma"].to_numpy(), MAX_LINES)
     levels = np.unique(table["level"].to_numpy(dtype=float))
-    figure, panels = base.grid_of(len(splits), 3, (3.1, 2.7))
+    figure, panels = base.panel_grid(len(splits), 3, (3.1, 2.7))
     for axes, split in zip(panels, splits, strict=False):
         here = means[means["split"] == split]
         for i, sigma in enumerate(sigmas):
             rows = here[here["sigma"] == sigma]
             at = np.searchsorted(levels, rows["level"].to_numpy(dtype=float)) + 0.05 * (i - (len(sigmas) - 1) / 2)
             look = {"label": f"{SIGMA} = {sigma:g}", "markersize": 4.6, "linewidth": 1.3, **LINE_STYLES[i]}
-            base.marks(axes, rows, at, (0, 1), **look)
+            base.draw_means(axes, rows, at, (0, 1), **look)
         if here.empty:
             base.write_empty_note(axes)
         base.title(axes, str(split))
@@ -181,7 +181,7 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
     labels = {"accuracy": "accuracy", "confidence": "confidence in the answer given"}
     rows, missing = base.finite(table, [*labels])
     by = ["condition", "sigma"]
-    conditions, sigmas = base.in_order(table["condition"]), base.sorted_sigmas(table)
+    conditions, sigmas = base.unique_in_order(table["condition"]), base.sorted_sigmas(table)
     figure, panels = base.panels(1, 2, (8.2, 3.7))
     for axes, (value, axis_label) in zip(panels, labels.items(), strict=True):
         means = base.means(rows, by, value)
@@ -190,13 +190,13 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
         for i, condition in enumerate(conditions):
             here = means[means["condition"] == condition]
             look = {"label": str(condition), "markersize": 4.4, "linewidth": 1.2, **LINE_STYLES[i % len(LINE_STYLES)]}
-            base.marks(axes, here, here["sigma"], (0, 1), **look)
+            base.draw_means(axes, here, here["sigma"], (0, 1), **look)
         if means.empty:
             base.write_empty_note(axes)
         base.accuracy_axis(axes, chance)
         base.label(axes, SIGMA_LABEL, axis_label)
     base.legend(figure, [str(condition) for condition in conditions], columns=6)
-    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(rows, by)}", missing)
+    return base.small_print(figure, run_name, f"dots and bars: {base.seeds_note(rows, by)}", missing)
 
 
 _MOMENTS: Mapping[str, base.Style] = {
@@ -212,18 +212,18 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
     label of its vertical axis, which is the name of the measure by default. Panels have separate scales.
     """
     means, averaged, missing = base.summarized(table, ["measure", "moment", "sigma"])
-    measures = base.in_order(table["measure"])
-    figure, panels = base.grid_of(len(measures), 3, (3.0, 2.35), sharey=False)
+    measures = base.unique_in_order(table["measure"])
+    figure, panels = base.panel_grid(len(measures), 3, (3.0, 2.35), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
         here = means[means["measure"] == measure]
         base.sigma_axis(axes, base.sorted_sigmas(table[table["measure"] == measure]), most=5)
         for moment, style in _MOMENTS.items():
             rows = here[here["moment"] == moment]
             look = {"marker": "o", "linewidth": 1.1, "hollow": moment == "start", **style}
-            base.marks(axes, rows, rows["sigma"], **look)
+            base.draw_means(axes, rows, rows["sigma"], **look)
         if here.empty:
             base.write_empty_note(axes)
-        base.quiet_lines(axes)
+        base.light_grid(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))
     base.legend(figure, ["before training", "after training"])

@@ -79,7 +79,7 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.Da
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
 
-def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
+def seeds_note(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
     """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if numbers differ.
 
     A mean is over rows with equal values in the columns `by`. The unique values in the column `unit` are counted.
@@ -92,19 +92,19 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
-    """Return the `means` of the finite values, the text of `over_seeds`, and the note of `finite` on missing values."""
+    """Return the `means` of the finite values, a note on the number of seeds, and a note on missing values."""
     rows, missing = finite(table)
-    return means(rows, by), over_seeds(rows, by), missing
+    return means(rows, by), seeds_note(rows, by), missing
 
 
-def left_out(members: pd.DataFrame) -> str:
+def diverged_note(members: pd.DataFrame) -> str:
     """Return a note on how many members diverged ("" if none)."""
     diverged = int((members["state"] != "done").sum())
     return f"{diverged} of {len(members)} members diverged and are left out" if diverged else ""
 
 
 def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
-    """Return the lengths (2, k) of error bars, from each mean down to low and up to high; 0 without an interval.
+    """Return the lengths (2, k) of error bars below and above each mean; 0 for a mean without an interval.
 
     `rows` is a table of `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
     """
@@ -118,7 +118,7 @@ def sorted_sigmas(table: pd.DataFrame) -> Array:
     return np.sort(table["sigma"].unique().astype(float))
 
 
-def in_order(values: pd.Series) -> list[Any]:
+def unique_in_order(values: pd.Series) -> list[Any]:
     """Return the unique values, in the order of their first appearance."""
     return list(dict.fromkeys(values.tolist()))
 
@@ -138,24 +138,24 @@ def panels(rows: int, columns: int, size: tuple[float, float], sharey: bool = Tr
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     drawn = figure.subplots(rows, columns, sharey=sharey, squeeze=False, gridspec_kw=grid).ravel()
     for axes in drawn:
-        plain(axes)
+        style_axes(axes)
     return figure, list(drawn)
 
 
-def shape_of(count: int, most: int) -> tuple[int, int]:
+def grid_shape(count: int, most: int) -> tuple[int, int]:
     """Return the numbers of rows and columns of `count` panels, at most `most` in a row, in rows of similar length."""
     rows = max(1, -(-count // most))
     return rows, max(1, -(-count // rows))
 
 
-def grid_of(
+def panel_grid(
     count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), sharey: bool = True
 ) -> Panels:
     """Make a figure with `count` panels of about `side` inches, at most `most` in a row; return it and the panels.
 
     `extra` inches are added to its width and height. If `count` is 0, there is one panel, which says "no values".
     """
-    rows, columns = shape_of(count, most)
+    rows, columns = grid_shape(count, most)
     size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, sharey)
     for axes in drawn[max(count, 1) :]:
@@ -193,22 +193,22 @@ def row_panels(
 
 
 def add_axes_inches(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
-    """Add a panel to a figure and return it. Its lower left corner (x, y) and its size are in inches."""
+    """Add a panel with the lower left corner (x, y) and the size (wide, tall), in inches, to a figure and return it."""
     width, height = figure.get_size_inches()
     axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
-    plain(axes)
+    style_axes(axes)
     return axes
 
 
-def at_edge(axes: Axes) -> tuple[bool, bool]:
-    """Return whether a panel is the first of its row, and whether it is the last of its column."""
+def is_outer_panel(axes: Axes) -> tuple[bool, bool]:
+    """Return whether a panel is the leftmost of its row, and whether it is the lowest of its column."""
     place, *others = (other.get_subplotspec() for other in (axes, *axes.figure.axes) if other.axison)
     assert place is not None
     rows = [other.rowspan.start for other in others if other and other.colspan.start == place.colspan.start]
     return place.is_first_col(), place.rowspan.start == max(rows)
 
 
-def plain(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Hide the upper and right border of a panel, and set the colours of its ticks and labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[:].set_color(MUTED)
@@ -219,7 +219,7 @@ def plain(axes: Axes) -> None:
 
 
 def write_empty_note(axes: Axes, text: str = "no values") -> None:
-    """Write a text in the middle of a panel, which says why nothing is drawn."""
+    """Write in the middle of a panel why nothing is drawn in it."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=8)
 
 
@@ -241,8 +241,8 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
 
 
 def label_edges(axes: Axes, x: str = "", y: str = "") -> None:
-    """Set the x label if the panel is the last of its column, and the y label if it is the first of its row."""
-    first, last = at_edge(axes)
+    """Set the x label if the panel is the lowest of its column, and the y label if it is the leftmost of its row."""
+    first, last = is_outer_panel(axes)
     label(axes, x if last else "", y if first else "")
 
 
@@ -263,15 +263,15 @@ def short(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
 
 
-def uneven(sigmas: Array) -> bool:
+def is_uneven(sigmas: Array) -> bool:
     """Return whether sorted sigmas are spaced so unevenly that a logarithmic scale is better."""
     gaps = np.diff(sigmas)
     return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
 
 
 def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
-    """Set up a horizontal axis of sorted sigmas with at most `most` ticks. It is logarithmic if they are `uneven`."""
-    if uneven(sigmas):
+    """Set up a horizontal axis of sorted sigmas with at most `most` ticks, logarithmic if they are spaced unevenly."""
+    if is_uneven(sigmas):
         axes.set_xscale("log")
         axes.set_xlim(sigmas[0] / 1.25, sigmas[-1] * 1.25)
     else:
@@ -295,17 +295,17 @@ def dodge(axes: Axes, x: Any, ticks: Sequence[float] | Array, steps: float, step
 
 
 def sigma_colors(sigmas: Array) -> Normalize:
-    """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if they are `uneven`."""
+    """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if they are spaced unevenly."""
     if len(sigmas) == 0:
         return Normalize(0, 1)
-    return (LogNorm if uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
+    return (LogNorm if is_uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
 
 
 def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> None:
     """Set up the axis `along` for accuracies: from 0 to 1, with light grid lines and a line at the chance level."""
     axes.set(**{f"{along}lim": (-0.02, 1.03), f"{along}ticks": [0, 0.25, 0.5, 0.75, 1]})
     chance_line(axes, chance, along)
-    quiet_lines(axes, along)
+    light_grid(axes, along)
 
 
 def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> None:
@@ -314,7 +314,7 @@ def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> Non
     (axes.axhline if along == "y" else axes.axvline)(level, **dashed)
 
 
-def quiet_lines(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
+def light_grid(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
     """Draw light grid lines at the ticks of the axis `along`."""
     axes.grid(axis=along, color=MUTED, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -330,7 +330,7 @@ def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) ->
     return drawn
 
 
-def marks(
+def draw_means(
     axes: Axes,
     rows: pd.DataFrame,
     at: Any,
@@ -399,7 +399,7 @@ def colorbar(figure: Figure, shades: ScalarMappable, text: str, **place: Any) ->
 
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> Figure:
-    """Write the last lines of a figure, and return it: the run and the first note, then a line per note not empty."""
+    """Write the run and the notes below a figure, and return the figure. Every note but the first has its own line."""
     name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]

@@ -76,7 +76,7 @@ def error_by_sigma(
     shares = conditions(metrics)
     baseline_tables = {share: baseline_values(members, baselines, "test", share, "mse") for share in shares}
     styles = baseline_styles([*baseline_tables.values()], best=bool(best))
-    figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
+    figure, panels = base.panel_grid(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         draw_by_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
         draw_baselines(axes, baseline_tables[share], styles, (best or {}).get(share))
@@ -84,9 +84,9 @@ def error_by_sigma(
         round_ticks(axes)
         base.label_edges(axes, base.SIGMA_LABEL, ERROR_LABEL)
     base.legend(figure, ["members", *styles], columns=None)
-    averaged = base.over_seeds(rows, ["condition", "sigma"])
+    averaged = base.seeds_note(rows, ["condition", "sigma"])
     first_note = f"faint: single seeds; bars: {averaged}; panels have scales of their own"
-    notes = (first_note, baseline_note([*baseline_tables.values()]), base.left_out(settings), missing)
+    notes = (first_note, baseline_note([*baseline_tables.values()]), base.diverged_note(settings), missing)
     return base.small_print(figure, run_name, *notes)
 
 
@@ -102,7 +102,7 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
     all_sigmas = np.sort(settings["sigma"].unique())
     sigmas = base.thinned(all_sigmas, MAX_LINES)
     colors = ScalarMappable(base.sigma_colors(all_sigmas), SCALE)
-    figure, panels = base.grid_of(len(shares), 3, (3.3, 2.7), sharey=False)
+    figure, panels = base.panel_grid(len(shares), 3, (3.3, 2.7), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         here = means[means["condition"] == share]
         for i, sigma in enumerate(sigmas):
@@ -119,8 +119,8 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
         base.label_edges(axes, "training step", ERROR_LABEL)
     base.legend(figure, [str(line.get_label()) for line in panels[0].lines], columns=None)
     thinned = f"; {len(sigmas)} of {len(all_sigmas)} sigmas" if len(all_sigmas) > len(sigmas) else ""
-    note = f"line and band: {base.over_seeds(rows, by)}{thinned}"
-    return base.small_print(figure, run_name, note, base.left_out(settings), missing)
+    note = f"line and band: {base.seeds_note(rows, by)}{thinned}"
+    return base.small_print(figure, run_name, note, base.diverged_note(settings), missing)
 
 
 def heatmap_by_settings(
@@ -150,7 +150,7 @@ def heatmap_by_settings(
     norm = Normalize(*_color_limits(means["mean"]))
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
-    figure, panels = base.grid_of(len(names), most, side, extra=(1.2, 0.5), sharey=False)
+    figure, panels = base.panel_grid(len(names), most, side, extra=(1.2, 0.5), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         cells = np.full((len(y), len(x)), np.nan)
         for row, column in np.ndindex(*cells.shape):
@@ -170,7 +170,7 @@ def heatmap_by_settings(
             for setting, room in zip((across, down), side, strict=True)
         )
         base.label_edges(axes, *axis_labels)
-        if not base.at_edge(axes)[0]:
+        if not base.is_outer_panel(axes)[0]:
             axes.tick_params(labelleft=False)
     if len(means):
         text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
@@ -194,7 +194,7 @@ def _write_cell(axes: Axes, row: int, column: int, mean: float, width: float, wi
 
 def _ordered(values: pd.Series) -> list[Any]:
     """Return the unique values, sorted if all are numbers, otherwise in the order of their first appearance."""
-    unique = base.in_order(values)
+    unique = base.unique_in_order(values)
     return sorted(unique) if all(isinstance(value, int | float) for value in unique) else unique
 
 
@@ -243,7 +243,7 @@ def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
 
 def conditions(metrics: pd.DataFrame) -> list[str]:
     """Return the test conditions, such as "hidden 0.5", sorted by the share of hidden channels."""
-    names = base.in_order(errors(metrics)["condition"])
+    names = base.unique_in_order(errors(metrics)["condition"])
     return sorted(names, key=lambda name: (hidden_share(name) is None, hidden_share(name) or 0.0))
 
 
@@ -298,7 +298,7 @@ def draw_by_sigma(
     for values, look, line in ((before, BEFORE, (0, (1, 1.4))), (after, {**AFTER, "label": label}, "-")):
         if values is not None and len(values):
             rows = base.means(values, ["sigma"])
-            base.marks(axes, rows, rows["sigma"], bounds, **look)
+            base.draw_means(axes, rows, rows["sigma"], bounds, **look)
             joined = rows.set_index("sigma")["mean"].reindex(sigmas)  # broken where a sigma has no mean
             axes.plot(sigmas, joined, linestyle=line, linewidth=1.1, color=look["color"], zorder=look["zorder"])
     for sigma in sorted(set(sigmas) - set(after["sigma"])):
@@ -311,7 +311,7 @@ def draw_by_sigma(
 
 def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
     """Set round ticks and light grid lines on the axis `along`, which need not start at 0."""
-    base.quiet_lines(axes, along)
+    base.light_grid(axes, along)
     axis = axes.yaxis if along == "y" else axes.xaxis
     axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
     axes.ticklabel_format(axis=along, useOffset=False)

@@ -37,7 +37,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
         sigmas = settings.loc[settings["label"] == label, "sigma"].dropna().to_numpy()
         by_panel += [(label, sigma) for sigma in base.thinned(sigmas, MAX_SIGMAS)]
     by_panel += [(label, None) for label in others]
-    figure, panels = base.grid_of(len(by_panel), 3, (2.75, 2.15))
+    figure, panels = base.panel_grid(len(by_panel), 3, (2.75, 2.15))
     for axes, (label, sigma) in zip(panels, by_panel, strict=True):
         here = table[(table["label"] == label) & ((table["sigma"] == sigma) | (sigma is None))]
         means = base.means(here, ["split", "step"])
@@ -52,7 +52,9 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
         _step_axis(axes, max(float(metrics["step"].max()), 1.0))
         base.label_edges(axes, "training step", "accuracy")
     base.legend(figure, [*SPLITS])
-    return base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
+    return base.small_print(
+        figure, run_name, f"line and band: {accuracy.means_over(table)}", base.diverged_note(settings)
+    )
 
 
 def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, chance: float = 0.25) -> Figure:
@@ -67,7 +69,7 @@ def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, c
         finite_rows, missing = base.finite(table)
         notes.add(missing)
         least = MIN_LOSS if metric == "loss" else -np.inf
-        for place, line in enumerate(base.in_order(table["line"])):
+        for place, line in enumerate(base.unique_in_order(table["line"])):
             style = LINE_STYLES[place % len(LINE_STYLES)]
             rows = finite_rows[finite_rows["line"] == line]
             for _, seed_rows in rows.groupby("seed"):
@@ -82,7 +84,7 @@ def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, c
             axes.minorticks_off()
         elif metric == "accuracy":
             base.accuracy_axis(axes, chance)
-        base.quiet_lines(axes)
+        base.light_grid(axes)
         base.title(axes, title)
         base.label(axes, "epoch")
     base.legend(figure, columns=3)
@@ -95,8 +97,8 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
     `table` has the columns name, dropout, step, seed and value.
     """
     means, averaged, missing = base.summarized(table, ["name", "dropout", "step"])
-    names, rates = base.in_order(table["name"]), sorted_rates(table)
-    figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
+    names, rates = base.unique_in_order(table["name"]), sorted_rates(table)
+    figure, panels = base.panel_grid(len(names), 4, (2.1, 1.6))
     for axes, name in zip(panels, names, strict=False):
         here = means[means["name"] == name]
         for rate, rows in here.groupby("dropout"):
@@ -116,7 +118,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
     """
     means, averaged, missing = base.summarized(table, ["panel", "line", "sigma", "step"])
     kinds = table[["panel", "line"]].drop_duplicates().assign(name=full_names)
-    figure, panels = base.grid_of(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
+    figure, panels = base.panel_grid(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
     sigmas = base.sorted_sigmas(table)
     colors = ScalarMappable(base.sigma_colors(sigmas), base.SIGMA_COLORS)
     for axes, (panel, line, name) in zip(panels, kinds.itertuples(index=False), strict=False):
@@ -146,7 +148,7 @@ def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chan
     base.title(axes, name, width=38)
     base.accuracy_axis(axes, chance)
     _step_axis(axes, max(float(means["step"].max()), 1.0) if len(means) else 1.0)
-    axes.tick_params("x", labelbottom=base.at_edge(axes)[1])
+    axes.tick_params("x", labelbottom=base.is_outer_panel(axes)[1])
     base.label_edges(axes, "training step", label)
 
 

@@ -47,7 +47,7 @@ def effect_of_dropout(
             rows, style = here[here["dropout"] == rate], rate_style(rate, rates)
             look = {"color": style["color"], "marker": style["marker"], "label": rate_name(rate)}
             look |= {"zorder": 4, "markersize": 4.6} if rate else {"zorder": 3, "markersize": 6.4, "hollow": True}
-            base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", **look)
+            base.draw_means(axes, rows, rows["name"].map(names.index), (0, 1), "x", **look)
         if split == "ood":
             _crosses(axes, published or {}, names, rates)
         missing_rows(axes, names, here)
@@ -80,7 +80,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
         rows = means[means["split"] == split]
         look = {"color": style["color"], "marker": style["marker"], "markersize": 4.6, "label": split}
-        base.marks(axes, rows, rows["name"].map(names.index), (0, 1), "x", shift, **look)
+        base.draw_means(axes, rows, rows["name"].map(names.index), (0, 1), "x", shift, **look)
     missing_rows(axes, names, means)
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
@@ -95,7 +95,7 @@ def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
     """
     rows = means[(means["split"] == "ood") & ((means["dropout"] == 0) if "dropout" in means else True)]
     accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
-    return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
+    return sorted(base.unique_in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
 
 
 def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:

@@ -99,7 +99,7 @@ def maps_by_method(
     they are drawn as the first map.
     """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
-    figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
+    figure, drawn = base.panel_grid(len(panels), 3, (2.6, 2.7), sharey=False)
     target = next(iter(panels.values()))
     for axes, (name, places) in zip(drawn, panels.items(), strict=False):
         _frame(axes)
@@ -132,7 +132,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
         base.errorbars(axes, sigmas, values, yerr=spread, color=BLUE, marker="o", markersize=5)
         axes.plot([chosen], values[sigmas == chosen], "o", markersize=11, mfc="none", mec=VERMILLION, mew=1.6)
         base.sigma_axis(axes, sigmas)
-        base.quiet_lines(axes)
+        base.light_grid(axes)
         base.label(axes, f"initial scale {SIGMA}", label)
     best = min(table, key=lambda row: row["error"])
     panels[0].axhline(best["error"] + best["standard_error"], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))

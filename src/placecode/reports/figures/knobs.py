@@ -40,7 +40,7 @@ def accuracy_by_setting(
     models without a sigma, by name, which are drawn as horizontal lines.
     """
     means, averaged, missing = base.summarized(table, ["panel", "line", "sigma"])
-    names = base.in_order(table["panel"])
+    names = base.unique_in_order(table["panel"])
     has_effects = sigma_effects is not None and not sigma_effects.empty
     columns = len(names) + has_effects
     styles = _styles(table)
@@ -51,7 +51,7 @@ def accuracy_by_setting(
     }
     texts = (["\n".join(texts) for texts in group if texts] for group in (entries, levels.values()))
     lines = 1 + sum(max((text.count("\n") + 1 for text in group), default=0) for group in texts)
-    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * lines), sharey=False)
+    figure, panels = base.panel_grid(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * lines), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         rows, here = table[table["panel"] == name], means[means["panel"] == name]
         in_panel = {line: style for line, style in styles.items() if line in set(rows["line"])}
@@ -133,10 +133,10 @@ def full_names(table: pd.DataFrame) -> pd.Series:
 def _sigma_effects(axes: Axes, sigma_effects: pd.DataFrame) -> None:
     """Draw how much higher accuracy is at sigma 0.2 than at a large sigma, with a row for each line of the figure."""
     table = sigma_effects.assign(name=full_names(sigma_effects))
-    names = base.in_order(table["name"])
+    names = base.unique_in_order(table["name"])
     means = base.means(table, ["name"]).set_index("name").reindex(names)
     _rows(axes, [base.wrapped(base.short(name), 44) for name in names], range(len(names)))
-    base.marks(axes, means, range(len(names)), along="x", color=INK, marker="o", markersize=5)
+    base.draw_means(axes, means, range(len(names)), along="x", color=INK, marker="o", markersize=5)
     axes.set_ylim(len(names) - 0.5, -0.5)
     base.title(axes, f"what {SIGMA} 0.2 is worth over {sigma_effects['large'].iloc[0]:g}")
     base.label(axes, "difference of accuracies")
@@ -148,7 +148,7 @@ def _rows(axes: Axes, names: Sequence[str], places: Sequence[float]) -> None:
     axes.set_yticks(places, names, parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.spines["left"].set_visible(False)
-    base.quiet_lines(axes, "x")
+    base.light_grid(axes, "x")
 
 
 def causes(
@@ -193,7 +193,7 @@ def _accuracy_by_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], cha
 
 def _effects(axes: Axes, effects: pd.DataFrame) -> None:
     """Draw effects on accuracy with their intervals, in rows below the heading of their group."""
-    groups = base.in_order(effects["group"])
+    groups = base.unique_in_order(effects["group"])
     place, ticks, names = 0.0, [], []
     heading: base.Style = {"ha": "right", "va": "center", "fontsize": 8, "fontweight": "bold", "color": INK}
     for group in groups:
@@ -206,7 +206,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
             color = MUTED if row["control"] else VERMILLION if group == groups[0] else BLUE
             look: base.Style = {"color": color, "marker": "o", "markersize": 5, "hollow": bool(row["control"])}
             if np.isfinite(row["mean"]):
-                base.marks(axes, row.to_frame().T, [place], along="x", **look)
+                base.draw_means(axes, row.to_frame().T, [place], along="x", **look)
             place += 1
     if effects["mean"].isna().all():
         base.write_empty_note(axes)
@@ -218,7 +218,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
 
 def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
     """Draw how much accuracy a model loses when its PE is exchanged after training, with a row per kind of exchange."""
-    names = base.in_order(losses["name"])
+    names = base.unique_in_order(losses["name"])
     _rows(axes, [base.wrapped(base.short(name, 50), 30) for name in names], range(len(names)))
     axes.set_ylim(len(names) - 0.4, -0.8)
     sigmas = sorted(losses["sigma"].unique())
@@ -230,7 +230,7 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
             shift = 0.16 * (2 * place - len(sigmas) + 1)
             look: base.Style = {"color": style["color"], "marker": style["marker"], "markersize": 4.4, "hollow": hollow}
             look |= {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
-            base.marks(axes, rows, rows["name"].map(names.index), None, "x", shift, **look)
+            base.draw_means(axes, rows, rows["name"].map(names.index), None, "x", shift, **look)
     if losses.empty:
         base.write_empty_note(axes)
     else:

@@ -120,7 +120,7 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
     most = max((float(np.nanmax(rates, initial=0)) for _, rates in panels), default=0.0)
     most = min(max(np.ceil(most * 10) / 10, 0.1), 1.0)
     norm = Normalize(0, most)
-    figure, drawn = base.grid_of(len(panels), 4, (2.4, 2.55), extra=(0.9, 0.5), sharey=False)
+    figure, drawn = base.panel_grid(len(panels), 4, (2.4, 2.55), extra=(0.9, 0.5), sharey=False)
     for axes, (name, rates) in zip(drawn, panels, strict=False):
         _heat(axes, rates, SHADES, norm)
         for count, setter in zip(rates.shape, (axes.set_yticks, axes.set_xticks), strict=True):
@@ -151,7 +151,7 @@ def token_maps(
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
     side = 2.1 if len(panels) > 1 else 3.0
     head = 0.45 + _title_height([name for name, *_ in panels], 30)
-    shape = base.shape_of(len(panels), MAX_PANELS)
+    shape = base.grid_shape(len(panels), MAX_PANELS)
     figure, drawn = squares(*shape, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
         base.write_empty_note(drawn[0], "no maps")
@@ -238,7 +238,7 @@ def maps_as_pictures(
     """
     true = positions - np.mean(positions, axis=0)
     pieces, pairs = cut(picture, positions), np.argwhere(np.triu(near))
-    shape = base.shape_of(len(panels) + 1, 3)
+    shape = base.grid_shape(len(panels) + 1, 3)
     figure, drawn = squares(*shape, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     aligned = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
     aligned.append(("true grid", "what is to be found", true))

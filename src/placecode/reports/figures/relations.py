@@ -36,8 +36,8 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
     finite_rows, missing = base.finite(table, ("value", "accuracy"))
     by = ["measure", "moment", "sigma"]
     x, y = base.means(finite_rows, by), base.means(finite_rows, by, "accuracy")
-    measures, sigmas = base.in_order(table["measure"]), base.sorted_sigmas(table)
-    figure, panels = base.grid_of(len(measures), 4, (2.65, 2.5), extra=(1.0, 0.9))
+    measures, sigmas = base.unique_in_order(table["measure"]), base.sorted_sigmas(table)
+    figure, panels = base.panel_grid(len(measures), 4, (2.65, 2.5), extra=(1.0, 0.9))
     colors = ScalarMappable(base.sigma_colors(sigmas), base.SIGMA_COLORS)
     drawn: list[tuple[Means, Means]] = []
     for axes, measure in zip(panels, measures, strict=False):
@@ -48,12 +48,14 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
         x_before, y_before = before
         reach = base.errorbar_lengths(x_before)
-        base.marks(axes, y_before, x_before["mean"], (0, 1), xerr=reach, hollow=True, label="before training", **look)
+        base.draw_means(
+            axes, y_before, x_before["mean"], (0, 1), xerr=reach, hollow=True, label="before training", **look
+        )
         _after(axes, *after, colors)
         if before[0].empty and after[0].empty:
             base.write_empty_note(axes)
         axes.margins(0.13)
-        base.quiet_lines(axes, "both")
+        base.light_grid(axes, "both")
         base.title(axes, str(measure), (notes or {}).get(measure, ""), width=40)
         base.label_edges(axes, "mean of the measure", "held-out accuracy")
     for axes, (before, after) in zip(panels, drawn, strict=False):  # the panels share a scale, which is known only now
@@ -63,7 +65,7 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         shrink = 0.9 if len(panels) < 5 else 0.5
         base.sigma_colorbar(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
-    return base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", missing)
+    return base.small_print(figure, run_name, f"dots and bars: {base.seeds_note(finite_rows, by)}", missing)
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
@@ -99,7 +101,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     row of a measure without a dot says whether it was tested.
     """
     finite_rows, missing = base.finite(table)
-    measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
+    measures, questions = base.unique_in_order(table["measure"]), base.unique_in_order(table["question"])
     row = 0.31 if any("\n" in base.wrapped(str(measure), 40) for measure in measures) else 0.27
     height = row * max(len(measures), 2) + 1.6
     figure, panels = base.row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
@@ -109,7 +111,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
         for chosen, hollow, name in ((sure, False, f"adjusted p < {ALPHA:g}"), (~sure, True, "otherwise")):
             at = rows.loc[chosen, "measure"].map(measures.index)
             look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
-            base.marks(axes, rows[chosen], at, along="x", hollow=hollow, **look)
+            base.draw_means(axes, rows[chosen], at, along="x", hollow=hollow, **look)
         for measure in (measure for measure in measures if measure not in set(rows["measure"])):
             tested = ((table["measure"] == measure) & (table["question"] == question)).any()
             note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
@@ -120,7 +122,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
         axes.axvline(0, color=MUTED, linewidth=1.1, zorder=1)
         axes.set_xlim(-1.05, 1.05)
         axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
-        base.quiet_lines(axes, "both")
+        base.light_grid(axes, "both")
     base.legend(figure, [f"adjusted p < {ALPHA:g}", "otherwise"])
     without_interval = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
     bare_note = f"{without_interval} of {len(finite_rows)} have no interval" if without_interval else ""

@@ -34,13 +34,15 @@ def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) ->
     names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
     """
     finite_rows, missing = base.finite(curves, ["sigma", "share"])
-    names = base.in_order(finite_rows["panel"])
+    names = base.unique_in_order(finite_rows["panel"])
     ends = zip(scales["names"], scales["low"], scales["high"], strict=True)
     lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
     rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
-    styles = {task: LINE_STYLES[i % len(LINE_STYLES)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
+    styles = {
+        task: LINE_STYLES[i % len(LINE_STYLES)] for i, task in enumerate(base.unique_in_order(finite_rows["task"]))
+    }
     fixed = scales.loc[(scales["low"] == scales["high"]) & (scales["low"] > 0), "low"]  # by any size of the model
     for axes, name in zip(panels, names, strict=False):
         for low in fixed:
@@ -50,7 +52,7 @@ def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) ->
             style: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
             axes.plot(line["sigma"], line["share"].clip(lower=MIN_SHARE), label=task, **style)
         axes.set(ylim=(-0.14, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1])
-        base.quiet_lines(axes)
+        base.light_grid(axes)
         base.label(axes, y=base.wrapped(name, 34))
         _axis(axes)
         axes.tick_params(labelbottom=False)

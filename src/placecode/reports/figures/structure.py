@@ -68,7 +68,7 @@ def structure_by_sigma(
         measure: channels.baseline_values(members, baselines, "analysis", *measure[::-1]) for measure in measures
     }
     styles = channels.baseline_styles([*baseline_tables.values()])
-    figure, panels = base.grid_of(len(measures), 3, (3.1 + 0.09 * len(styles), 2.6), sharey=False)
+    figure, panels = base.panel_grid(len(measures), 3, (3.1 + 0.09 * len(styles), 2.6), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
         here = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
         before, after = here[here["step"] == 0], here[here["step"] > 0]
@@ -80,8 +80,8 @@ def structure_by_sigma(
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=_label(measure, labels, 30))
     base.legend(figure, ["after training", "before training", *styles], columns=None)
-    averaged = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
-    notes = (channels.baseline_note([*baseline_tables.values()]), base.left_out(settings), missing)
+    averaged = base.seeds_note(rows, ["analysis", "target", "step", "sigma"])
+    notes = (channels.baseline_note([*baseline_tables.values()]), base.diverged_note(settings), missing)
     return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}", *notes)
 
 
@@ -109,44 +109,44 @@ def measure_by_name(
     trained = channels.trained_shares(members)
     first = sorted(shares, key=lambda share: channels.hidden_share(share) not in trained)[:1]
     errors_by_name = errors[errors["condition"].isin(first)].groupby("name")["value"].mean()
-    names = sorted(base.in_order(members["name"]), key=lambda name: errors_by_name.get(name, np.inf))
+    names = sorted(base.unique_in_order(members["name"]), key=lambda name: errors_by_name.get(name, np.inf))
     share_baselines = [channels.baseline_values(members, baselines, "test", share, "mse") for share in shares]
     measure_baselines = [
         channels.baseline_values(members, baselines, "analysis", target, name) for name, target in measures
     ]
     baseline_tables = [*share_baselines, *measure_baselines]
-    others = base.in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in baseline_tables)]))
+    others = base.unique_in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in baseline_tables)]))
     height = 0.3 * max(len(names) + len(others), 3) + 1.75
     figure, panels = base.row_panels([*names, *others], len(baseline_tables), 2.5, height)
     diverged = set(names) - set(members.loc[members["state"] == "done", "name"])
     for axes, share in zip(panels, shares, strict=False):
         after = base.means(errors[errors["condition"] == share], ["name"])
-        base.marks(axes, after, after["name"].map(names.index), (0.0, np.inf), "x", **_AFTER)
+        base.draw_means(axes, after, after["name"].map(names.index), (0.0, np.inf), "x", **_AFTER)
         missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in diverged else "no values")
         base.title(axes, "\n".join(filter(None, channels.share_title(share, members))), width=38)
         base.label(axes, "test error (mse)")
     for axes, measure in zip(panels[len(shares) :], measures, strict=False):
         here = measured[(measured["analysis"] == measure[0]) & (measured["target"] == measure[1])]
         before, after = (base.means(here[rows], ["name"]) for rows in (here["step"] == 0, here["step"] > 0))
-        base.marks(axes, before, before["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_BEFORE)
+        base.draw_means(axes, before, before["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_BEFORE)
         if chance and measure in chance:
             base.chance_line(axes, chance[measure], "x")
-        base.marks(axes, after, after["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_AFTER)
+        base.draw_means(axes, after, after["name"].map(names.index), BOUNDS.get(measure[0]), "x", **_AFTER)
         missing_rows(axes, names, after, lambda name: base.ALL_DIVERGED if name in diverged else "no PE to measure")
         base.title(axes, "structure of the PE", width=38)
         base.label(axes, _label(measure, labels, 34))
     bounds = [(0.0, np.inf)] * len(shares) + [BOUNDS.get(name) for name, _ in measures]
     for axes, rows, bound in zip(panels, baseline_tables, bounds, strict=False):
         means = base.means(rows, ["baseline"])
-        base.marks(axes, means, means["baseline"].map(others.index), bound, "x", len(names), **_BASELINE)
+        base.draw_means(axes, means, means["baseline"].map(others.index), bound, "x", len(names), **_BASELINE)
         if others:
             axes.axhline(len(names) - 0.5, color=MUTED, linewidth=0.8)
         channels.round_ticks(axes, "x")
     base.legend(figure, ["after training", "before training", "baseline"])
-    averaged = base.over_seeds(errors, ["name", "condition"])
+    averaged = base.seeds_note(errors, ["name", "condition"])
     notes = [
         channels.baseline_note(baseline_tables, "baselines in rows of their own", "mean and 95% t interval"),
-        base.left_out(members),
+        base.diverged_note(members),
         *(f"{what}: {note}" for what, note in (("errors", missing_errors), ("measures", missing_measures)) if note),
     ]
     return base.small_print(figure, run_name, f"marks and bars: {averaged}", *notes)
@@ -173,7 +173,7 @@ def similarity_by_sigma(
     most = max((float(np.percentile(entries, 99)) for entries in off if len(entries)), default=0.0)
     most = float(np.ceil(most * 10 - 1e-9) / 10) or 1.0
     norm = Normalize(-most, most)
-    figure, panels = base.grid_of(len(matrices), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
+    figure, panels = base.panel_grid(len(matrices), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
     for axes, (name, matrix) in zip(panels, matrices.items(), strict=False):
         interpolation = (
             "none" if n <= 200 else "antialiased"
@@ -223,7 +223,9 @@ def networks_by_sigma(
     rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(names)]
     rows = rows[rows["step"].isin((0, rows["step"].max()))]
     finite_rows, missing = channels.finite_rows(settings, rows, ["analysis", "target", "step"])
-    figure, panels = base.grid_of(len(NETWORK_MEASURES) * len(targets), max(len(targets), 1), (3.7, 2.5), sharey=False)
+    figure, panels = base.panel_grid(
+        len(NETWORK_MEASURES) * len(targets), max(len(targets), 1), (3.7, 2.5), sharey=False
+    )
     cells = [(measure, target) for measure in NETWORK_MEASURES for target in targets]
     tables = [channels.baseline_values(members, baselines, "analysis", target, measure) for measure, target in cells]
     tables = [rows.assign(baseline=rows["baseline"].map(FC_BASELINES)).dropna(subset=["baseline"]) for rows in tables]
@@ -241,10 +243,10 @@ def networks_by_sigma(
         base.label_edges(axes, SIGMA_LABEL, NETWORK_MEASURES[measure])
     base.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH], columns=None)
     values = finite_rows[finite_rows["analysis"].isin(list(NETWORK_MEASURES))]
-    averaged = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
+    averaged = base.seeds_note(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
     note_on_baselines = channels.baseline_note(tables, "lines that end in a mark: functional connectivity")
-    notes = (note_on_baselines, note, base.left_out(settings), missing)
+    notes = (note_on_baselines, note, base.diverged_note(settings), missing)
     return base.small_print(figure, run_name, f"faint: single seeds; bars: {averaged}; {bands}", *notes)
 
 
@@ -269,7 +271,7 @@ def measures_by_variant(
     value: the same measures of functional connectivity, with one entry per world.
     """
     finite_rows, missing = base.finite(table)
-    variants = base.in_order(table["variant"])
+    variants = base.unique_in_order(table["variant"])
     sigmas, measures = np.sort(table["sigma"].unique()), list(measures)[:MAX_VARIANT_MEASURES]
     height = 0.17 * max(len(sigmas) + 1, 3) * max(len(variants), 2) + 1.5
     figure, panels = base.row_panels(variants, len(measures), 2.15, height, wrap=24)
@@ -287,14 +289,14 @@ def measures_by_variant(
         for i, (rows, look) in enumerate(groups):
             means = base.means(rows, ["variant"])
             shift = 0.76 * ((i + 0.5) / len(groups) - 0.5)
-            base.marks(axes, means, means["variant"].map(variants.index), None, "x", shift, **look)
+            base.draw_means(axes, means, means["variant"].map(variants.index), None, "x", shift, **look)
         if here.empty:
             base.write_empty_note(axes)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
         channels.round_ticks(axes, "x")
         base.label(axes, base.wrapped(measure, 30))
     base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
-    averaged = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
+    averaged = base.seeds_note(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
     return base.small_print(figure, run_name, f"marks and bars: {averaged}, after training", note, missing)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from placecode.reports.html.tables import common_notes, number, source_text, statement_text
 
 WIDTH, EDGE = 280, 10
-"""Width of a drawing and empty space at its sides, in pixels. Heights are in the macro `drawn` of parts.html."""
+"""Width of a drawing and empty space at its sides, in pixels. Heights are in the macro claim_drawing of parts.html."""
 TICK_WIDTH, TICK_EDGE = 34, 24
 """Width of a tick label, and distance from the edge below which the label is not centred at its tick, in pixels."""
 ZERO = 1e-9
@@ -17,10 +17,11 @@ ZERO = 1e-9
 
 
 def claim_entries(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the record of each claim that the run can test, which has an effect, with what the template shows.
+    """Return an entry for each claim that the run can test: its record, and what the template shows of it.
 
-    This is statement, source and numbers (texts), and drawing (positions). A note that several claims share is not part
-    of the statement, since the caption of the table of claims shows it.
+    `findings` are records as from `Finding.record`. The template shows the texts "statement", "source" and "numbers",
+    and the positions in "drawing". A note that several claims share is not part of the statement, because the caption
+    of the table of claims has it.
     """
     common = common_notes(findings)
     return [
@@ -68,7 +69,8 @@ def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
     The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
-    "margins". "interval" is empty, and "published" None, if unknown. "ticks" are (position, text-anchor, label).
+    "margins". "interval" is empty and "published" is None if the claim has none. "ticks" are (position, text-anchor,
+    label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)

@@ -132,7 +132,7 @@ def results(pages: Sequence[Page], names: Sequence[str]) -> Iterator[HtmlTable]:
             f"{tables.PLUS_MINUS} half the width of its 95% interval.{_dash(body, 'the run has no such setting')}"
         )
         if body:
-            yield HtmlTable(caption, ["setting", tables.name_of("sigma"), "split", "condition", *by_run], body)
+            yield HtmlTable(caption, ["setting", tables.heading_of("sigma"), "split", "condition", *by_run], body)
 
 
 def _joined(by_run: Mapping[str, Mapping[Any, Cell]]) -> Iterator[tuple[Any, list[Cell]]]:
@@ -156,7 +156,7 @@ def _held_out(page: Page) -> Iterator[tuple[tuple[str, ...], Cell]]:
     """
     rows = [row for row in page.run.summary if row["metric"] == page.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)
-    keys = [name for name in tables.keys_of(rows) if name not in ("sigma", "encoding")]
+    keys = [name for name in tables.setting_columns(rows) if name not in ("sigma", "encoding")]
     for row in rows:
         if pooled and row["condition"] != "all":
             continue

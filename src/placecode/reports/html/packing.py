@@ -1,8 +1,8 @@
 """Encode the data of interactive plots (the sigma slider and the map of channels) as compact JSON for an HTML page.
 
-Matrices become bytes and positions 16-bit integers, in base64; `unpacked` in plots.js decodes them. A byte resolves
-1/127 of the scale, which is finer than a screen shows. A matrix of more than 250 channels is averaged over blocks of
-neighbouring channels, ordered by group, since a screen has too few pixels for single channels.
+Matrices become bytes, and positions on maps 16-bit integers, in base64; `unpacked` in plots.js decodes them. A byte
+resolves 1/127 of the scale, which is finer than a screen shows. A matrix of more than 250 channels is averaged over
+blocks of neighbouring channels, ordered by group, since a screen has too few pixels for single channels.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ STEPS, FINE = 127, 30000
 
 def as_script(content: object) -> str:
     """Return values as JSON text that is safe inside a script element. Numbers that are not finite become null."""
-    text = json.dumps(_plain(content), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(_json_value(content), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def slider(content: SigmaSlider) -> dict[str, Any]:
-    """Return the content of a sigma slider as values for JSON; slider.js reads them.
+    """Return the content of a sigma slider as values for JSON, which slider.js reads.
 
     "positions" has one entry per sigma. The rows and columns of its matrices are the channels in "order", averaged over
     blocks of "block_size" channels.
     """
-    order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
+    order = sort_by_group(content.groups, len(content.names)) if content.order is None else content.order
     size = max(1, math.ceil(len(order) / MAX_ROWS))
     similarities = [
-        None if position.similarity is None else blocks(position.similarity, order, size)
+        None if position.similarity is None else block_means(position.similarity, order, size)
         for position in content.positions
     ]
     attentions = [
-        None if position.attention is None else blocks(position.attention, order, size)
+        None if position.attention is None else block_means(position.attention, order, size)
         for position in content.positions
     ]
-    similarity_scale = _scale([_off_diagonal(matrix) for matrix in similarities if matrix is not None])
+    width = math.ceil(len(order) / size)
+    shown = ~np.eye(width, dtype=bool) if width > 1 else np.ones((1, 1), dtype=bool)  # the diagonal would dominate
+    similarity_scale = _scale([matrix[shown] for matrix in similarities if matrix is not None])
     attention_scale = _scale([matrix for matrix in attentions if matrix is not None])
     places_scale = _scale([position.places for position in content.positions if position.places is not None])
     return {
@@ -74,13 +76,13 @@ def slider(content: SigmaSlider) -> dict[str, Any]:
 
 
 def channel_map(content: ChannelMap) -> dict[str, Any]:
-    """Return the content of the map of channels as values for JSON; channels.js reads them."""
+    """Return the content of the map of channels as values for JSON, which channels.js reads."""
     scale2, scale3 = _scale([content.places]), _scale([] if content.places3 is None else [content.places3])
     return {
         "names": list(content.names),
         "modules": None if content.modules is None else content.modules.tolist(),
         "module_names": list(content.module_names),
-        "grouping": grouping(content),
+        "grouping": group_term(content),
         "columns": {name: list(values) for name, values in content.columns.items()},
         "neighbors": [[[int(other), confidence] for other, confidence in pairs] for pairs in content.neighbors],
         "edges": None if content.edges is None else [[int(i), int(j), float(w)] for i, j, w in content.edges],
@@ -90,23 +92,23 @@ def channel_map(content: ChannelMap) -> dict[str, Any]:
     }
 
 
-def grouping(content: ChannelMap) -> str:
+def group_term(content: ChannelMap) -> str:
     """Return the term for a set of channels: "group" if groups are known and named, "module" if they were detected."""
     return "group" if content.module_names else "module"
 
 
-def in_groups(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
+def sort_by_group(groups: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
     """Return the indices (n,) of channels sorted by group, with those without a group (-1) last."""
     codes = np.zeros(count) if groups is None else groups
     return np.lexsort((codes, codes < 0))
 
 
-def blocks(matrix: Array, order: npt.NDArray[np.int64], size: int) -> Array:
+def block_means(matrix: Array, order: npt.NDArray[np.int64], size: int) -> Array:
     """Reorder the rows and columns of a matrix (n, n), and return its means over blocks of size x size, (k, k).
 
     The last blocks may be smaller.
 
-    >>> blocks(np.arange(9.0).reshape(3, 3), np.array([0, 1, 2]), 2).tolist()
+    >>> block_means(np.arange(9.0).reshape(3, 3), np.array([0, 1, 2]), 2).tolist()
     [[2.0, 3.5], [6.5, 8.0]]
     """
     starts = np.arange(0, len(order), size)
@@ -134,17 +136,12 @@ def _scale(arrays: Sequence[Array]) -> float:
     return float(max(sizes, default=0.0)) or 1.0
 
 
-def _off_diagonal(matrix: Array) -> Array:
-    """Return the off-diagonal values of a matrix, for the colour scale, which the diagonal would dominate."""
-    return matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
-
-
-def _plain(content: Any) -> Any:
+def _json_value(content: Any) -> Any:
     """Return nested values as types that JSON supports. Numbers that are not finite become None."""
     if isinstance(content, dict):
-        return {str(name): _plain(value) for name, value in content.items()}
+        return {str(name): _json_value(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_plain(value) for value in content]
+        return [_json_value(value) for value in content]
     if isinstance(content, np.generic):
         content = content.item()
     if isinstance(content, float):

@@ -1,4 +1,4 @@
-"""Make the tables of an HTML report from the files of a run. A cell has a text and the number it is sorted by."""
+"""Make the tables of an HTML report from the tables of a run."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ _PAIRWISE = ("stability",)
 QUICK_SCALE_NOTE = (
     "This run is a demonstration with tuned settings. The claims of the paper are tested at the scale of the paper."
 )
+"""Note on the claims of runs that do not have the scale "paper"."""
 _SIDES = {"above": "above", "below": "below", "within": PLUS_MINUS}
-_MEASURED = ("split", "condition", "metric", "mean", "std", "n", "diverged")
-_NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
+"""Text before the margin of a claim, by the `way` of the claim."""
+_RESULT_COLUMNS = ("split", "condition", "metric", "mean", "std", "n", "diverged")
+"""Columns of the summary of a run that are not settings."""
+_HEADINGS = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
 _FILES = {
     "config.json": "every field of the experiment",
     "environment.json": "versions, device, threads, precision",
@@ -66,7 +69,9 @@ _FILES = {
     "fit.safetensors": "arrays of the fit: similarity, embedding, maps, confidence",
     "map.csv": "one row per channel: position, module, confidence, nearest channels",
 }
+"""Contents of the files in a run folder."""
 Row = Mapping[str, Any]
+"""A row of a summary, a record of a claim, or another mapping with values by name."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def metric_title(metric: str) -> str:
 def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Row], list[str]]:
     """Return the rows of a metric and the splits that they have.
 
-    With `pooled`, these are the rows over all conditions (condition "all"), otherwise those of single conditions.
+    With `pooled`, these are the means over all conditions (condition "all"), otherwise those of single conditions.
     """
     rows = [row for row in summary if row["metric"] == metric and row["split"] in SPLITS]
     rows = [row for row in rows if (row["condition"] == "all") == pooled]
@@ -110,9 +115,9 @@ def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Ro
 
 
 def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Make a list of one table of a metric by setting and split, over all conditions; empty if they are not pooled."""
+    """Return one table of a metric by setting and split; none if the run has no means over all conditions ("all")."""
     rows, splits = _rows_of(summary, metric, pooled=True)
-    keys = keys_of(rows)
+    keys = setting_columns(rows)
     body = []
     for setting, group in _by_setting(rows, keys):
         by_split = {row["split"]: row for row in group}
@@ -123,17 +128,17 @@ def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
         f"{metric_title(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
         "(Student's t). Members that diverged are left out of the means and counted in the last column."
     )
-    return [HtmlTable(caption, [*map(name_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
+    return [HtmlTable(caption, [*map(heading_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Make a list of one table of a metric by setting and condition; empty if there are no conditions.
+    """Return one table of a metric by setting and condition; none if the run has no single conditions.
 
     The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
     """
     rows, splits = _rows_of(summary, metric, pooled=False)
     splits = [split for split in splits if split != "train"] or splits
-    keys, names = keys_of(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
+    keys, names = setting_columns(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
     body = []
     for setting, group in _by_setting(rows, keys):
         by_condition = {(row["split"], str(row["condition"])): row for row in group}
@@ -141,15 +146,15 @@ def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
         body.append([*map(value, setting), value(min(int(row["n"]) for row in group)), *means])
     caption = f"{metric_title(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
     groups = [("", len(keys) + 1), *((split, len(names)) for split in splits)]
-    return [HtmlTable(caption, [*map(name_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
+    return [HtmlTable(caption, [*map(heading_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
 
 
 def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[HtmlTable]:
-    """Make a table of the analyses of the encodings before and after training, by setting.
+    """Return one table of measures of the encodings before and after training, by setting; none without measures.
 
-    Returns a list of one table, or an empty list if there are no such analyses. `wanted` are the pairs (analysis,
-    target) to show, by default all. Values before training are shown too, because a value that training does not change
-    is not a result of learning. If the run has no values for all blocks together, the mean over blocks is shown.
+    `wanted` are the pairs (analysis, target) to show, by default all. Values before training are shown too, because a
+    value that training does not change is not a result of learning. If the run has no values for all blocks together,
+    the mean over blocks is shown.
     """
     all_blocks = run.analysis["block"] == -1
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis
@@ -160,7 +165,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
     last = table.groupby("member")["step"].max().to_dict()
     means = table.groupby(["member", "step", "analysis", "target"])["value"].mean().to_dict()
     measures = list(dict.fromkeys((str(a), str(t)) for a, t in zip(table["analysis"], table["target"], strict=True)))
-    keys = keys_of(run.summary)
+    keys = setting_columns(run.summary)
     no_sigma = {row["encoding"] for row in run.summary if row["sigma"] is None}
     members = [
         {**json.loads(row.get("options") or "{}"), **row, **({"sigma": None} if row["encoding"] in no_sigma else {})}
@@ -178,13 +183,13 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
         body.append(cells)
     about = f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval."
     explained = [f"{name}: {text}." for name, text in _EXPLAINED.items() if name in dict(measures)]
-    columns = [*map(name_of, keys), "seeds", *("before", "after") * len(measures)]
+    columns = [*map(heading_of, keys), "seeds", *("before", "after") * len(measures)]
     headings = [(f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures]
     return [HtmlTable(" ".join([about, *explained]), columns, body, [("", len(keys) + 1), *headings])]
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[HtmlTable]:
-    """Make a list of one table of claims and their verdicts; empty if the run can test no claim."""
+    """Return one table of claims and their verdicts, from records as from `Finding.record`; none if none was tested."""
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
     body = []
@@ -230,7 +235,7 @@ def common_notes(findings: Sequence[Row]) -> dict[str, int]:
 
 def channels(content: ChannelMap) -> HtmlTable:
     """Make a table with one row per channel: name, module, the columns of `content`, and the nearest channel."""
-    modules = [] if content.modules is None else [packing.grouping(content)]
+    modules = [] if content.modules is None else [packing.group_term(content)]
     nearest = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
     body = []
     for channel, name in enumerate(content.names):
@@ -296,9 +301,9 @@ def _minus(text: str) -> str:
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
-def name_of(field: str) -> str:
+def heading_of(field: str) -> str:
     """Return the heading of the column that shows a field."""
-    return _NAMES.get(field, field.replace("_", " "))
+    return _HEADINGS.get(field, field.replace("_", " "))
 
 
 def rounded(content: Any, form: str) -> Cell:
@@ -328,9 +333,9 @@ def _plus_minus(mean: float, half: float) -> Cell:
     return Cell(f"{text} {PLUS_MINUS} {number(half, decimals)}", mean, half_width=half)
 
 
-def keys_of(rows: Sequence[Row]) -> list[str]:
+def setting_columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns of a summary that identify a setting: encoding, sigma and every other varied field."""
-    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _MEASURED]
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _RESULT_COLUMNS]
 
 
 def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tuple[Hashable, ...], list[Row]]]:

@@ -35,7 +35,7 @@ from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
-from placecode.reports.pages.masked import MaskedPage, tables
+from placecode.reports.pages.masked import MaskedPage, run_tables
 from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
 
@@ -106,7 +106,7 @@ def network_figures(run: Run) -> list[ReportFigure]:
     titles = {name: f"{PARTITION_NAMES[name]} networks" for name in partitions_in(run)}
     if not set(run.analysis["target"]) & set(titles):
         return []
-    data = tables(run)
+    data = run_tables(run)
     figure = figures.networks_by_sigma(
         data.members, data.analysis, run.baselines, data.name, titles, note=network_coverage_text(run)
     )

@@ -28,7 +28,7 @@ LINES = (
     "true, frozen",
     "master's, frozen",
 )
-"""Kinds of PE drawn as lines against size. Every other kind differs from one of these in one thing, and has a row."""
+"""Kinds of PE whose accuracy is drawn as a line by the size of the PE. The effects of other kinds have rows."""
 ROWS = {
     "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small minus large"),
     "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small minus large"),

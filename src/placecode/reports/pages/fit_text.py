@@ -140,7 +140,7 @@ def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, An
 
 
 def _missed(fit: FitResult, errors: pd.Series) -> dict[str, Any] | None:
-    """Return the method that explains at least MIN_LEAD more of the variance than our models; None if there is none."""
+    """Return the method that explains a share of the variance higher than that of our models by MIN_LEAD, or None."""
     share = 1 - errors.min() / fit.mean_mse
     return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MIN_LEAD else None
 

@@ -64,7 +64,7 @@ class MaskedPage(Page):
     def figures(self) -> list[ReportFigure]:
         """Return the figures of a sweep over sigma alone, of several encodings, or of several settings."""
         run = self.run
-        data = tables(run)
+        data = run_tables(run)
         if data.members["setting"].any():
             return _settings(run, data)
         encodings = data.members[["encoding", "options"]].drop_duplicates()
@@ -89,8 +89,8 @@ class MaskedPage(Page):
 
 
 @dataclass(frozen=True)
-class Tables:
-    """The tables of a run from which figures are drawn, and the name of the run."""
+class RunTables:
+    """The tables of a run from which figures are drawn, and the name of the run for the bottom of a figure."""
 
     members: pd.DataFrame
     metrics: pd.DataFrame
@@ -98,7 +98,7 @@ class Tables:
     name: str
 
 
-def tables(run: Run) -> Tables:
+def run_tables(run: Run) -> RunTables:
     """Return the tables of a run (members, metrics and analysis) from which its figures are drawn.
 
     If several seeds share a world (one split of the people into training and test), their values are averaged. Each
@@ -107,7 +107,7 @@ def tables(run: Run) -> Tables:
     """
     members, worlds = masked_text.with_settings(run), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
-        return Tables(members, run.metrics, run.analysis, run_name(run))
+        return RunTables(members, run.metrics, run.analysis, run_name(run))
     fields = [name for name in members.columns if name not in NON_SETTING_COLUMNS]
     done = members["state"] == "done"
     groups = members.assign(world=members["seed"] % worlds, done=done).groupby([*fields, "world"], dropna=False)
@@ -124,7 +124,7 @@ def tables(run: Run) -> Tables:
 
     by_world = members.assign(seed=members["seed"] % worlds, state=np.where(any_done, "done", "diverged"))
     name = f"{run_name(run)}; a seed here is a world, its seeds averaged"
-    return Tables(by_world[by_world["member"] == first], averaged(run.metrics), averaged(run.analysis), name)
+    return RunTables(by_world[by_world["member"] == first], averaged(run.metrics), averaged(run.analysis), name)
 
 
 def measures_in(run: Run) -> list[Measure]:
@@ -133,7 +133,7 @@ def measures_in(run: Run) -> list[Measure]:
     return [measure for measure in MEASURES if measure in measured][:MAX_MEASURES]
 
 
-def _sigmas(run: Run, data: Tables) -> list[ReportFigure]:
+def _sigmas(run: Run, data: RunTables) -> list[ReportFigure]:
     """Draw structure and held-out error against sigma, and learning curves."""
     members, name, measures = data.members, data.name, measures_in(run)
     drawn: list[ReportFigure] = []
@@ -207,23 +207,27 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Repor
     return [report_figure("masked.brain", figure)]
 
 
-def _encodings(run: Run, data: Tables) -> list[ReportFigure]:
-    """Draw structure and held-out error of each encoding."""
-    tables, others = (
-        (data.members, data.analysis, data.metrics),
-        (run.baselines, chance_levels(run.config["task"]), MEASURES),
+def _encodings(run: Run, data: RunTables) -> list[ReportFigure]:
+    """Draw the held-out error and a measure of structure of each encoding."""
+    figure = figures.measure_by_name(
+        data.members,
+        data.analysis,
+        data.metrics,
+        data.name,
+        measures_in(run)[:1],
+        run.baselines,
+        chance_levels(run.config["task"]),
+        MEASURES,
     )
-    return [
-        report_figure("masked.encodings", figures.measure_by_name(*tables, data.name, measures_in(run)[:1], *others))
-    ]
+    return [report_figure("masked.encodings", figure)]
 
 
-def _settings(run: Run, data: Tables) -> list[ReportFigure]:
+def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
     """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
-    members, across = _laid_out(data.members)
+    members, across = _heatmap_axes(data.members)
     labels = {"across": across, "down": "", "condition": ""}
     last = data.metrics[(data.metrics["step"] == data.metrics["step"].max()) & (data.metrics["split"] == "test")]
-    errors = _finished(last[["member", "condition", "value"]].merge(members, on="member"))
+    errors = _without_diverged(last[["member", "condition", "value"]].merge(members, on="member"))
     titles = {name: f"{share_title(name, members)[0]} in test" for name in errors["condition"].unique()}
     errors = errors.assign(condition=errors["condition"].map(titles))
     figure = figures.heatmap_by_settings(errors, data.name, "down", "across", "held-out error", labels, "condition")
@@ -231,13 +235,13 @@ def _settings(run: Run, data: Tables) -> list[ReportFigure]:
     last = data.analysis[(data.analysis["step"] == data.analysis["step"].max()) & (data.analysis["block"] == -1)]
     for measure in measures_in(run)[:1]:
         rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
-        table = _finished(rows[["member", "value"]].merge(members, on="member"))
+        table = _without_diverged(rows[["member", "value"]].merge(members, on="member"))
         figure = figures.heatmap_by_settings(table, data.name, "down", "across", MEASURES[measure], labels)
         drawn.append(report_figure("masked.structure-by-setting", figure, name="structure", measure=MEASURES[measure]))
     return drawn
 
 
-def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def _heatmap_axes(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the members with the columns `down` and `across` (row and column of a heat map), and what `across` is."""
     first = members["parts"].iloc[0]
     if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
@@ -246,6 +250,6 @@ def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return members.assign(down=down, across=members["parts"].str[-1].str[-1]), first[-1][0]
 
 
-def _finished(table: pd.DataFrame) -> pd.DataFrame:
+def _without_diverged(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with NaN as the values of diverged members, so that heat maps show the gaps."""
     return table.assign(value=table["value"].where(table["state"] == "done"))
