@@ -15,7 +15,7 @@ def refused(check: Any, *given: Any, **bounds: Any) -> BadInput:
     with pytest.raises(BadInput) as error:
         check("x", *given, **bounds)
     assert error.value.name == "x" and error.value.given is given[0]
-    assert str(error.value) == f"x must be {error.value.rule}; got {given[0]!r}."
+    assert str(error.value) == f"x must be {error.value.allowed}; got {given[0]!r}."
     return error.value
 
 
@@ -27,13 +27,13 @@ def test_whole_numbers_of_python_and_numpy_are_python_integers(value) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "1", None, math.nan, np.float64(2), np.bool_(True)])
 def test_other_values_are_no_whole_numbers(value) -> None:
-    assert refused(whole_number, value, least=1).rule == "a whole number of at least 1"
+    assert refused(whole_number, value, least=1).allowed == "a whole number of at least 1"
 
 
 def test_a_whole_number_may_have_a_largest_value() -> None:
     assert [whole_number("x", value, 2, 4) for value in (2, 4)] == [2, 4]
-    assert refused(whole_number, 5, least=2, most=4).rule == "a whole number from 2 to 4"
-    assert refused(whole_number, 0, least=1, most=1_000_000).rule == "a whole number from 1 to 1,000,000"
+    assert refused(whole_number, 5, least=2, most=4).allowed == "a whole number from 2 to 4"
+    assert refused(whole_number, 0, least=1, most=1_000_000).allowed == "a whole number from 1 to 1,000,000"
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_numbers_within_bounds(bounds, inside, outside, rule) -> None:
     for value in inside:
         assert real_number("x", value, **bounds) == value
     for value in outside:
-        assert refused(real_number, value, **bounds).rule == rule
+        assert refused(real_number, value, **bounds).allowed == rule
 
 
 def test_flags_switches_and_choices() -> None:
-    assert boolean("x", True) is True and refused(boolean, 1).rule == "True or False"
+    assert boolean("x", True) is True and refused(boolean, 1).allowed == "True or False"
     assert choice("x", "sgd", ("adam", "sgd")) == "sgd"
-    assert refused(choice, "adagrad", ("adam", "sgd")).rule == "one of adam, sgd"
+    assert refused(choice, "adagrad", ("adam", "sgd")).allowed == "one of adam, sgd"
 
 
 def test_the_fields_of_an_error_survive_the_way_from_a_worker_process() -> None:

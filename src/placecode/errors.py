@@ -1,4 +1,4 @@
-"""`BadInput`, the exception for invalid input, and functions that word its message.
+"""`BadInput`, the exception for invalid input, and functions that make one with a message in the same words each time.
 
 The command line prints the message and exits with code 2.
 """
@@ -19,19 +19,21 @@ class BadInput(ValueError):
     ----------
     name : str
         Name of the setting, or "" if the message is not about a single setting.
-    rule : str
-        The allowed values in words, or "".
+    allowed : str
+        The valid values in words, or "".
     given : object
         The invalid value, or None if `name` is "".
     """
 
-    def __init__(self, sentence: str, name: str = "", rule: str = "", given: object = None) -> None:
+    def __init__(self, sentence: str, name: str = "", allowed: str = "", given: object = None) -> None:
         super().__init__(sentence)
-        self.name, self.rule, self.given = name, rule, given
+        self.name, self.allowed, self.given = name, allowed, given
 
 
 def must_be(name: str, allowed: str, given: object) -> BadInput:
-    """Return the exception, to be raised by the caller, for an invalid value. `allowed` says in words what is valid.
+    """Return the exception for an invalid value of the setting `name`, to be raised by the caller.
+
+    `allowed` says in words which values are valid, and `given` is the invalid value.
 
     >>> print(must_be("sigma", "a number of at least 0", -1))
     sigma must be a number of at least 0; got -1.
@@ -40,7 +42,7 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
 
 
 def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
-    """Return the exception for a value that is not one of the allowed values.
+    """Return the exception for a value of the setting `name` that is not one of the values in `allowed`.
 
     >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
     optimizer must be one of adam, sgd; got 'adagrad'.

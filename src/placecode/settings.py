@@ -1,9 +1,9 @@
-"""Declare the fields of configuration classes: default value and help text in one place.
+"""Declare settings: fields of configuration dataclasses that have a default value and a help text.
 
 A setting is declared once, in the dataclass it belongs to, such as `models.member.ModelSettings` or
-`tasks.network.NetworkSettings`. Experiments inherit these classes. A subclass changes a default by giving the field
-again, without a help text. Flags of the command line, their help and the record of a run all follow from the
-declaration.
+`tasks.network.NetworkSettings`. Experiments inherit these classes. A subclass changes a default by declaring the field
+again, without a help text. The flags of the command line, their help and the settings recorded in config.json of a run
+all follow from the declaration. If a setting is renamed, its former name is added to `runs/former_names.py`.
 
 >>> @dataclasses.dataclass(frozen=True)
 ... class Wide:
@@ -11,7 +11,7 @@ declaration.
 >>> @dataclasses.dataclass(frozen=True)
 ... class Narrow(Wide):
 ...     width: int = 32
->>> Narrow().width, help_of(Narrow, "width")
+>>> Narrow().width, declaration(Narrow, "width")["help"]
 (32, 'features per token')
 """
 
@@ -23,32 +23,36 @@ from typing import Any
 
 
 class Settings:
-    """Base of all configuration classes. Each extends `__post_init__`, which checks its own fields and then, by
-    `super().__post_init__()`, those of the other classes that are inherited together."""
+    """Base of all configuration classes.
+
+    A subclass checks its fields in `__post_init__`, which must also call `super().__post_init__()`, so that the fields
+    of all classes that an experiment inherits are checked.
+    """
 
     def __post_init__(self) -> None:
         """Check the fields. Raises `BadInput` for invalid values."""
 
     def _check(self, rule: Callable[..., Any], *names: str, **limits: Any) -> None:
-        """Check fields by a function of `placecode.validation`, and replace them by what it returns."""
+        """Check the fields `names` with `rule`, a function of `placecode.validation` that gets the arguments `limits`,
+        and replace their values by those that it returns."""
         for name in names:
             object.__setattr__(self, name, rule(name, getattr(self, name), **limits))
 
 
 def setting(default: Any, help: str) -> Any:
-    """Declare a field of a configuration class, with its default value and its help text."""
+    """Declare a setting with its default value and its help text, which `--help` shows."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 def sweep_over(default: tuple[Any, ...], help: str, least: int = 1) -> Any:
-    """Declare a field that lists the values of a sweep. `least` is the smallest number of values. They must all be
-    different."""
+    """Declare a setting that lists at least `least` different values of a field, such as `sigmas` for the field sigma.
+    An experiment trains models with each of these values."""
     return dataclasses.field(default=default, metadata={"help": help, "least": least})
 
 
 def declaration(cls: type, name: str) -> Mapping[str, Any]:
-    """Return what was declared with a field (`help`, and `least` of a sweep), or an empty mapping if it is not a
-    setting. If a class has changed only the default, the declaration is that of its base class."""
+    """Return `help`, and for a setting made by `sweep_over` also `least`, of a setting of a class or its base classes.
+    Empty if the field of this name is not a setting."""
     for base in cls.__mro__:
         field = base.__dict__.get("__dataclass_fields__", {}).get(name)
         if field is not None and "help" in field.metadata:
@@ -56,11 +60,7 @@ def declaration(cls: type, name: str) -> Mapping[str, Any]:
     return {}
 
 
-def help_of(cls: type, name: str) -> str:
-    """Return the help text of a setting."""
-    return str(declaration(cls, name)["help"])
-
-
 def settings_of(cls: type) -> list[str]:
-    """Return the names of the fields that are settings, in order. Fields without a help text hold data."""
+    """Return the names of the settings of a class, in the order of its fields. Other fields, which have no help text,
+    hold data."""
     return [field.name for field in dataclasses.fields(cls) if declaration(cls, field.name)]

@@ -1,6 +1,6 @@
-"""Check the value of a single setting: each check returns the value, or raises `BadInput` if it is not valid.
+"""Check the value of a single setting. Each function below returns the value if it is valid, or raises `BadInput`.
 
-The arguments `name` and `value` are the name of the setting, which the error message contains, and its value.
+The arguments `name` and `value` of the functions are the name of the setting, for the error message, and its value.
 
 >>> whole_number("heads", 4, least=1)
 4

@@ -24,7 +24,7 @@ from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.models.member import Member
 from placecode.runs.summary import summarize
-from placecode.settings import help_of
+from placecode.settings import declaration
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
 
@@ -191,14 +191,14 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert done.value.code == 0 and printed.startswith("usage: placecode") and "==SUPPRESS==" not in printed
 
 
-def test_help_of_a_experiment_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_an_experiment_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["run", "lst-sigma", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
     experiment = experiments.lookup("lst-sigma")
     for name in experiment.recorded():
         assert f"--{name.replace('_', '-')}" in printed
-        assert help_of(experiment, name) in printed
+        assert declaration(experiment, name)["help"] in printed
     assert f"{DEFAULT_STACK_SIZE['cpu']} on cpu, {DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 

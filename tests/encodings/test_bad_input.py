@@ -104,7 +104,7 @@ def test_unknown_options_are_refused_and_known_ones_listed(name) -> None:
         with pytest.raises(BadInput) as error:
             call()
         assert error.value.name == f"an option of the encoding {name}" and error.value.given == "wobble"
-        assert all(option in error.value.rule for option in encodings.lookup(name).defaults)
+        assert all(option in error.value.allowed for option in encodings.lookup(name).defaults)
 
 
 def test_only_full_grids_are_grids() -> None:

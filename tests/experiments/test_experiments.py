@@ -10,7 +10,7 @@ import pytest
 from placecode import cli, experiments
 from placecode.errors import BadInput
 from placecode.experiments.claims import LABELS
-from placecode.settings import help_of
+from placecode.settings import declaration
 
 NAMES = list(experiments.EXPERIMENTS)
 EXCEPTIONS = {"both placements"}
@@ -23,7 +23,7 @@ def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> N
     cls = experiments.lookup(name)
     experiment = cls.from_scale(scale)
     assert cls.recorded() == [field.name for field in dataclasses.fields(cls)]
-    assert all(help_of(cls, name) for name in cls.recorded())
+    assert all(declaration(cls, name)["help"] for name in cls.recorded())
     record = json.loads(json.dumps(experiment.fields()))
     assert cls(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == experiment
 
@@ -35,7 +35,7 @@ def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[st
         assert set(listed.split(" and ")) <= set(cls.recorded()) or listed in EXCEPTIONS
         with pytest.raises(BadInput) as error:
             cls.from_scale("quick", **{field: 1})
-        assert error.value.name == field and listed in error.value.rule
+        assert error.value.name == field and listed in error.value.allowed
         assert cli.main(["run", name, f"--{field.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
         assert f"{field} must be left out of {name}" in capsys.readouterr().err
 
@@ -48,7 +48,7 @@ def test_values_of_a_sweep_differ(name: str) -> None:
             value = field.default[0]  # type: ignore[index]
             with pytest.raises(BadInput) as error:
                 cls.from_scale("quick", **{field.name: (value, value)})
-            assert (error.value.name, error.value.rule) == (field.name, "all different")
+            assert (error.value.name, error.value.allowed) == (field.name, "all different")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -96,7 +96,7 @@ def test_every_field_that_experiment_and_member_share_reaches_the_members() -> N
 def test_bad_settings_are_refused(experiment: Any, fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
         experiment.from_scale("quick", **fields)
-    assert error.value.name == name and error.value.rule.startswith(rule)
+    assert error.value.name == name and error.value.allowed.startswith(rule)
 
 
 @pytest.mark.parametrize("experiment", [LstSigma, LstEncodings])

@@ -70,7 +70,7 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
 def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
         NetworkSigma.from_scale("quick", **fields)
-    assert error.value.name == name and error.value.rule.startswith(rule)
+    assert error.value.name == name and error.value.allowed.startswith(rule)
 
 
 def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_wrong_values_are_refused(rule, name) -> None:
     for value in REFUSED[rule][name]:
         with pytest.raises(BadInput) as error:
             Member(**{name: value})
-        assert (error.value.name, error.value.rule) == (name, rule) and error.value.given is value
+        assert (error.value.name, error.value.allowed) == (name, rule) and error.value.given is value
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_least_possible_error_is_that_of_the_formula(run: str) -> None:
     for task in parts_of(run).values():
         n, noise = task["tokens"], task["noise"]
         assert task["sizes"] == [3] * (n // 3) and task["values"] == "sign" and not task["distractors"]
-        assert set(task["best_mse"]) == {f"hidden {share:g}" for share in task["ratios"]}
-        for share in task["ratios"]:
+        assert set(task["best_mse"]) == {f"hidden {share:g}" for share in task["eval_mask_ratios"]}
+        for share in task["eval_mask_ratios"]:
             hidden = round(share * n)
             both_visible = math.prod((n - hidden - i) / (n - 1 - i) for i in range(2))
             best = 1 - both_visible * expected_sign(noise) ** 2 / (1 + noise**2)

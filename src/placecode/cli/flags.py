@@ -12,7 +12,7 @@ from typing import Any
 from placecode.errors import must_be, value_of
 from placecode.experiments import Experiment
 from placecode.runs.former_names import former_fields
-from placecode.settings import help_of
+from placecode.settings import declaration
 
 SWEEP = "sweep"
 """Field whose option can be repeated, once for every axis of the sweep."""
@@ -35,7 +35,7 @@ def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str
             options = {"action": "append", "metavar": "NAME=V,V"}
         elif several:
             options["nargs"] = "+"
-        names = {field.name: help_of(experiment, field.name)}
+        names = {field.name: declaration(experiment, field.name)["help"]}
         names |= {old: argparse.SUPPRESS for old, new in former_fields(experiment.name).items() if new == field.name}
         for name, help in names.items():
             group.add_argument(_flag(name), dest=field.name, default=argparse.SUPPRESS, help=help, **options)

@@ -53,6 +53,14 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
     return {renamed.get(name, name): value for name, value in fields.items()}
 
 
+def current_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a task in config.json, or of several data sets ("parts"), with the present names."""
+    renamed = {FIELDS.get(name, name): value for name, value in task.items()}
+    if "parts" in renamed:
+        renamed["parts"] = {name: current_task(part) for name, part in renamed["parts"].items()}
+    return renamed
+
+
 def current_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of summary.json with the present names and values of the fields of members."""
     renamed = {MEMBER_FIELDS.get(name, name): value for name, value in row.items()}

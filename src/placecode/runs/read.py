@@ -25,7 +25,7 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
-from placecode.runs.former_names import current_fields, current_members, current_row
+from placecode.runs.former_names import current_fields, current_members, current_row, current_task
 from placecode.runs.tables import no_baselines, spec_of
 
 FORMAT = 5
@@ -101,6 +101,7 @@ class Run:
         self._has_old_names = self.config["format"] < 5
         if self._has_old_names:
             self.config["fields"] = current_fields(self.experiment, self.config["fields"])
+            self.config["task"] = current_task(self.config["task"])
         self._has_old_split = self.config["format"] < 3 and self.experiment != "own"
         if self._has_old_split:
             self.config["task"] = _renamed_keys(self.config["task"])

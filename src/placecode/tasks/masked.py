@@ -237,7 +237,7 @@ class Masked(Task):
             "tokens": self.tokens,
             "worlds": self.worlds,
             "window": self.window,
-            "ratios": list(self.eval_mask_ratios),
+            "eval_mask_ratios": list(self.eval_mask_ratios),
             "seed": self.seed,
             "counts": {name: len(split) for name, split in self.splits.items()},
             "names": list(self.token_names),

@@ -200,7 +200,7 @@ class TableTask(Masked):
             "tokens": self.tokens,
             "left out": np.setdiff1d(np.arange(width), self.columns.indices).tolist(),
             "categories": int((self.columns.levels > 0).sum()),
-            "ratios": list(self.eval_mask_ratios),
+            "eval_mask_ratios": list(self.eval_mask_ratios),
             "seed": self.seed,
             "counts": {name: len(split) for name, split in self.splits.items()},
             "names": list(self.token_names),
