@@ -258,7 +258,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     similar = analysis_values(run, "stability", "other data")
     return {
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
-        "taken_minus_random": interval_over_worlds(run, second(half, 0.1, "donor") - second(half, 0.5, "normal")),
+        "donor_minus_random": interval_over_worlds(run, second(half, 0.1, "donor") - second(half, 0.5, "normal")),
         "with_most_hidden": [
             interval_over_worlds(run, second(most, 0.01, "donor") - second(most, 0.01, "shuffled")),
             interval_over_worlds(run, second(most, 0.1, "donor") - second(most, 0.5, "normal")),

@@ -30,8 +30,8 @@ SAFETENSORS_NAMES = {
     torch.float64: "F64",
     torch.int64: "I64",
 }
-"""The dtypes that `write_tensors` supports, with their names in the safetensors format. Arrays are written in reverse
-order (int64 first, bool last), so that every array begins at a multiple of its element size."""
+"""The dtypes that `write_tensors` supports, with their names in the safetensors format. Tensors are written in the
+reverse order of their dtypes (int64 first, bool last), so that each begins at a multiple of its element size."""
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file is named like a temporary file of `open_atomic`, which a killed process leaves behind."""
+    """Return whether a file has the name of a temporary file of `open_atomic`. Killed processes leave such files."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 
@@ -84,8 +84,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically. A list of plain values takes one line, as does a dict of plain values
-    that is an item of a list."""
+    """Write a value to a JSON file atomically. Dicts and lists are indented, but a list of plain values takes one line,
+    and so does a dict of plain values that is an item of a list."""
     write_text(path, _json(value) + "\n")
 
 
@@ -114,9 +114,8 @@ def _is_flat(value: Any) -> bool:
 def write_table(path: Path, table: pd.DataFrame) -> str:
     """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file.
 
-    Runs have many small tables, so the files have no statistics, and pandas' description is kept only for columns of
-    unusual types, such as integers with missing values. Floats are mostly distinct and therefore not stored as indices
-    into a list of values.
+    Options of the format keep small files small: no statistics of columns, no dictionaries of distinct values for
+    floats, and pandas' metadata only for columns of unusual types, such as integers with missing values.
     """
     arrow_table = pa.Table.from_pandas(table, preserve_index=False)
     description = json.loads(arrow_table.schema.metadata[b"pandas"])

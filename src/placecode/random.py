@@ -1,7 +1,8 @@
 """Stateless (counter-based) random numbers: each value is a function of member seed, purpose, step and index only.
 
-A member therefore draws the same numbers alone or in a stack of hundreds, on a CPU or a GPU, and in a resumed run. The
-generator is splitmix64. It uses 64-bit integer arithmetic, which overflows identically on all devices.
+A member (one model of a stack) therefore draws the same numbers alone or in a stack of hundreds, on a CPU or a GPU, and
+in a resumed run. The generator is splitmix64. It uses 64-bit integer arithmetic, which overflows identically on all
+devices.
 
 Parameters mean the same in all functions. `keys`, int64 of shape (e,), has one key per member, made by `keys_for` from
 seed and purpose. `step` is any integer, such as the training step or the epoch; inside a captured CUDA graph it is a

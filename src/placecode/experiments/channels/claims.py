@@ -327,7 +327,7 @@ BRAIN: tuple[Claim, ...] = (
 )
 """Claims on brain-sigma."""
 
-OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("donor", False), ("shuffled", False), ("normal", False)
+OWN, DONOR, SHUFFLED, RANDOM = ("normal", True), ("donor", False), ("shuffled", False), ("normal", False)
 """Start of the PE, and whether it is trained: learned by the model, copied and frozen, copied with shuffled regions and
 frozen, random and frozen."""
 
@@ -335,26 +335,26 @@ TRANSFER: tuple[Claim, ...] = (
     reviewer_claim(
         "another-half-serves-as-well",
         "A frozen PE learned at sigma 0.01 from other people is as good as a model's own: errors within 0.02.",
-        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.01, *OWN)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *DONOR), (0.01, *OWN)),
         0.02,
         "within",
     ),
     reviewer_claim(
         "another-half-beats-shuffled",
         "It is better than the same PE with its regions shuffled.",
-        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.01, *SHUFFLED)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *DONOR), (0.01, *SHUFFLED)),
         way="below",
     ),
     reviewer_claim(
         "another-half-beats-random",
         "It is better than a random frozen PE of sigma 0.5.",
-        partial(transfer, TRAINED_CONDITION, (0.01, *TAKEN), (0.5, *RANDOM)),
+        partial(transfer, TRAINED_CONDITION, (0.01, *DONOR), (0.5, *RANDOM)),
         way="below",
     ),
     reviewer_claim(
         "large-sigma-has-nothing-to-give",
         "At sigma 2.0 shuffling the regions of such a PE makes no difference: errors within 0.02.",
-        partial(transfer, TRAINED_CONDITION, (2.0, *SHUFFLED), (2.0, *TAKEN)),
+        partial(transfer, TRAINED_CONDITION, (2.0, *SHUFFLED), (2.0, *DONOR)),
         0.02,
         "within",
     ),

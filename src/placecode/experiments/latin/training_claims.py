@@ -31,7 +31,7 @@ LEARNED = {"learn": True, "start": "normal", "placement": "every"}
 """Columns of the members of lst-frozen with a learned PE in every block."""
 FROZEN = {**LEARNED, "learn": False}
 """Columns of the members whose PE is frozen at its random initial values."""
-SIZED = {**FROZEN, "start": "donor-size"}
+DONOR_SIZE = {**FROZEN, "start": "donor-size"}
 """Columns of the members with frozen random vectors of the norm that the learned PE has after training."""
 AT_INPUT = {**LEARNED, "placement": "input"}
 """Columns of the members with a learned PE that is added only at the input."""
@@ -59,7 +59,7 @@ FROZEN_CLAIMS: tuple[Claim, ...] = (
             f"size-is-what-is-learned-at-{sigma:g}",
             f"At sigma {sigma:g}, frozen random vectors of the size that the learned PE ends with do about as well "
             "(within 0.05) as the learned PE.",
-            partial(accuracy_difference, SIZED, LEARNED, (sigma,)),
+            partial(accuracy_difference, DONOR_SIZE, LEARNED, (sigma,)),
             EQUAL_MARGIN,
             "within",
         )
