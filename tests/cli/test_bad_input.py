@@ -177,7 +177,7 @@ def test_files_of_fit_that_cannot_be_read(option: str, refuse: Refuse) -> None:
 
 
 def test_tables_that_cannot_be_fitted(refuse: Refuse) -> None:
-    """More invalid tables are in the tests of reading."""
+    """tests/data has more invalid tables."""
     plain = table()
     plain.astype(object).assign(c=["low" if i == 6 else 1.5 for i in range(len(plain))]).to_csv("x.csv", index=False)
     assert refuse("fit", "x.csv", *FIT) == "x.csv, line 8: column 'c' must hold numbers; got 'low'."

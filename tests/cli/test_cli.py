@@ -24,7 +24,7 @@ from placecode.runs.read import Run
 
 
 def cells(printed: str) -> list[list[str]]:
-    """The cells of the rows of a printed table."""
+    """Return the cells of a printed table, row by row."""
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[:1] == "│"]
 
 
@@ -86,12 +86,12 @@ def test_references_have_a_row(no_report: None, capsys: pytest.CaptureFixture[st
     settings = [row[:3] for row in cells(capsys.readouterr().out)]
     assert settings[:2] == [["learned", "0.1", "0"], ["learned", "2", "0"]]
     assert settings[2:] == [["sinusoid", "-", "0"], ["sinusoid", "-", "0.1"]]
-    assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
+    assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # only the references
     assert "only references" in capsys.readouterr().out
 
 
 def fields_of(*words: str) -> dict[str, object]:
-    """The settings that a command line gives, without running it."""
+    """Return the settings that the options of a command set, without running the command."""
     arguments = cli._parser(["run", "lst-sigma", *words]).parse_args(["run", "lst-sigma", *words])
     return flags.settings(arguments, experiments.lookup("lst-sigma"))
 
@@ -187,8 +187,8 @@ def test_a_signal_asks_for_a_stop(number: signal.Signals) -> None:
 
 def test_second_ctrl_c_stops_immediately(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def execute(*arguments: object, **named: object) -> None:
-        signal.raise_signal(signal.SIGINT)  # asks
-        signal.raise_signal(signal.SIGINT)  # insists
+        signal.raise_signal(signal.SIGINT)  # stop and save
+        signal.raise_signal(signal.SIGINT)  # stop at once
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(local, "execute", execute)
@@ -260,7 +260,9 @@ def test_merge_joins_pieces_and_counts_members(
     assert cli.main(["merge", "0", "3", "--out", "some"]) == 0
     assert capsys.readouterr().out.startswith("3 of 4 members of lst-sigma are in some.\n")
     some = Run("some")
-    words = shlex.split(reporting.command_of(some, experiments.experiment_of(some)))  # its members have a hole
+    words = shlex.split(
+        reporting.command_of(some, experiments.experiment_of(some))
+    )  # the numbers of its members have a gap
     assert cli.main([*words[1:], "--out", "again"]) == 0
     assert Run("again").config == some.config and Run("again").members.equals(some.members)
     assert cli.main([*RUN, "--members", "2:4", "--out", "23"]) == 0

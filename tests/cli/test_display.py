@@ -85,7 +85,7 @@ def test_a_bar_on_a_terminal() -> None:
     stream = io.StringIO()
     with display.progress(Console(file=stream, force_terminal=True, width=140)) as notify:
         notify(event(0, math.nan, accuracy=0.2))
-        notify(event(30, stack=1, accuracy=0.6))  # side by side
+        notify(event(30, stack=1, accuracy=0.6))  # in parallel with the first stack
         notify(event(100))
         notify(event(60, stack=1))
     printed = stream.getvalue()
@@ -220,7 +220,7 @@ BASELINES = {
 
 
 def value(member: Member, condition: str) -> float:
-    """Return an error that differs between all settings, and is higher by 1 with the larger hidden share."""
+    """Return an error that differs between all settings, and is higher by 1 with the larger fraction of hidden channels."""
     start = 0.5 if condition == "hidden 0.5" else 1.5
     return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.mask_ratio / 1000 + len(member.data) / 100
 
@@ -253,7 +253,7 @@ def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.from_scale("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", mean_and_half([0.75, 0.77]), mean_and_half([0.9, 0.96]), "2", "0"],
-        ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
+        ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # fitted in one world, and not at the other mask ratio
     ]
 
 

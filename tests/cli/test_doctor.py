@@ -72,7 +72,7 @@ def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: py
     assert cache.status.startswith(f"{tmp_path / 'file' / 'cache'}; not writable") and not cache.passed
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
     assert checks_by_item()["cache"].passed
-    assert not (tmp_path / "new").exists()  # looking changes nothing
+    assert not (tmp_path / "new").exists()  # the check creates no folder
 
 
 def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def test_ctrl_c_saves_and_the_printed_command_continues(
             notify(event)
             if event.progress.step and not interrupted:
                 interrupted = True
-                signal.pthread_kill(main_thread, signal.SIGINT)  # as a terminal does; this thread is another
+                signal.pthread_kill(main_thread, signal.SIGINT)  # a terminal interrupts the main thread, too
                 time.sleep(0.3)
 
         return original(*arguments, notify=interrupt, **named)

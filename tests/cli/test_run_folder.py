@@ -119,7 +119,7 @@ def test_force_replaces_a_damaged_checkpoint(refuse: Refuse, unfinished: Path, r
 
 
 def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
-    """With a limit of the operating system, checkpoints of single members can be written, but not all weights."""
+    """The operating system limits the size of a file: a checkpoint of one member fits, the weights of all do not."""
     pytest.importorskip("resource")
     words, unlimited, out = [*RUN, "--stack", "1", "--out"], tmp_path / "whole", tmp_path / "out"
     assert cli.main([*words, str(unlimited)]) == 0

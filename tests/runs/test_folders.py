@@ -63,7 +63,7 @@ def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) ->
         ({"fields": {"epochs": 1}}, "sigmas was [0.1], now None"),
         ({"precision": "bf16", "stack": 3}, "precision was 'high', now 'bf16'; stack was 2, now 3"),
         ({"fields": {"epochs": 1, "sigmas": [0.5] * 1000}}, f"sigmas was [0.1], now [{'0.5, ' * 11}0.5, ..."),
-        # what follows from a setting is not repeated
+        # entries that follow from a setting are not listed too
         ({"members": "0:2", "total": 2, "task": {"sha256": "b"}}, "members was '0:1', now '0:2'"),
     ],
 )

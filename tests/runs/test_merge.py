@@ -52,7 +52,7 @@ def test_merged_pieces_have_the_bytes_of_the_whole_run(run: Run, pieces: list[Pa
 
 
 def analysis_of(**values: float) -> pd.DataFrame:
-    """A table with an analysis of member 0 for each name."""
+    """Return a table of analyses with these names, all of member 0."""
     rows = [[0, 8, -1, name, "", value] for name, value in values.items()]
     return pd.DataFrame(rows, columns=[*KEYS, "value"])
 
@@ -89,13 +89,13 @@ def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -
     missing = expected.index.difference(result.index)
     assert {(key[3], key[4]) for key in missing} == {("attention_cosine_each", "2d-fixed")}
     assert {key[0] for key in missing} == {0, 1, 2, 3}
-    pd.testing.assert_series_equal(result, expected.drop(missing), rtol=0, atol=1e-5)  # other stacks
+    pd.testing.assert_series_equal(result, expected.drop(missing), rtol=0, atol=1e-5)  # rounding differs between stacks
     assert analyses(merged, ("agreement",)).notna().all()
     cosines = result.xs(("attention_cosine", "2d-fixed"), level=("analysis", "target"))
     assert set(cosines.index.get_level_values("member")) == set(range(6))
     summary = {(row["sigma"], row["metric"], row["condition"]): row["mean"] for row in merged.summary}
     assert summary[0.1, "attention_cosine", "2d-fixed"] == pytest.approx(cosines.loc[[0, 1], 4, -1].mean(), abs=1e-12)
-    alone = merge(pieces, tmp_path / "alone")  # without an experiment to compare them
+    alone = merge(pieces, tmp_path / "alone")  # without the analyses of several members
     assert "2d-fixed" not in set(alone.analysis.query("analysis == 'attention_cosine' and member < 4")["target"])
 
 

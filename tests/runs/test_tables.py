@@ -107,7 +107,7 @@ def test_summary_has_means_and_deviations_of_the_metrics(run: Run) -> None:
 
 
 def test_summary_has_the_final_analyses_of_all_blocks(run: Run) -> None:
-    """Their target is the condition, "all" if they have none."""
+    """The condition of an analysis is its target, or "all" if it has no target."""
     analysed = [row for row in run.summary if row["split"] == "analysis"]
     rows = {(row["sigma"], row["metric"], row["condition"]): row for row in analysed}
     assert len(rows) == len(analysed)
@@ -159,7 +159,7 @@ NO_ANALYSIS = pd.DataFrame([], columns=["member", "step", "block", "analysis", "
 def summary_of(
     members: list[Member], values: list[float], ends: list[TrainingOutcome] | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of the summary of members with these accuracies."""
+    """Return the rows of the summary of members with these accuracies."""
     spec = {"step": 9, "split": "ood", "condition": "all", "metric": "accuracy"}
     metrics = pd.DataFrame([{"member": number, **spec, "value": value} for number, value in enumerate(values)])
     metrics = pd.concat([metrics.assign(step=0, value=0.25), metrics], ignore_index=True)
