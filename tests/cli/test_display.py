@@ -220,7 +220,7 @@ BASELINES = {
 
 
 def value(member: Member, condition: str) -> float:
-    """Return an error that differs between all settings, and is higher by 1 with the larger fraction of hidden channels."""
+    """Return an error that differs between all settings, and is higher by 1 at the larger mask ratio."""
     start = 0.5 if condition == "hidden 0.5" else 1.5
     return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.mask_ratio / 1000 + len(member.data) / 100
 
