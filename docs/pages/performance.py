@@ -18,8 +18,9 @@ from templating import render_page
 
 from placecode import files
 from placecode.analysis.stats import interval
-from placecode.bench import compared_with, disturbance_note, disturbed, figures, times_memory, times_placecode
-from placecode.bench.compare import baseline
+from placecode.bench import disturbance_note, figures
+from placecode.bench.compare import baseline, compared_with, times_memory, times_placecode
+from placecode.bench.measure import disturbed
 from placecode.bench.peers import STACKED
 from placecode.bench.profiling import kernel_group
 from placecode.experiments.reading import accuracy, by_sigma

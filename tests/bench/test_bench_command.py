@@ -16,7 +16,10 @@ import torch
 
 from placecode import bench, cli
 from placecode.bench import measure
+from placecode.bench.cases import CASES
+from placecode.bench.compare import times_placecode
 from placecode.bench.measure import Job
+from placecode.bench.plan import Plan
 
 TINY = ["bench", "--device", "cpu", "--case", "lst-quick", "--width", "8", "--layers", "1", "--batch", "4"]
 
@@ -80,24 +83,24 @@ def test_printed_table_has_ratios_and_reasons(measured, capsys) -> None:
 def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
     """Stacked peers use the default numbers for peers, all numbers if none of these applies, or the chosen ones."""
 
-    def counts(plan: bench.Plan) -> dict[str, list[int]]:
+    def counts(plan: Plan) -> dict[str, list[int]]:
         return {name: [job.members for job in plan.jobs() if job.name == name] for name in ("compiled-vmap", "vmap")}
 
-    usual = {(job.case.name, job.precision) for job in bench.Plan("cuda").jobs()}
+    usual = {(job.case.name, job.precision) for job in Plan("cuda").jobs()}
     assert usual == {("lst-paper", "high"), ("lst-paper", "bf16")}
-    cases = {"cases": (bench.CASES["lst-paper"],), "precisions": ("bf16",)}
-    assert counts(bench.Plan("cuda", **cases)) == {"compiled-vmap": [1, 16, 128], "vmap": [1, 16, 128]}
-    long = {**cases, "cases": (bench.CASES["tokens-360"],)}
-    assert counts(bench.Plan("cuda", **long)) == {"compiled-vmap": [64], "vmap": [64]}
-    assert counts(bench.Plan("cuda", **cases, members=(2, 4))) == {"compiled-vmap": [2, 4], "vmap": [2, 4]}
-    few = bench.Plan("cuda", **cases, members=(2, 4, 8), peer_members=(4,))
+    cases = {"cases": (CASES["lst-paper"],), "precisions": ("bf16",)}
+    assert counts(Plan("cuda", **cases)) == {"compiled-vmap": [1, 16, 128], "vmap": [1, 16, 128]}
+    long = {**cases, "cases": (CASES["tokens-360"],)}
+    assert counts(Plan("cuda", **long)) == {"compiled-vmap": [64], "vmap": [64]}
+    assert counts(Plan("cuda", **cases, members=(2, 4))) == {"compiled-vmap": [2, 4], "vmap": [2, 4]}
+    few = Plan("cuda", **cases, members=(2, 4, 8), peer_members=(4,))
     assert counts(few) == {"compiled-vmap": [4], "vmap": [4]}
     assert [job.members for job in few.jobs() if job.name == "placecode"] == [2, 4, 8]
     assert [job.members for job in few.jobs() if job.name == "loop-eager"] == [1]
 
 
 def test_a_peer_is_timed_once_for_precisions_that_it_does_not_distinguish(measured) -> None:
-    plan = bench.Plan("cpu", (bench.CASES["lst-quick"],), ("high", "tf32", "bf16"), (1,), peers=("vmap", "loop-eager"))
+    plan = Plan("cpu", (CASES["lst-quick"],), ("high", "tf32", "bf16"), (1,), peers=("vmap", "loop-eager"))
     rows = bench.run(plan)["rows"]
     assert len(rows) == 9 and all(row["us_per_model_step"] for row in rows)
     timed = [(job.name, job.precision) for job in measured]
@@ -140,7 +143,7 @@ def test_the_authors_script_is_compared_with_the_first_precision(monkeypatch, me
     assert cli.main(["bench", "--device", "cpu", *words]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert (rows[-1]["name"], rows[-1]["members"], rows[-1]["us_per_model_step"]) == ("authors", 1, 20_000.0)
-    assert bench.times_placecode(rows[-1], rows) == 200
+    assert times_placecode(rows[-1], rows) == 200
 
 
 REFUSED = {"case": ["--case lst", "--case ,"], "peers": ["--peers keras"], "precision": ["--precision fp8"]}

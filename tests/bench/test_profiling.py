@@ -43,6 +43,7 @@ def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
         ("nvjet_tss_192x128_64x3", "products"),
         ("std::enable_if<true, void>::type internal::gemvx::kernel<int>", "products"),
         ("_backward_keys", "attention"),
+        ("_halve", "attention"),  # a former name
         ("_norm", "norms"),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", OTHER_KERNELS),
         ("Memcpy DtoD (Device -> Device)", OTHER_KERNELS),

@@ -26,29 +26,14 @@ import torch
 from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
-from placecode.bench.compare import Row, compared_with, times_memory, times_placecode
+from placecode.bench.compare import Row
 from placecode.bench.measure import Job, disturbed, in_fresh_process, measure_ceiling, row_of, run_job
-from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, unavailable_reason
 from placecode.bench.plan import Plan
 from placecode.errors import BadInput, must_be
 from placecode.execution.environment import describe_environment
 from placecode.execution.settings import ExecutionSettings
 from placecode.reports import figures as drawing
-
-__all__ = [
-    "Plan",
-    "add_options",
-    "check_folder",
-    "compared_with",
-    "disturbance_note",
-    "disturbed",
-    "plan_of",
-    "run",
-    "times_memory",
-    "times_placecode",
-    "write",
-]
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:

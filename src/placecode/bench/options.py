@@ -17,7 +17,7 @@ SIZES = ("width", "tokens", "layers", "batch")
 """Sizes of the models that can be changed by options."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench` to its parser. Options that take a list expect values separated by commas."""
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(

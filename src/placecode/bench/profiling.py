@@ -33,12 +33,15 @@ KERNEL_GROUPS = {
     "optimizer": ("_squares", "_update"),
 }
 """Names of kernels by group. The matrix products are computed by libraries; for them, a part of the name suffices."""
+FORMER_KERNEL_NAMES = {"_halve": "_to_fp16", "_halve_gradient": "_gradient_to_fp16"}
+"""Names of kernels in the results of earlier benchmarks, mapped to their current names."""
 OTHER_KERNELS = "the rest"
 """Group of all other kernels, which are small ones of torch: indexing the batch, the loss, its gradient, copies."""
 
 
 def kernel_group(kernel: str) -> str:
     """Return the group of a kernel with this name: a key of KERNEL_GROUPS, or OTHER_KERNELS."""
+    kernel = FORMER_KERNEL_NAMES.get(kernel, kernel)
     for group, names in KERNEL_GROUPS.items():
         is_library = group == "products"
         if any(name in kernel.lower() for name in names) if is_library else kernel in names:

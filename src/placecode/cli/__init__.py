@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, experiments
+from placecode.bench.options import add_bench_options, plan_of
 from placecode.cli import display, doctor, fit, flags, recommend
 from placecode.cli.display import print_line
 from placecode.cli.reporting import command_of, publish
@@ -142,7 +143,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     command = add("runs", "list the runs in a folder with their main results", _runs)
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder to search")
 
-    bench.add_options(add("bench", "time training on this machine and compare with other implementations", _bench))
+    add_bench_options(add("bench", "time training on this machine and compare with other implementations", _bench))
 
     add("doctor", "check this machine: packages, devices, memory and disk", _doctor)
     return parser
@@ -305,7 +306,7 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
 
 def _bench(arguments: argparse.Namespace, console: Console) -> int:
     """Run a benchmark, print and write its results, and return the exit code: 1 if placecode could not be timed."""
-    plan = bench.plan_of(arguments)
+    plan = plan_of(arguments)
     if arguments.out is not None:
         bench.check_folder(arguments.out, arguments.force)
     progress = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from placecode.analysis.stats import half_width
-from placecode.bench import compared_with, disturbed, times_placecode
+from placecode.bench.compare import compared_with, times_placecode
+from placecode.bench.measure import disturbed
 from placecode.cli.doctor import Check
 from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate

@@ -19,6 +19,9 @@ from placecode.compute.cpu.kernels import kernels_for
 from placecode.data.puzzle_files import cache_folder
 from placecode.version import VERSION
 
+NO_KERNELS = "torch's, which are slower: a C++ compiler (g++) was not found, or failed"
+NO_SPACE = "; a paper-scale run can need 1 GiB"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -31,15 +34,20 @@ class Check:
 
 def run_checks() -> list[Check]:
     """Run all checks and return their results, the most basic first."""
+    gpu_count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = [torch.cuda.get_device_properties(index) for index in range(gpu_count)]
+    gpus = [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices]
+    has_kernels = kernels_for(torch.zeros(1)).name == "compiled"
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
     return [
         Check("placecode", VERSION),
         Check("Python", platform.python_version(), sys.version_info >= (3, 11)),
         _packages(),
-        _device(),
+        Check("GPU", ", ".join(gpus) or "none that torch can use; experiments run on the CPU (quick scale: minutes)"),
         Check("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
-        _kernels(),
+        Check("CPU kernels", "compiled" if has_kernels else NO_KERNELS, has_kernels),
         _memory(),
-        _disk(),
+        Check("free disk here", f"{free:.1f} GiB{'' if free >= 1 else NO_SPACE}", free >= 1),
         _cache(),
         *_extras(),
     ]
@@ -93,21 +101,6 @@ def _extras() -> Iterator[Check]:
             yield Check(f"extra {extra}", advice if missing else "complete", not missing)
 
 
-def _device() -> Check:
-    """List the GPUs that torch can use. The check also passes on a machine without a GPU."""
-    if not torch.cuda.is_available():
-        return Check("GPU", "none that torch can use; experiments run on the CPU (quick scale: minutes)")
-    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    return Check("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in devices))
-
-
-def _kernels() -> Check:
-    """Check whether placecode's own CPU kernels could be compiled."""
-    if kernels_for(torch.zeros(1)).name == "compiled":
-        return Check("CPU kernels", "compiled")
-    return Check("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
-
-
 def _memory() -> Check:
     """Check whether the machine has at least 2 GiB of memory. Unknown memory counts as enough."""
     try:
@@ -115,13 +108,6 @@ def _memory() -> Check:
     except (ValueError, OSError, AttributeError):
         return Check("memory", "unknown on this system")
     return Check("memory", f"{total:.1f} GiB", total >= 2)
-
-
-def _disk() -> Check:
-    """Check whether the disk of the current folder has at least 1 GiB of free space."""
-    free = shutil.disk_usage(Path.cwd()).free / 2**30
-    note = "" if free >= 1 else "; a paper-scale run can need 1 GiB"
-    return Check("free disk here", f"{free:.1f} GiB{note}", free >= 1)
 
 
 def _cache() -> Check:
