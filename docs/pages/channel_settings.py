@@ -12,7 +12,7 @@ from itertools import product
 import pandas as pd
 import tables
 from synergy import models, tally, tally_by, tally_table
-from tables import Findings, Measure, Numbers, Runs, at, by_world, change, gap, gap_by_seed, minus_linear, of
+from tables import Findings, MeasureKey, Numbers, Runs, at, by_world, change, gap, gap_by_seed, minus_linear, of
 from templating import grid, number
 
 from placecode.analysis.stats import Interval
@@ -158,7 +158,10 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare tokens that hold five time points with tokens that hold one."""
-    clusters: dict[Measure, str] = {NEIGHBOURS: "nearest node in the same cluster", ("ari", "labels"): "ARI of k-means"}
+    clusters: dict[MeasureKey, str] = {
+        NEIGHBOURS: "nearest node in the same cluster",
+        ("ari", "labels"): "ARI of k-means",
+    }
     mirrors = {MIRROR: "nearest region is the mirror region"}
     one = {"network": runs["network-sigma"], "brain": runs["brain-sigma"]}
     five = {"network": runs["network-sigma-window"], "brain": runs["brain-sigma-window"]}

@@ -10,7 +10,7 @@ import pandas as pd
 import tables
 from tables import (
     Findings,
-    Measure,
+    MeasureKey,
     Numbers,
     Runs,
     at,
@@ -47,13 +47,13 @@ from placecode.runs.read import Run
 
 SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
 """Test conditions by their names in the templates."""
-CLUSTERS: dict[Measure, str] = {
+CLUSTERS: dict[MeasureKey, str] = {
     NEIGHBOURS: "nearest node in the same cluster",
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
 }
 """Measures of structure on networks, with their column headers."""
-REGIONS: dict[Measure, str] = {
+REGIONS: dict[MeasureKey, str] = {
     MIRROR: "nearest region is the mirror region",
     ("modularity", "best"): "Q of the best partition",
     ("fc_correlation", "fc"): "correlation with connectivity",
@@ -62,7 +62,7 @@ REGIONS: dict[Measure, str] = {
 }
 """Measures of structure on brains, with their column headers."""
 ATLASES = ("yeo7", "cole-anticevic")
-NETWORKS: list[Measure] = [(name, atlas) for name in ("modularity", "segregation") for atlas in ATLASES]
+NETWORKS: list[MeasureKey] = [(name, atlas) for name in ("modularity", "segregation") for atlas in ATLASES]
 """Measures of known brain networks, as (analysis, atlas)."""
 YEO = NETWORKS[0]
 PEOPLE = {
@@ -213,7 +213,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     }
 
 
-def preprocessing_table(run: Run, measure: Measure) -> str:
+def preprocessing_table(run: Run, measure: MeasureKey) -> str:
     """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
     values, names = analysis_values(run, *measure), variants(run)
     columns = {brain_networks.VARIANT_MEASURES[measure]: names}
@@ -224,7 +224,7 @@ def preprocessing_table(run: Run, measure: Measure) -> str:
     return columns_table(columns | {"functional connectivity": [number(level.mean()) for level in levels]})
 
 
-def significant_models(run: Run, measure: Measure, suffix: str, sigma: float) -> tuple[int, int]:
+def significant_models(run: Run, measure: MeasureKey, suffix: str, sigma: float) -> tuple[int, int]:
     """Return how many models of a sigma have p <= 0.05, and how many models there are.
 
     `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
@@ -234,7 +234,7 @@ def significant_models(run: Run, measure: Measure, suffix: str, sigma: float) ->
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
-def below_connectivity(run: Run, measure: Measure) -> bool:
+def below_connectivity(run: Run, measure: MeasureKey) -> bool:
     """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
     values = analysis_values(run, *measure)
     levels = {variant: connectivity_values(run, variant, measure) for variant in variants(run)}

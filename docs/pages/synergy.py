@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.stats import binom
 from tables import (
     Findings,
-    Measure,
+    MeasureKey,
     Numbers,
     Runs,
     at,
@@ -37,7 +37,7 @@ NEAR_ENOUGH = 0.02
 """A model has reached the least possible error if its error exceeds it by less than this, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
 """Claims that methods which compare channels pair by pair do not see the groups."""
-STRUCTURE: dict[Measure, str] = {
+STRUCTURE: dict[MeasureKey, str] = {
     NEIGHBOURS: "nearest channel in the same group",
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "ARI of k-means",
@@ -66,7 +66,7 @@ class Tests(NamedTuple):
         return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
 
 
-def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
+def tests_of_others(run: Run, measures: Iterable[MeasureKey]) -> Tests:
     """Count the tests of all methods without a model, in every world, on these measures (analysis, target)."""
     rows = run.baselines[run.baselines["split"] == "analysis"].set_index(["metric", "condition"])["value"]
     p_values = rows[rows.index.isin([(f"{analysis}_p", target) for analysis, target in measures])].dropna()

@@ -18,6 +18,7 @@ from placecode.experiments.channels.brain_networks import PARTITION_NAMES
 from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error, interval_over_worlds
 from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import (
     accuracy,
     analysis_values,
@@ -33,8 +34,6 @@ from placecode.runs.read import Run
 Runs = dict[str, Run]
 Findings = dict[str, Finding]
 Numbers = dict[str, Any]
-Measure = tuple[str, str]
-"""An analysis and its target."""
 CONDITIONS = (TRAINED_CONDITION, SHIFTED_CONDITION)
 """Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
 OVER_SIGMAS, BEFORE, AFTER, BEYOND = correlates.CORRELATION_KINDS
@@ -271,7 +270,7 @@ def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
     return (seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world(run, name, metric, condition))
 
 
-def chance(run: Run, measure: Measure) -> float:
+def chance(run: Run, measure: MeasureKey) -> float:
     """Return the chance level of a measure. Several data sets with equally many channels share that of the first."""
     task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
     return chance_levels(task)[measure]
@@ -287,7 +286,7 @@ def percent_hidden(run: Run) -> dict[str, str]:
     return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["eval_mask_ratios"]}
 
 
-def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
+def sigma_table(run: Run, measures: dict[MeasureKey, str], p: MeasureKey) -> str:
     """Return a table by sigma: structure, seeds with p <= 0.05, held-out errors, and these minus linear errors.
 
     Values are means over worlds. `measures` holds measures of structure and their column headers, `p` is that of the
@@ -307,7 +306,7 @@ def sigma_table(run: Run, measures: dict[Measure, str], p: Measure) -> str:
     return columns_table(columns)
 
 
-def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[str]) -> str:
+def baseline_table(run: Run, measures: dict[MeasureKey, str], conditions: Sequence[str]) -> str:
     """Return a table of all baselines: means over worlds, and in how many worlds the first measure is significant.
 
     The linear predictor has a second row with only the worlds of slower baselines, if these were run in fewer worlds.
@@ -336,7 +335,7 @@ def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
     return number(rows.query("metric == @metric and condition == @condition")["value"].mean())
 
 
-def twins_table(sweep: Run, twin: Run, measures: dict[Measure, str], field: str, header: str) -> str:
+def twins_table(sweep: Run, twin: Run, measures: dict[MeasureKey, str], field: str, header: str) -> str:
     """Return a table by sigma of a sweep and its twin, a smaller run with another value of `field`; seeds of the twin.
 
     `measures` holds measures of structure and their column headers, `header` is that of the field.

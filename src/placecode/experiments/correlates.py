@@ -17,17 +17,18 @@ from scipy.stats import spearmanr
 
 from placecode.analysis import stats
 from placecode.experiments.claims import NotInRun
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import accuracy, analysis_values, measure_and_accuracy, sweep_members
 from placecode.runs.read import Run
 
-MEASURES: dict[str, tuple[str, str]] = {
+MEASURES: dict[str, MeasureKey] = {
     "Procrustes distance, raw": ("procrustes_raw", "2d-fixed"),
     "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
     "RSA with 2d-fixed": ("rsa", "2d-fixed"),
     "attention cosine to 2d-fixed": ("attention_cosine", "2d-fixed"),
 }
 """Analysis and target of the main measures, by their names in figures."""
-MORE_MEASURES: dict[str, tuple[str, str]] = {
+MORE_MEASURES: dict[str, MeasureKey] = {
     **MEASURES,
     "Procrustes z against permuted tokens": ("procrustes_z", "2d-fixed"),
     "Procrustes distance to row and column": ("procrustes", "one-hot"),

@@ -30,6 +30,8 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate, portions, stack_for
 
 Rows = list[dict[str, Any]]
+MeasureKey = tuple[str, str]
+"""An analysis and its target, as in the columns of analysis.parquet, for example ("modularity", "labels")."""
 FIXED = "2d-fixed"
 """Label of the paper's reference encoding: sinusoids of the true row and column."""
 ALL_BLOCKS = -1

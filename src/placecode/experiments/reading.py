@@ -10,6 +10,7 @@ import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
+from placecode.experiments.measures import ALL_BLOCKS, MeasureKey
 from placecode.experiments.specs import encoding_label, parse_encoding, with_encoding_names
 from placecode.runs.read import Run
 from placecode.runs.tables import set_roles_and_labels
@@ -94,7 +95,7 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
     return float(steps[before] + weight * (steps[after] - steps[before]))
 
 
-def analysis_values(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
+def analysis_values(run: Run, analysis: str, target: str, when: str = "end", block: int = ALL_BLOCKS) -> pd.Series:
     """Return the values of an analysis by member, before (`when` is "start") or after training ("end"). Raise NotInRun
     if the run does not have the analysis."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
@@ -202,10 +203,10 @@ def contrast_sigmas(run: Run) -> tuple[float, float]:
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
 
 
-def chance_levels(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
     """Return chance levels by analysis and target, for the measures of channels that have one. `task` is the run's
     record of its data."""
-    chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
+    chance: dict[MeasureKey, float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
         sizes = labels[labels >= 0].map(labels.value_counts())

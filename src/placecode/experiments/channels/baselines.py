@@ -16,6 +16,7 @@ from torch import Tensor
 
 from placecode.analysis import alignment, baselines, connectivity, modules, partitions, places
 from placecode.experiments.channels import known_networks, structure
+from placecode.experiments.measures import MeasureKey
 from placecode.models.member import Member
 from placecode.tasks.masked import Masked
 
@@ -105,7 +106,7 @@ def _structure_rows(task: Masked, values: np.ndarray, names: Sequence[str]) -> I
         yield from _measure_rows("mds of fc", _embedding_structure(connectivity.mds_embedding(fc, axes), task))
 
 
-def _measure_rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+def _measure_rows(baseline: str, measured: Mapping[MeasureKey, Any]) -> Iterator[dict[str, Any]]:
     """Yield a row of a baseline for each measure. `structure_measures` has values (1,) by analysis and target."""
     for (metric, target), values in measured.items():
         yield {"baseline": baseline, "condition": target, "metric": metric, "value": float(values[0])}

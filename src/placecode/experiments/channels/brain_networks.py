@@ -16,13 +16,12 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import known_networks
-from placecode.experiments.channels.claims import minus_baseline, paper_claim_on_other_data, structure_between
+from placecode.experiments.channels.claims import MIRROR, minus_baseline, paper_claim_on_other_data, structure_between
 from placecode.experiments.claims import Claim, NotInRun, our_claim, reviewer_claim
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.runs.read import Run, shape_of
 
-Measure = tuple[str, str]
-"""An analysis and its target, as in the analysis table."""
 SMALL, LARGE = 0.01, 2.0
 """The sigmas that claims compare."""
 ALPHA = 0.05
@@ -35,8 +34,7 @@ MEASURE_NAMES = {
     "neighbor_agreement": "share of regions whose nearest one is in the same network",
 }
 """Names of the measures in figures."""
-MIRROR: Measure = ("mirror_agreement", "partner")
-VARIANT_MEASURES: dict[Measure, str] = {
+VARIANT_MEASURES: dict[MeasureKey, str] = {
     ("modularity", "yeo7"): "modularity Q of the Yeo-7 networks",
     ("modularity", "cole-anticevic"): "modularity Q of the Cole-Anticevic networks",
     ("segregation", "yeo7"): "segregation of the Yeo-7 networks",
@@ -87,7 +85,7 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
     return pd.Series(rows.groupby(rows["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
 
 
-def sigma_effect_in_variant(run: Run, variant: str, measure: Measure) -> Interval:
+def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Interval:
     """Return a measure at the small sigma minus that at the large sigma, in one variant."""
     values = analysis_values(run, *measure)
     change = (by_split(run, variant, values, SMALL) - by_split(run, variant, values, LARGE)).dropna()
@@ -101,7 +99,7 @@ def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interva
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 
 
-def _in_every_variant(claim: Callable[..., Claim], id: str, measure: Measure) -> Claim:
+def _in_every_variant(claim: Callable[..., Claim], id: str, measure: MeasureKey) -> Claim:
     """Return the claim that a measure is higher at the small sigma than at the large sigma in every variant."""
     change = f"the {VARIANT_MEASURES[measure]} is higher at sigma {SMALL} than at {LARGE}"
     statement = f"In every variant of the preprocessing {change}."
@@ -138,7 +136,7 @@ OVER_SIGMA: tuple[Claim, ...] = (
 run at the scale "paper"."""
 
 
-def connectivity_values(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
+def connectivity_values(run: Run, variant: str, measure: MeasureKey, baseline: str = "") -> list[float]:
     """Return a measure of functional connectivity, one value per split of the people.
 
     `baseline` is the name of the connectivity in the table of baselines. The default is centred connectivity if the run

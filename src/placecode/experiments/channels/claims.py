@@ -23,6 +23,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members, sweep_members
 from placecode.runs.read import Run
 from placecode.tasks.synergy import Synergy
@@ -83,7 +84,7 @@ def error_between(condition: str, small: float, large: float, run: Run) -> Inter
 
 
 def minus_baseline(
-    name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
+    name: str, metric: str, condition: str, sigma: float, run: Run, analysis: MeasureKey | None = None
 ) -> Interval:
     """Return the error of members with a sigma minus that of a baseline in the same world. With `analysis`, compare
     this measure of structure (its analysis and target) instead of errors."""

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from placecode.analysis import modules, nulls
+from placecode.experiments.measures import MeasureKey
 from placecode.tasks.masked import Masked
 
 MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
@@ -34,15 +35,13 @@ MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
 }
 """The measures of agreement with a partition, by name."""
 CENTRED = "centred fc"
-"""Name of the baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
-Name = tuple[str, str]
-"""An analysis and its target, the name of a partition."""
+"""MeasureKey of the baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
 
 
-def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
+def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[MeasureKey, np.ndarray]:
     """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. If `draws` is not
     0, also compare them with that number of draws of shuffled labels."""
-    result: dict[Name, np.ndarray] = {}
+    result: dict[MeasureKey, np.ndarray] = {}
     for target, labels in partition_labels(task).items():
         for name, measure in MEASURES.items():
             result[name, target] = measure(similarity, labels)
@@ -51,7 +50,7 @@ def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> di
     return result
 
 
-def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
+def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[MeasureKey, np.ndarray]:
     """Compare the measures of similarities (e, n, n) with those of random maps that are as smooth in space. The result
     is empty if the task has no partitions or no positions."""
     measures = measure_functions(task)
@@ -59,13 +58,13 @@ def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[Name, 
         return {}
     by_text = {str(name): measure for name, measure in measures.items()}
     chances = nulls.smooth_nulls(by_text, similarity, task.positions, draws)
-    result: dict[Name, np.ndarray] = {}
+    result: dict[MeasureKey, np.ndarray] = {}
     for name in measures:
         result |= null_columns(name, chances[str(name)], "_smooth")
     return result
 
 
-def measure_functions(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
+def measure_functions(task: Masked) -> dict[MeasureKey, Callable[[np.ndarray], np.ndarray]]:
     """Return each measure of each partition as a function of similarities (..., n, n)."""
     return {
         (name, target): partial(measure, labels=labels)
@@ -74,7 +73,7 @@ def measure_functions(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndar
     }
 
 
-def null_columns(name: Name, chance: nulls.NullTest, ending: str = "") -> dict[Name, Any]:
+def null_columns(name: MeasureKey, chance: nulls.NullTest, ending: str = "") -> dict[MeasureKey, Any]:
     """Return z, p, low and high of a null by their names in tables. `ending` is "" or "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}

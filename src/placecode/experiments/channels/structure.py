@@ -20,7 +20,15 @@ from torch import Tensor
 
 from placecode.analysis import alignment, connectivity, modules, nulls, partitions, places
 from placecode.experiments.channels import known_networks
-from placecode.experiments.measures import ALL_BLOCKS, Rows, analysis_rows, pe_change, pe_vectors, size_measures
+from placecode.experiments.measures import (
+    ALL_BLOCKS,
+    MeasureKey,
+    Rows,
+    analysis_rows,
+    pe_change,
+    pe_vectors,
+    size_measures,
+)
 from placecode.models.encoder import Stack
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.tasks.masked import Masked
@@ -32,7 +40,7 @@ MAX_ATTENTION_VALUES = 1 << 26
 """Maximum number of values of attention maps in memory."""
 MAX_EXAMPLES = 256
 """Maximum number of examples over which attention maps are averaged."""
-Values = dict[tuple[str, str], np.ndarray]
+Values = dict[MeasureKey, np.ndarray]
 """Values (e,) of the members of a stack, by analysis and target."""
 
 
@@ -150,7 +158,7 @@ def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Value
     if task.positions is None:
         return result
     for member, (matrix, connections) in enumerate(zip(similarity, fc, strict=True)):
-        statistics: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
+        statistics: dict[MeasureKey, Callable[[np.ndarray], np.ndarray]] = {
             ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=connections)
         }
         if task.labels is not None:

@@ -18,13 +18,11 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
+from placecode.experiments.measures import ALL_BLOCKS, MeasureKey
 from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
 from placecode.reports.figures.encodings import missing_rows
 
-Measure = tuple[str, str]
-"""Values of the columns `analysis` and `target` in analysis.parquet, for example ("modularity", "labels")."""
-ALL_BLOCKS = -1
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
@@ -52,9 +50,9 @@ def structure_by_sigma(
     analysis: pd.DataFrame,
     baselines: pd.DataFrame | None,
     run_name: str,
-    measures: Sequence[Measure],
-    chance: Mapping[Measure, float] | None = None,
-    labels: Mapping[Measure, str] | None = None,
+    measures: Sequence[MeasureKey],
+    chance: Mapping[MeasureKey, float] | None = None,
+    labels: Mapping[MeasureKey, str] | None = None,
 ) -> Figure:
     """Draw measures of the PEs by sigma before training (hollow and grey) and after it, with a panel per measure.
 
@@ -90,10 +88,10 @@ def measure_by_name(
     analysis: pd.DataFrame,
     metrics: pd.DataFrame,
     run_name: str,
-    measures: Sequence[Measure] = (("neighbor_agreement", "labels"),),
+    measures: Sequence[MeasureKey] = (("neighbor_agreement", "labels"),),
     baselines: pd.DataFrame | None = None,
-    chance: Mapping[Measure, float] | None = None,
-    labels: Mapping[Measure, str] | None = None,
+    chance: Mapping[MeasureKey, float] | None = None,
+    labels: Mapping[MeasureKey, str] | None = None,
 ) -> Figure:
     """Draw test errors, a panel per share of hidden channels, and measures of the PE, with a row per encoding.
 
@@ -300,13 +298,13 @@ def measures_by_variant(
     return base.small_print(figure, run_name, f"marks and bars: {averaged}, after training", note, missing)
 
 
-def _measure_rows(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
+def _measure_rows(analysis: pd.DataFrame, measures: Sequence[MeasureKey]) -> pd.DataFrame:
     """Return the rows of these measures for all blocks together (block -1), before training and at the last step."""
     selected = pd.MultiIndex.from_frame(analysis[["analysis", "target"]]).isin(list(measures))
     rows = analysis[selected & (analysis["block"] == ALL_BLOCKS)]
     return rows[rows["step"].isin((0, rows["step"].max()))]
 
 
-def _label(measure: Measure, labels: Mapping[Measure, str] | None, width: int) -> str:
+def _label(measure: MeasureKey, labels: Mapping[MeasureKey, str] | None, width: int) -> str:
     """Return the label of a measure, by default its name, wrapped to `width` letters."""
     return base.wrapped(base.short((labels or {}).get(measure, measure[0].replace("_", " ")), 78), width)

@@ -23,7 +23,6 @@ from placecode.experiments.channels.brain_networks import (
     PARTITION_NAMES,
     SMALL,
     VARIANT_MEASURES,
-    Measure,
     by_split,
     connectivity_values,
     network_coverage_text,
@@ -32,6 +31,7 @@ from placecode.experiments.channels.brain_networks import (
     variants,
 )
 from placecode.experiments.claims import NotInRun
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import analysis_values, finished_members
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
@@ -138,7 +138,7 @@ def variant_figures(run: Run) -> list[ReportFigure]:
     return [report_figure("masked.preprocessing", figure)]
 
 
-def _has(run: Run, measure: Measure) -> bool:
+def _has(run: Run, measure: MeasureKey) -> bool:
     """Return whether the run has values of a measure."""
     try:
         return bool(len(analysis_values(run, *measure)))

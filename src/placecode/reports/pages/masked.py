@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis import alignment, partitions
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import chance_levels
 from placecode.experiments.specs import format_setting
 from placecode.models.member import NON_SETTING_COLUMNS
@@ -25,8 +26,7 @@ from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page, ReportFigure,
 from placecode.reports.pages.interactive import Verdict, stored_members
 from placecode.runs.read import Run
 
-Measure = tuple[str, str]
-MEASURES: dict[Measure, str] = {
+MEASURES: dict[MeasureKey, str] = {
     ("neighbor_agreement", "labels"): "nearest channel in same group",
     ("mirror_agreement", "partner"): "nearest region is the mirror",
     ("neighbor_agreement", "positions"): "nearest channel is next to it in space",
@@ -127,7 +127,7 @@ def run_tables(run: Run) -> RunTables:
     return RunTables(by_world[by_world["member"] == first], averaged(run.metrics), averaged(run.analysis), name)
 
 
-def measures_in(run: Run) -> list[Measure]:
+def measures_in(run: Run) -> list[MeasureKey]:
     """Return at most MAX_MEASURES measures of structure that the run has, in the order of MEASURES."""
     measured = set(zip(run.analysis["analysis"], run.analysis["target"], strict=True))
     return [measure for measure in MEASURES if measure in measured][:MAX_MEASURES]

@@ -15,6 +15,7 @@ from placecode.experiments import experiment_of
 from placecode.experiments.channels.claims import interval_over_worlds
 from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import analysis_values
 from placecode.experiments.specs import format_setting, with_encoding_names
 from placecode.reports import wording
@@ -23,8 +24,7 @@ from placecode.reports.pages.base import counts
 from placecode.reports.pages.interactive import Verdict, clipped
 from placecode.runs.read import Run
 
-Measure = tuple[str, str]
-MEASURES: tuple[Measure, ...] = (
+MEASURES: tuple[MeasureKey, ...] = (
     ("neighbor_agreement", "labels"),
     ("mirror_agreement", "partner"),
     ("neighbor_agreement", "positions"),
@@ -96,7 +96,7 @@ def _labelled(run: Run) -> pd.DataFrame:
     return members.assign(label=[", ".join(filter(None, words)) for words in rows])
 
 
-def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Series, pd.Series, pd.DataFrame]]:
+def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[MeasureKey, pd.Series, pd.Series, pd.DataFrame]]:
     """Yield each measure that the run has, its values before and after training, and the finished members."""
     done = members[members["state"] == "done"]
     for measure in MEASURES:
