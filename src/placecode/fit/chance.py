@@ -93,8 +93,8 @@ class _TestSamples:
         Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), where b is the number of
         samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
         """
-        share = torch.full(values.shape[:-1], float(self.stack.members[0].mask_ratio), dtype=torch.float64)
-        masked = self.task.hide(values, mask_scores, share.to(values.device))
+        mask_ratio = torch.full(values.shape[:-1], float(self.stack.members[0].mask_ratio), dtype=torch.float64)
+        masked = self.task.hide(values, mask_scores, mask_ratio.to(values.device))
         inputs, targets = (part.flatten(0, -3) for part in masked)
         count = len(self.stack.members)
         return inputs, self.stack(inputs.expand(count, *inputs.shape)), targets.expand(count, *targets.shape)

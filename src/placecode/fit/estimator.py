@@ -326,11 +326,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
         mask_scores = torch.from_numpy(np.random.default_rng(0).integers(2**62, size=tuple(raw.shape)))
-        share = torch.full((len(raw),), self._hidden, dtype=torch.float64)
+        mask_ratio = torch.full((len(raw),), self._hidden, dtype=torch.float64)
         squared_error = variance = 0.0
         for part in portions(stack, task, len(raw)):
             at = slice(part.start, part.stop)
-            inputs, targets = task.hide(raw[at], mask_scores[at], share[at])
+            inputs, targets = task.hide(raw[at], mask_scores[at], mask_ratio[at])
             true, scored = targets[..., :-1], targets[..., -1:]
             errors = (_mean_output(stack, inputs) - true).square() * task.used
             squared_error += float((errors * scored).sum())

@@ -50,13 +50,13 @@ VALUES_PER_CHUNK = 1 << 21
 class MaskedSamples:
     """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
-    The argument `hidden` is the share of the channels to hide, and `max_samples` the maximum number of samples, b. The
-    attribute `true` (b, N) has the true values, `hidden` (b, N) says which values are hidden from the predictor, and
-    `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
+    The argument `mask_ratio` is the share of the channels to hide, and `max_samples` the maximum number of samples, b.
+    The attribute `true` (b, N) has the true values, `hidden` (b, N) says which values are hidden from the predictor,
+    and `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
     """
 
-    def __init__(self, task: TableTask, split: str, hidden: float, max_samples: int | None = None) -> None:
-        bound = task.bind([Member(mask_ratio=hidden)])
+    def __init__(self, task: TableTask, split: str, mask_ratio: float, max_samples: int | None = None) -> None:
+        bound = task.bind([Member(mask_ratio=mask_ratio)])
         count = min(task.examples(split), max_samples or task.examples(split))
         inputs, targets = (part[0].double().numpy() for part in bound.batch(split, torch.arange(count)[None]))
         self.used = task.columns.used  # (n, w)
@@ -123,11 +123,11 @@ def correlation_of(covariance: Array, task: TableTask) -> Array:
     return np.asarray(size / (length[:, None] * length))
 
 
-def compare(tables: Mapping[str, TableTask], hidden: float) -> Iterator[tuple[str, Method | str]]:
+def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tuple[str, Method | str]]:
     """Apply all methods to a table; yield the name of each with its result, or with the reason why it was left out.
 
-    `tables` has the task on all training samples and those on either half, by the names in DATA_SETS. `hidden` is the
-    share of the channels to hide in held-out samples. A result has a similarity, maps, modules and, if the method
+    `tables` has the task on all training samples and those on either half, by the names in DATA_SETS. `mask_ratio` is
+    the share of the channels to hide in held-out samples. A result has a similarity, maps, modules and, if the method
     predicts, the held-out error.
     """
     task = tables[DATA_SETS[0]]
@@ -135,7 +135,8 @@ def compare(tables: Mapping[str, TableTask], hidden: float) -> Iterator[tuple[st
     halves = [correlation_of(covariance_of(tables[name]), task) for name in DATA_SETS[1:]]
     matrix = correlation_of(covariance, task)
     max_samples = max(MIN_VALIDATION_SAMPLES, int(MAX_VALIDATION_OPERATIONS / len(covariance) ** 3))
-    validation, test = MaskedSamples(task, "validation", hidden, max_samples), MaskedSamples(task, "test", hidden)
+    validation = MaskedSamples(task, "validation", mask_ratio, max_samples)
+    test = MaskedSamples(task, "test", mask_ratio)
     axes = [k for k in (2, 3) if k <= task.tokens]
     with connectivity.one_thread():
         unit = np.clip(matrix, -1, 1)

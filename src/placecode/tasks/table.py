@@ -108,11 +108,11 @@ class TableTask(Masked):
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
         bound = super().bind(members)
-        ratios = [member.mask_ratio for member in members]
-        bound._share = torch.tensor(ratios, device=self._indices.device, dtype=torch.float64)
+        mask_ratios = [member.mask_ratio for member in members]
+        bound._mask_ratio = torch.tensor(mask_ratios, device=self._indices.device, dtype=torch.float64)
         return bound
 
-    _share: Tensor = torch.empty(0)  # fraction of the values to hide in training, for each member, (e,)
+    _mask_ratio: Tensor = torch.empty(0)  # fraction of the values to hide in training, for each member, (e,)
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split that are evaluated. They are evenly spaced in the split."""
@@ -127,31 +127,30 @@ class TableTask(Masked):
         """
         if step is None:
             examples, mask_scores = self.examples(split), self.mask_scores(split, rows)
-            ratios = torch.tensor(self.eval_mask_ratios, device=rows.device, dtype=torch.float64)
-            share = ratios[rows // examples]  # (e, b)
+            mask_ratios = torch.tensor(self.eval_mask_ratios, device=rows.device, dtype=torch.float64)
+            mask_ratio = mask_ratios[rows // examples]  # (e, b)
             rows = rows % examples * len(self.splits[split]) // examples  # evenly spaced in the split
         else:
-            share = self._share[:, None].expand(rows.shape)
+            mask_ratio = self._mask_ratio[:, None].expand(rows.shape)
             mask_scores = random.bits(self._keys, step, rows.shape[1] * self.tokens)
-        return self.hide(self.raw_values(split, rows), mask_scores.view(*rows.shape, self.tokens), share)
+        return self.hide(self.raw_values(split, rows), mask_scores.view(*rows.shape, self.tokens), mask_ratio)
 
-    def hide(self, raw: Tensor, mask_scores: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def hide(self, raw: Tensor, mask_scores: Tensor, mask_ratio: Tensor) -> tuple[Tensor, Tensor]:
         """Hide some channels of samples, and return inputs and targets, (..., n, w + 1), as `batch` does.
 
-        `raw`, (..., n), are samples as in the table. `share`, (...), is the fraction of each sample's values to hide,
-        not counting missing ones. At least one is hidden, and never all if there are two or more. `mask_scores`, (...,
-        n), are random integers. The channels with the lowest scores are hidden.
+        `raw`, (..., n), are samples as in the table. `mask_ratio`, (...), is the fraction of each sample's values to
+        hide, not counting missing ones. At least one is hidden, and never all if there are two or more. `mask_scores`,
+        (..., n), are random integers. The channels with the lowest scores are hidden.
         """
         values, present = self.standardize(raw)
         mask_scores = torch.where(present, mask_scores, torch.iinfo(mask_scores.dtype).max)
         count = present.sum(-1)
-        hidden_count = torch.minimum((share * count).round().clamp(min=1), (count - 1).clamp(min=1)).long()
+        hidden_count = torch.minimum((mask_ratio * count).round().clamp(min=1), (count - 1).clamp(min=1)).long()
         threshold = mask_scores.sort(dim=-1).values.gather(-1, (hidden_count - 1)[..., None])
         hidden = (mask_scores <= threshold) & present
         visible = (present & ~hidden).to(values.dtype)[..., None]
-        return torch.cat([values * visible, 1 - visible], -1), torch.cat(
-            [values, hidden.to(values.dtype)[..., None]], -1
-        )
+        inputs = torch.cat([values * visible, 1 - visible], -1)
+        return inputs, torch.cat([values, hidden.to(values.dtype)[..., None]], -1)
 
     def raw_values(self, split: str, rows: Tensor) -> Tensor:
         """Return the values of examples as in the table, (..., n), with NaN for missing values and codes for words.
