@@ -91,17 +91,16 @@ class Atlas:
 
 
 def load(name: str, networks: str | None = None) -> Atlas:
-    """Return the atlas "aal2" or "glasser", without networks if `networks` is None.
+    """Return the atlas "aal2" or "glasser", with the networks of a partition if `networks` is not None.
 
-    Otherwise `networks` is the partition "cole-anticevic", "yeo7" or "yeo17", which exist only for glasser.
+    `networks` is "cole-anticevic", "yeo7" or "yeo17". These partitions exist only for glasser.
     """
     choice("atlas", name, ATLASES)
-    if networks is None:
-        return _aal2() if name == "aal2" else _glasser(None)
-    choice("networks", networks, NETWORKS)
-    if name != "glasser":
-        raise BadInput(f"networks {networks!r} must go with the atlas glasser; got the atlas {name}.")
-    return _glasser(networks)
+    if networks is not None:
+        choice("networks", networks, NETWORKS)
+        if name != "glasser":
+            raise BadInput(f"networks {networks!r} must go with the atlas glasser; got the atlas {name}.")
+    return _aal2() if name == "aal2" else _glasser(networks)
 
 
 def _aal2() -> Atlas:

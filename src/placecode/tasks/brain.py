@@ -101,7 +101,7 @@ class Brain(Masked):
     label_names : tuple of str
         Names of the networks that `labels` index.
     partitions : dict of str to Partition
-        The known networks, by the name of the partition.
+        Known networks of the regions, by the name of the partition ("yeo7", ...). PEs are compared with them.
     people : dict of str to tuple of tuple of str
         Names of the people, by split ("train" or "test") and then by world.
     doubts : list of str
