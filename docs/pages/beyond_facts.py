@@ -17,6 +17,7 @@ from placecode.analysis.stats import interval
 from placecode.encodings import sinusoid
 from placecode.experiments.claims import FAILS, HOLDS
 from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
+from placecode.experiments.latin.effects import SMALL_SIGMAS
 from placecode.experiments.latin.knob_claims import (
     EQUAL_MARGIN,
     MIN_FITTED_ACCURACY,
@@ -96,7 +97,7 @@ def causal(run: Run) -> Facts:
     by_kind, difference, sizes = (
         causal_effects.manipulation_values,
         causal_effects.manipulation_difference,
-        causal_effects.SMALL_SIGMAS,
+        SMALL_SIGMAS,
     )
     rsa, moved = analysis_values(run, "rsa", "relation"), analysis_values(run, "moved_relative", "start")
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
@@ -226,7 +227,7 @@ def size(run: Run) -> Facts:
         "shuffled_rsa": mean_over_sigmas(run, rsa, [0.2], **shuffled).mean(),
         "near_shuffled": mean_over_sigmas(run, nearest, [0.2], **shuffled).mean(),
         "near_random": mean_over_sigmas(run, nearest, [0.2], **fresh).mean(),
-        "early": knob_claims.early_accuracy_difference(resized, shuffled, knob_claims.SMALL_SIGMAS, run),
+        "early": knob_claims.early_accuracy_difference(resized, shuffled, SMALL_SIGMAS, run),
         "large_grids": parts["order=5"],
         "small_grids": parts["order=4"],
         "puzzles": {split: sum(counts.values()) for split, counts in parts["order=5"]["counts"].items()},

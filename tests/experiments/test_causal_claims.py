@@ -11,7 +11,7 @@ from helpers.made_up import made_up, student
 
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.causal_claims import CLAIMS
+from placecode.experiments.latin.causal_claims import CAUSAL_CLAIMS
 from placecode.models.member import Member
 from placecode.reports.pages.causal import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of
@@ -74,7 +74,7 @@ def run_of(sign: int = 1, diverged: Callable[[Member], bool] = lambda m: False, 
 
 
 def findings(run: Any) -> dict[str, Finding]:
-    return {claim.id: claim.check(run) for claim in CLAIMS}
+    return {claim.id: claim.check(run) for claim in CAUSAL_CLAIMS}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def planted() -> Any:
 
 
 def test_every_claim_holds_where_it_is_planted_and_fails_where_its_opposite_is(planted: Any) -> None:
-    assert {*BETWEEN, *SIZES, *EXCHANGED, "masters-learned"} == {claim.id for claim in CLAIMS}
+    assert {*BETWEEN, *SIZES, *EXCHANGED, "masters-learned"} == {claim.id for claim in CAUSAL_CLAIMS}
     for run, verdict in ((planted, HOLDS), (run_of(-1), FAILS)):
         by_id = findings(run)
         assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, verdict)

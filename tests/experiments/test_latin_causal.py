@@ -202,11 +202,11 @@ def test_all_exchanges_but_controls_change_a_model_that_uses_positions(experimen
     stack.flat *= 3
     vectors = stack.encoding.vectors()
     assert vectors is not None and task.positions is not None
-    order, ends = interventions.order_of(16), vectors.detach().double().numpy()
+    order, ends = interventions.shuffled_order(16), vectors.detach().double().numpy()
     starts = ends + np.random.default_rng(0).normal(size=ends.shape)
     pairs = zip(starts, ends, strict=True)
     exchanges = [interventions.within_member(start, end, task.positions, order) for start, end in pairs]
-    rows = pd.DataFrame(interventions.accuracies(stack, task, exchanges, order))
+    rows = pd.DataFrame(interventions.accuracy_rows(stack, task, exchanges, order))
     by_name = rows.pivot(index="target", columns="member", values="value")
     same = (by_name == by_name.loc["itself"]).all(axis="columns")
     assert set(same.index[same]) == set(CONTROLS) and len(same) == 12
@@ -261,8 +261,8 @@ def test_exchanges_change_neither_the_stack_nor_the_puzzles(experiment: LstCausa
     stack = stack_for([experiment.spec(sigma=sigma, seed=3) for sigma in SIGMAS], task)
     weights, inputs = stack.flat.detach().clone(), task.splits["ood"].inputs.clone()
     a, b = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
-    order = interventions.order_of(16)
-    rows = interventions.accuracies(stack, task, [{"a": a, "shuffled with its cells": b}, {"b": b}], order)
+    order = interventions.shuffled_order(16)
+    rows = interventions.accuracy_rows(stack, task, [{"a": a, "shuffled with its cells": b}, {"b": b}], order)
     assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "shuffled with its cells"), (1, "b")]
     assert torch.equal(stack.flat, weights) and torch.equal(task.splits["ood"].inputs, inputs)
 

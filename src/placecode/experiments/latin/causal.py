@@ -1,15 +1,16 @@
 """lst-causal: is the learned PE the cause of generalization, or only a result of it?
 
-Every manipulation is made at every size (root mean square) of the PE, in models with the same seeds. The sizes are the
-sigmas of the experiment. Before training, the PE is random, or the true arrangement, or copied from another model that
-has learned it. That model is called the donor, and has other weights, data order and random numbers. The PE is then
-frozen or trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After
-training, the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed, or rescaled,
-with all other weights unchanged.
+Every manipulation of the PE is made at every size (root mean square) of the PE, in models with the same seeds. The
+sizes are the sigmas of the experiment. Before training, the PE is set to random values, to the true arrangement, or to
+the PE of a donor: another trained model with other weights, data order and random numbers. The PE is then frozen or
+trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After training,
+the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed, or rescaled, with all
+other weights unchanged.
 
 If the learned arrangement is a cause, a new model must do better with it than with the untrained PE of the same donor.
-If size is a cause, a learned PE must become useless when it is made large. Every manipulation has a control that must
-have no effect: look at these first.
+If size is a cause, a learned PE must become useless when it is made large. Donors that are trained by Adam hardly learn
+an arrangement, so a second kind of donor is trained by SGD from a tiny start (labelled "master"). Every manipulation
+has a control that must have no effect: look at these first.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
 TWIN_SEED_OFFSET, SGD_DONOR_SEED_OFFSET = 2000, 3000
-"""Offsets from the seeds of the experiment to those of twins and of donors that are trained by SGD. Twins are controls
-of transplants: one gets the untrained PE of the other, which has the same seed."""
+"""Offsets from the seeds of the experiment to those of twins and of donors that are trained by SGD. Twins are controls:
+one of two models with the same seed gets the untrained PE of the other."""
 TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
 
@@ -58,7 +59,7 @@ class LstCausal(DonorExperiment):
 
     name = "lst-causal"
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
-    claims = causal_claims.CLAIMS
+    claims = causal_claims.CAUSAL_CLAIMS
     knob = "the PE"
 
     sigmas: tuple[float, ...] = sweep_over(SIGMAS, "sizes of the PE; must include 0.2 and 2.0, which are exchanged")
@@ -74,8 +75,8 @@ class LstCausal(DonorExperiment):
             raise must_be("sigmas", rule, list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """Return the donors, then all kinds sigma by sigma, then the controls (twins last), and then the donors that
-        are trained by SGD and the kinds that were added later."""
+        """Return the donors, the members with `MANIPULATIONS`, the controls (twins last), the donors that are trained
+        by SGD, and the members with `LATER_MANIPULATIONS`."""
 
         def seeds(offset: int) -> list[int]:
             return [seed + offset for seed in self.seeds]
@@ -86,7 +87,7 @@ class LstCausal(DonorExperiment):
         members = grid(self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=seeds(DONOR_SEED_OFFSET))
         donors: dict[Any, int] = {(donor.sigma, donor.seed - DONOR_SEED_OFFSET): i for i, donor in enumerate(members)}
         for label, fields in MANIPULATIONS.items():
-            members += self._of_kind(label, fields, donors)
+            members += self._manipulated(label, fields, donors)
         members += controls(BY_RATE, sigma=SMALL, pe_learning_rate=0.0)
         members += controls(TRUE_START, sigma=TRUE_SIZE, start="true", learn=False)
         members += controls(FIXED, **FIXED_2D_FIELDS)
@@ -101,34 +102,32 @@ class LstCausal(DonorExperiment):
         donor = self.spec(sigma=self.sgd_donor_sigma, role="donor", label=SGD_DONOR, **by_sgd)
         members += grid(donor, seed=seeds(SGD_DONOR_SEED_OFFSET))
         for label, fields in LATER_MANIPULATIONS.items():
-            members += self._of_kind(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
+            members += self._manipulated(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
         return members
 
-    def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """Return the members of a kind, at all sizes. `fields` is a value of `MANIPULATIONS`. `donors` maps pairs of
-        sigma (or SGD_DONOR) and seed to the index of the donor in the plan."""
-        of_member = {name: value for name, value in fields.items() if name != "donor"}
+    def _manipulated(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
+        """Return the members with one manipulation, at all sizes. `label` and `fields` are an item of `MANIPULATIONS`.
+        `donors` maps pairs of sigma (or SGD_DONOR) and seed to the index of the donor in the plan."""
+        member_fields = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
-            return self.over_sigmas(self.sigmas, label=label, **of_member)
+            return self.over_sigmas(self.sigmas, label=label, **member_fields)
         donor_of = {
             (sigma, seed): donors[sigma if fields["donor"] == "own" else fields["donor"], seed]
             for sigma in self.sigmas
             for seed in self.seeds
         }
-        return self.with_donors(donor_of, label=label, **of_member)
+        return self.with_donors(donor_of, label=label, **member_fields)
 
     def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Test each trained member with its PE replaced. Return one row per member and replacement, with the OOD
-        accuracy.
+        """Return the OOD accuracy of each trained member with each replacement of its PE.
 
-        All members get the replacements of `interventions.within_member`. Members with a learned PE are also tested
-        with two PEs of other members: one that was trained with the other sigma (0.2 or 2.0), and one that was trained
-        with another seed.
+        All members get the replacements of `interventions.own_replacements`. Members with a learned PE also get the PE
+        of the member with the other sigma (0.2 or 2.0), and that of the member with the next seed.
         """
         assert task.positions is not None
-        order = interventions.order_of(task.tokens)
+        order = interventions.shuffled_order(task.tokens)
         rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}
         learned = {
             (row["sigma"], row["seed"]): number
@@ -139,21 +138,18 @@ class LstCausal(DonorExperiment):
         def pe(number: Any, when: str = "end") -> np.ndarray:
             return np.asarray(arrays[f"pe_{when}/{number}"].double().numpy())
 
-        exchanges = []
+        replacements = []
         for number in numbers:
             end, row = pe(number), rows[number]
-            pes = interventions.within_member(pe(number, "start"), end, task.positions, order)
+            pes = interventions.own_replacements(pe(number, "start"), end, task.positions, order)
             if row["label"] == LEARNED:
                 other_sigma = learned.get(({SMALL: LARGE, LARGE: SMALL}.get(row["sigma"]), row["seed"]))
                 if other_sigma is not None:
                     pes[interventions.OTHER_SIGMA] = pe(other_sigma)
-                    pes[interventions.OTHER_SIGMA_SIZED] = interventions.sized(pe(other_sigma), end)
-                other_seed = learned.get((row["sigma"], self._next(row["seed"])))
+                    pes[interventions.OTHER_SIGMA_SIZED] = interventions.rescaled_like(pe(other_sigma), end)
+                next_seed = self.seeds[(self.seeds.index(row["seed"]) + 1) % len(self.seeds)]
+                other_seed = learned.get((row["sigma"], next_seed))
                 if other_seed is not None and len(self.seeds) > 1:
                     pes[interventions.OTHER_SEED] = pe(other_seed)
-            exchanges.append(pes)
-        return interventions.accuracies(stack, task, exchanges, order)
-
-    def _next(self, seed: int) -> int:
-        """Return the seed after this one in the list of seeds, and the first after the last."""
-        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+            replacements.append(pes)
+        return interventions.accuracy_rows(stack, task, replacements, order)

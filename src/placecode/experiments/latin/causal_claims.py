@@ -1,10 +1,11 @@
-"""Claims on lst-causal: is the learned PE a cause of generalization? Each manipulation has a control.
+"""Claims on lst-causal: is the learned PE a cause of generalization? Each manipulation of the PE has a control.
 
 Margins were set before the run, by the rules of `knob_claims`: zero for "helps at all", half of the published
 difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in rounding only must
 stay within 0.02, and those with other random numbers within 0.05. An earlier run had already shown that a frozen PE
 does as well as a learned one. All differences are paired by seed. The size of a PE is its root mean square. A donor is
-a model whose PE is copied. The label "master" stands for a donor that is trained by SGD.
+a model whose PE is copied into another. In claim ids, a master is a donor that is trained by SGD instead of Adam. Such
+donors were added when the first results had shown that the PEs of the others hardly learn an arrangement.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from placecode.experiments.latin.causal_effects import (
     FIXED,
     NONE,
     SGD_DONOR,
-    SMALL_SIGMAS,
     TRUE_START,
     TWIN,
     TWIN_AGAIN,
@@ -30,7 +30,7 @@ from placecode.experiments.latin.causal_effects import (
     swap_effect,
     twin_difference,
 )
-from placecode.experiments.latin.effects import LARGE, SMALL
+from placecode.experiments.latin.effects import LARGE, SMALL, SMALL_SIGMAS
 from placecode.experiments.latin.knob_claims import EQUAL_MARGIN, HALF_PUBLISHED_EFFECT
 from placecode.experiments.reading import analysis_values
 
@@ -39,7 +39,7 @@ ROUNDING = 0.02
 CONTROL = "a control: must do nothing"
 """Remark on claims that are controls."""
 later_claim = partial(reviewer_claim, remark="asked after the first answers were known")
-"""Constructor of claims that were added after the first results of lst-causal were known."""
+"""Constructor of claims that were added when the first results of lst-causal were known."""
 
 
 def control(id: str, statement: str, measure: EffectFunction, margin: float = ROUNDING) -> Claim:
@@ -47,7 +47,7 @@ def control(id: str, statement: str, measure: EffectFunction, margin: float = RO
     return our_claim(id, statement, measure, margin, "within", remark=CONTROL)
 
 
-CLAIMS: tuple[Claim, ...] = (
+CAUSAL_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
         "training-the-pe-is-not-needed",
         "A PE frozen at its random start generalizes about as well as a learned one (within 0.05), mean over sizes 0.1 "
@@ -239,3 +239,4 @@ CLAIMS: tuple[Claim, ...] = (
         partial(swap_effect, NONE, None, interventions.NOTHING),
     ),
 )
+"""Claims on lst-causal."""

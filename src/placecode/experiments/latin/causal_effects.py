@@ -1,7 +1,7 @@
-"""The manipulations of the PE in lst-causal by name, and functions that return their effects on accuracy, paired by
-seed.
+"""The manipulations of the PE in lst-causal, by the label of their members, and their effects on accuracy.
 
-The size of a PE is its root mean square. A transplant copies the PE of one model, the donor, into another model.
+The size of a PE is its root mean square. A donor is a model whose PE is copied into another model (a transplant). All
+effects are differences paired by seed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from placecode.experiments.reading import accuracy, analysis_values, early_accur
 from placecode.runs.read import Run
 
 SGD_DONOR = "master"
-"""Label of donors whose PEs learn the arrangement: they are trained by SGD from a tiny start."""
-SMALL_SIGMAS = (0.1, 0.2, 0.5)
-"""The sizes at which models generalize. Effects of the arrangement are means over these sizes."""
+"""Label of the donors that are trained by SGD from a tiny start, so that their PEs learn an arrangement."""
 LEARNED = "learned"
-"""Label of the members with a random start and a learned PE, the usual case."""
+"""Label of the members without a manipulation: a learned PE with a random start."""
 MANIPULATIONS: dict[str, dict[str, Any]] = {
     LEARNED: {},
     "random, frozen": {"learn": False},
@@ -38,8 +36,8 @@ MANIPULATIONS: dict[str, dict[str, Any]] = {
     "donor's of 0.2 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
-"""Fields of the members of each kind, by label. Each kind is trained at every size. `donor` is the sigma of the donor
-whose PE is copied ("own": the sigma of the member itself)."""
+"""The fields of members by label. Members with each label are trained at every size. `donor` is the sigma of the donor
+whose PE is copied ("own": the sigma of the member itself), or SGD_DONOR."""
 LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "master's, frozen": {"start": "rescaled", "learn": False, "donor": SGD_DONOR},
     "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": SGD_DONOR},
@@ -47,14 +45,13 @@ LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
 }
-"""Kinds that were added after the first results had shown that donors trained by Adam learn little. The PEs of
-donors trained by SGD are rescaled to each size."""
+"""Manipulations that were added when the first results had shown that donors trained by Adam learn little."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
-"""Labels of controls: frozen by a learning rate of zero; started and frozen at the true arrangement; 2d-fixed; no
-PE."""
+"""Labels of controls: a PE that is frozen by a learning rate of zero; a PE that starts as 2d-fixed and is frozen;
+2d-fixed; no PE."""
 DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
-"""Labels of donors and twins. A twin has a frozen random PE; its copy gets that PE by a transplant and must do the
-same."""
+"""Labels of donors that are trained by Adam, and of twins. A twin has a frozen random PE. A model with the same seed
+gets this PE by a transplant, and must have the same accuracy."""
 
 
 def manipulation_values(
@@ -76,28 +73,29 @@ def manipulation_values(
 
 
 def manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy of kind `a` minus that of kind `b`, at the same sizes."""
+    """Return the OOD accuracy of the members with label `a` minus that with label `b`, as the mean over `sigmas`."""
     return difference(manipulation_values(run, a, sigmas), manipulation_values(run, b, sigmas))
 
 
 def early_manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the same difference as `manipulation_difference`, with the accuracies after a quarter of the training."""
+    """Return `manipulation_difference` after a quarter of the training."""
     values = early_accuracy(run)
     return difference(manipulation_values(run, a, sigmas, values), manipulation_values(run, b, sigmas, values))
 
 
-def size_effect(kind: str, run: Run) -> Interval:
-    """Return the OOD accuracy of a kind at the small size minus that at the large size, with the same arrangement."""
-    return difference(manipulation_values(run, kind, [SMALL]), manipulation_values(run, kind, [LARGE]))
+def size_effect(label: str, run: Run) -> Interval:
+    """Return the OOD accuracy of the members with a label at size 0.2 minus that at size 2.0."""
+    return difference(manipulation_values(run, label, [SMALL]), manipulation_values(run, label, [LARGE]))
 
 
 def twin_difference(a: str, b: str, sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy of kind `a`, which has a single size, minus that of kind `b`. Both compute the same up to
-    rounding, so the difference should be about 0. `sigma` is that of `b` (None: it has a single size too)."""
+    """Return the OOD accuracy of the members with label `a` minus that with label `b`. Both compute the same up to
+    rounding, so the difference should be about 0. `sigma` is that of `b` (None: its members all have one size)."""
     return difference(manipulation_values(run, a), manipulation_values(run, b, None if sigma is None else [sigma]))
 
 
-def swap_effect(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
-    """Return the OOD accuracy of trained models minus their accuracy with the replacement PE `name`."""
-    values = analysis_values(run, interventions.ACCURACY_WITH, name)
-    return difference(manipulation_values(run, kind, sigmas), manipulation_values(run, kind, sigmas, values))
+def swap_effect(label: str, sigmas: Sequence[float] | None, replacement: str, run: Run) -> Interval:
+    """Return the OOD accuracy of the trained members with a label minus their accuracy with a replacement of the PE,
+    named as in `interventions`."""
+    values = analysis_values(run, interventions.ACCURACY_WITH, replacement)
+    return difference(manipulation_values(run, label, sigmas), manipulation_values(run, label, sigmas, values))

@@ -28,6 +28,8 @@ from placecode.runs.read import Run
 
 SMALL, LARGE = 0.2, 2.0
 """The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
+SMALL_SIGMAS = (0.1, 0.2, 0.5)
+"""The sigmas at which models generalize, for effects that are means over several sigmas."""
 PLATEAU_EPOCH = 200
 """The epoch after which accuracy no longer changes in the training logs of the paper's authors. All longer runs
 evaluate it."""

@@ -2,6 +2,7 @@
 
 Some replacements must not change accuracy and are controls: the PE itself, the PE times one, and the PE shuffled
 together with the cells. Results are rows of the analysis `accuracy_with`, with the name of the replacement as target.
+The size of a PE is its root mean square.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
 
 ACCURACY_WITH = "accuracy_with"
-"""Name of the analysis in the analysis table."""
+"""Name of this analysis in the table of analyses."""
 ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
 """Replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
 """Replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true arrangement
-rescaled to its size."""
+(2d-fixed) rescaled to the size of the PE."""
 OTHER_SIGMA, OTHER_SIGMA_SIZED = "that of the other sigma", "that of the other sigma, own size"
 """Replacements of a PE: that of a model with the other sigma, as it is or rescaled to the size of the PE."""
 OTHER_SEED = "another seed's"
@@ -41,15 +42,15 @@ def times(factor: float) -> str:
     return f"times {factor:g}"
 
 
-def sized(pe: Array, like: Array) -> Array:
-    """Rescale a PE to the norm of another, `like`. Zeros stay zeros."""
+def rescaled_like(pe: Array, other: Array) -> Array:
+    """Return a PE rescaled to the size of another. A PE of zeros is returned unchanged."""
     size = float(geometry.norm(pe))
-    return pe if size == 0 else pe * (float(geometry.norm(like)) / size)
+    return pe if size == 0 else pe * (float(geometry.norm(other)) / size)
 
 
-def within_member(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
-    """Return the replacements that need no other member: PEs (l, n, d) by name. `start` and `end` are the PE before and
-    after training. `order` is the order of the cells of a shuffled PE."""
+def own_replacements(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
+    """Return the replacements of a PE that need no other member, (l, n, d), by name. `start` and `end` are the PE
+    before and after training. `positions` are the rows and columns of the cells, and `order` that of a shuffled PE."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -58,36 +59,36 @@ def within_member(start: Array, end: Array, positions: Array, order: Sequence[in
         START: start,
         SHUFFLED: end[:, order],
         WITH_CELLS: end[:, order],
-        TRUE: sized(true, end),
+        TRUE: rescaled_like(true, end),
         **{times(factor): factor * end for factor in FACTORS},
     }
 
 
-def order_of(tokens: int, seed: int = 0) -> list[int]:
+def shuffled_order(tokens: int, seed: int = 0) -> list[int]:
     """Return a random order of the tokens. The last token, from which the answer is read, stays last."""
     return [*np.random.default_rng(seed).permutation(tokens - 1).tolist(), tokens - 1]
 
 
 @torch.no_grad()
-def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
+def accuracy_rows(stack: Stack, task: Task, replacements: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
     """Return rows with the OOD accuracy of every member with each of its replacement PEs. The stack is restored
     afterwards.
 
-    `exchanges` has the replacement PEs of each member by name. `order` is the order of the cells of a shuffled PE.
+    `replacements` holds the replacement PEs of each member by name. `order` is the order of the cells of a shuffled PE.
     """
     vectors = stack.encoding.vectors()
     assert vectors is not None
     original = vectors.detach().clone()
     result: Rows = []
-    for name in dict.fromkeys(name for pes in exchanges for name in pes):
-        for member, pes in enumerate(exchanges):
+    for name in dict.fromkeys(name for pes in replacements for name in pes):
+        for member, pes in enumerate(replacements):
             if name in pes:
                 vectors.data[member] = torch.from_numpy(np.ascontiguousarray(pes[name])).to(original)
         local = (_reordered(task, order) if name == WITH_CELLS else task).to(stack.flat.device, stack.flat.dtype)
         values = evaluate(stack, local, "ood")["all", "accuracy"]
         vectors.data.copy_(original)
         by_member = analysis_rows(ACCURACY_WITH, values, target=name)
-        result += [row for row, pes in zip(by_member, exchanges, strict=True) if name in pes]
+        result += [row for row, pes in zip(by_member, replacements, strict=True) if name in pes]
     return result
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
-from placecode.experiments.latin.effects import LARGE, SMALL, difference
+from placecode.experiments.latin.effects import LARGE, SMALL, SMALL_SIGMAS, difference
 from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, mean_over_sigmas
 from placecode.runs.read import Run
 
@@ -29,8 +29,6 @@ MIN_FITTED_ACCURACY = 0.95
 """Training accuracy above which the training puzzles count as fitted."""
 HALF_PUBLISHED_EFFECT = 0.288
 """Half of the published difference in accuracy between sigma 0.2 and 2.0."""
-SMALL_SIGMAS = (0.1, 0.2, 0.5)
-"""The sigmas at which models generalize."""
 
 Columns = Mapping[str, Any]
 """Values that select members, by the name of their column in the table of members."""
