@@ -205,7 +205,7 @@ def test_all_exchanges_but_controls_change_a_model_that_uses_positions(experimen
     order, ends = interventions.shuffled_order(16), vectors.detach().double().numpy()
     starts = ends + np.random.default_rng(0).normal(size=ends.shape)
     pairs = zip(starts, ends, strict=True)
-    exchanges = [interventions.within_member(start, end, task.positions, order) for start, end in pairs]
+    exchanges = [interventions.own_replacements(start, end, task.positions, order) for start, end in pairs]
     rows = pd.DataFrame(interventions.accuracy_rows(stack, task, exchanges, order))
     by_name = rows.pivot(index="target", columns="member", values="value")
     same = (by_name == by_name.loc["itself"]).all(axis="columns")
