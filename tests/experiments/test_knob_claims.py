@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, with_optimizer, worth
+from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, sigma_effect, with_optimizer
 from helpers.made_up import made_up, student
 
 from placecode import experiments
@@ -164,7 +164,7 @@ def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(
 
 def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
     """Return the gain of sigma 0.2 over 2.0 at the value of a setting at which its interval reaches lowest."""
-    gains = [student(knob_effect(run, worth({column: value}), 2 * EPOCHS)) for value in values]
+    gains = [student(knob_effect(run, sigma_effect({column: value}), 2 * EPOCHS)) for value in values]
     return min(gains, key=lambda gain: gain[1])
 
 
@@ -187,7 +187,7 @@ def at_every_head(gain: Callable[[Member], float], train: Callable[[Member], flo
 def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
     """With two heads the gain is largest in the mean, and differs from seed to seed."""
     run, finding = at_every_head(lambda m: (0.0, 0.9)[m.seed % 2] if m.heads == 2 else 0.2)
-    gains = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
+    gains = {heads: student(knob_effect(run, sigma_effect({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
     assert gains[2][0] > max(gains[1][0], gains[4][0])
     assert finding.direction == UNDECIDED
     np.testing.assert_allclose(finding.effect, gains[2], atol=1e-9)

@@ -22,7 +22,7 @@ def contrast(sigmas: Sequence[float] | None, a: dict[str, Any], b: dict[str, Any
     return [(1, sigmas, a), (-1, sigmas, b)]
 
 
-def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
+def sigma_effect(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
     """Return the terms of the accuracy at sigma 0.2 minus that at a large sigma."""
     return [(1, (0.2,), columns), (-1, (large,), columns)]
 
@@ -99,15 +99,18 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
     },
     "lst-depth": {
         "depth-helps": contrast([0.2], {"layers": 6}, {"layers": 2}),
-        "depth-sharpens-sigma": [*worth({"layers": 6}), *negated(worth({"layers": 2}))],
+        "depth-sharpens-sigma": [*sigma_effect({"layers": 6}), *negated(sigma_effect({"layers": 2}))],
     },
     "lst-width": {
-        "width-leaves-sigma-alone": [*worth({"width": 320}, 1.0), *negated(worth({"width": 64}, 1.0))],
+        "width-leaves-sigma-alone": [*sigma_effect({"width": 320}, 1.0), *negated(sigma_effect({"width": 64}, 1.0))],
         "width-helps": contrast(ALL, {"width": 320}, {"width": 64}),
     },
     "lst-placement": {
         "input-alone-is-enough": contrast([0.2], {"placement": "input"}, {"placement": "every"}),
-        "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *negated(worth({"placement": "input"}))],
+        "every-block-makes-sigma-matter": [
+            *sigma_effect({"placement": "every"}),
+            *negated(sigma_effect({"placement": "input"})),
+        ],
     },
     "lst-gain": {
         "small-gain-generalizes": contrast(None, with_gain(0.1), with_gain(10.0)),
@@ -124,7 +127,7 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
         ],
     },
     "lst-size": {
-        "small-sigma-on-larger-grids": worth(with_start("normal")),
+        "small-sigma-on-larger-grids": sigma_effect(with_start("normal")),
         "resized-start-helps": contrast(SMALLS, with_start("resized"), with_start("normal")),
         "resized-start-speeds-up": contrast(SMALLS, with_start("resized"), with_start("normal")),
         "arrangement-of-resized-start-helps": contrast(SMALLS, with_start("resized"), with_start("resized-shuffled")),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.by_hand import KNOBS, causal_effects, knob_effect, knob_effects, worth
+from helpers.by_hand import KNOBS, causal_effects, knob_effect, knob_effects, sigma_effect
 from helpers.made_up import over_sigmas, student, within_sigma
 
 from placecode.runs.read import STATISTICS, Run
@@ -274,7 +274,9 @@ def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
             "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
         )
         at_small = rows.merge(folder.members.query("sigma == 0.2"), on="member").groupby(column)["value"].mean()
-        by_value = [knob_effect(folder, worth({column: value}), steps) for value in at_small.index[at_small > 0.95]]
+        by_value = [
+            knob_effect(folder, sigma_effect({column: value}), steps) for value in at_small.index[at_small > 0.95]
+        ]
         assert_effect(claims[id], min(by_value, key=lambda values: student(values)[1]))
 
 
