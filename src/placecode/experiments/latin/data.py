@@ -56,7 +56,7 @@ class LstData(KnobExperiment):
         return super().task()
 
     def per_epoch(self, task: Task) -> int:
-        """Return the steps of an epoch of the largest set of puzzles. They are used for all sets."""
+        """Return the number of steps of an epoch, for all data sets that of the largest one."""
         return steps_per_epoch(max(self.samples), self.batch)
 
     def variants(self) -> list[Variant]:
@@ -67,7 +67,7 @@ class LstData(KnobExperiment):
 
 
 RANDOM, FIXED = "random start", "2d-fixed"
-"""Names of lines of lst-size: learned PEs with a random start, and 2d-fixed."""
+"""Names of two lines in the figure of lst-size: learned PEs with a random start, and 2d-fixed."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class LstSize(DonorExperiment):
         return {data_name(small): small, data_name(large): {**large, "puzzles": None}}
 
     def per_epoch(self, task: Task) -> int:
-        """Return the steps of an epoch, for both grids the number that they would have if all puzzles were drawn."""
+        """Return the number of steps of an epoch, for both grids that of a data set of drawn puzzles."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
     def plan(self) -> list[Member]:
-        """Return random starts on both grids, donors on the smaller grid, models on the larger grid that start from the
-        donors' resized PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are trained by SGD
-        from a tiny start, so that their PEs learn the arrangement."""
+        """Return models with a random start on both grids, donors on the smaller grid, models on the larger grid that
+        start from the donors' resized PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are
+        trained by SGD from a tiny start, so that their PEs learn the arrangement."""
         small, large = self.data_sets()
         members = []
         names = {small: self._grids(self.from_order), large: self._grids(self.to_order)}
@@ -123,7 +123,8 @@ class LstSize(DonorExperiment):
         return members
 
     def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
-        """Return the panel and the line of each label. There is a panel for each size of the grids."""
+        """Return the panel and the line of each label. There is one panel for the smaller and one for the larger
+        grids."""
         small, large = (self._grids(order) for order in (self.from_order, self.to_order))
         pairs = [(small, RANDOM), (small, FIXED), (large, RANDOM), (large, FIXED)]
         pairs += [(large, line) for line in self._transplants().values()]

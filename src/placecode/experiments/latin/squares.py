@@ -39,7 +39,7 @@ from placecode.training.trainer import steps_per_epoch
 from placecode.validation import whole_number
 
 FIXED_2D_FIELDS = parse_encoding("sinusoid:axes=2")
-"""The fields of a member with the 2d-fixed encoding, sinusoids of the true row and column."""
+"""The fields of a member with the encoding 2d-fixed, sinusoids of the true row and column."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def per_epoch(self, task: Task) -> int:
-        """Return the number of training steps of an epoch. If `sweep` changes the data, it is that of the largest data
-        set, so that all members train for the same number of steps."""
+        """Return the number of training steps of an epoch. If the experiment's `sweep` changes the data, it is that of
+        the largest data set, so that all members train for the same number of steps."""
         same_data = all(axis.of_member for axis in self.axes)
         return steps_per_epoch(len(task.splits["train"]) if same_data else most_examples(self), self.batch)
 
@@ -85,7 +85,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         return [epoch * self.per_epoch(task) for epoch in sorted(epochs)]
 
     def _behaviour(self, stack: Stack, task: Task) -> measures.Rows:
-        """Return rows on confidence, errors by target cell, robustness to noise, and accuracy without dropout."""
+        """Return rows of the table of analyses on confidence, errors by target cell, robustness to noise, and accuracy
+        without dropout."""
         cells = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has its own symbol
         return [
             *measures.behaviour_measures(stack, task, cells),
@@ -178,7 +179,7 @@ class LstSigma(LatinExperiment):
             raise must_be("sigmas", f"a single one for {fixed}, which has no random values", list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """Return the members sigma by sigma, then the 2d-fixed references, with the seeds of each setting together."""
+        """Return the members sorted by sigma and seed, then the 2d-fixed references by dropout and seed."""
         members = self.over_sigmas(self.sigmas, options=dict(parse_option(text) for text in self.options))
         fixed = {**FIXED_2D_FIELDS, "start": "normal", "learn": True, "role": "reference"}
         for rate in self.references:

@@ -1,4 +1,4 @@
-"""Experiments on Latin squares of what training does to the PE, and of what rounding errors do to training.
+"""Experiments on Latin squares about what training does to the PE, and about what rounding errors do to training.
 
 lst-frozen: does the PE have to be learned? Four kinds of PE are compared, from very small to large sigma: learned and
 added in every block, learned and added only at the input, frozen at its random initial values, and frozen random
@@ -31,7 +31,7 @@ PE_VARIANTS: dict[str, dict[str, Any]] = {
     "frozen random vectors of the learned PE's final size": {"start": "donor-size", "learn": False},
     "learned, added at the input alone": {"placement": "input"},
 }
-"""The fields of the members that lst-frozen compares, by label."""
+"""The PEs that lst-frozen compares: fields of the members by label."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LstFrozen(KnobExperiment):
     scales = {"paper": {"zero_loss_patience": ZERO_LOSS_PATIENCE, "evaluations": 40}, "quick": QUICK_KNOB}
 
     def plan(self) -> list[Member]:
-        """Return the members kind by kind and sigma by sigma, with the seeds of each setting together. Frozen random
-        vectors get the final size of the learned PE with the same sigma and seed."""
+        """Return the members sorted by kind of PE, sigma and seed. Frozen random vectors get the final norm of the
+        learned PE with the same sigma and seed."""
         members: list[Member] = []
         for label, fields in PE_VARIANTS.items():
             if "start" in fields:
@@ -63,12 +63,13 @@ class LstFrozen(KnobExperiment):
 
 
 LOSSES = {1: "one log-softmax", 2: "two log-softmax"}
-"""Labels of the losses, by the number of times that log-softmax is applied."""
+"""Labels of the losses by the number of times that log-softmax is applied to the logits."""
 
 
 @dataclass(frozen=True)
 class LstSlingshot(KnobExperiment):
-    """One or two log-softmax in the loss, and the spikes of the loss with one (lst-slingshot)."""
+    """Losses that apply log-softmax once or twice. With one, rounding errors cause spikes of the training loss
+    (lst-slingshot)."""
 
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
