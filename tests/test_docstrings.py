@@ -8,7 +8,7 @@ import pytest
 ANALYSIS = "agreement alignment attention baselines behaviour connectivity geometry modules nulls partitions places"
 MODULES = [f"analysis.{name}" for name in f"{ANALYSIS} robustness stats targets".split()]
 MODULES += ["encodings", "encodings.additive", "encodings.relative", "encodings.tables", "models.member"]
-MODULES += ["errors", "random", "settings", "validation"]
+MODULES += ["errors", "random", "settings", "training.trainer", "validation"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -62,18 +62,18 @@ class Relative(Encoding):
         e, b, h, m, c = q.shape
         products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
         rows = self.table_rows[:, *self.among(q, at)]  # (k, m, n)
-        total: Tensor = reduce(torch.add, [_Pick.apply(products, axis_rows) for axis_rows in rows])  # type: ignore[no-untyped-call]
+        total: Tensor = reduce(torch.add, [_Select.apply(products, axis_rows) for axis_rows in rows])  # type: ignore[no-untyped-call]
         return total / math.sqrt(c)
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
         return causal_mask(n, at, self.learns.device) if self.causal else None
 
 
-class _Pick(torch.autograd.Function):
-    """Select, for each query and key, the product at an index: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
+class _Select(torch.autograd.Function):
+    """Select column `index[i, j]` of the products of query i, for each key j: (e, b, h, m, r) -> (e, b, h, m, n).
 
-    The backward pass sums the gradients of equal indices. On a GPU, torch would sum them in a random order. This
-    implementation is deterministic: it multiplies by a matrix of zeros and ones for each query.
+    If several keys select the same column, its gradient is a sum, which torch would compute in a random order on a GPU.
+    This implementation is deterministic: for each query, it multiplies by a matrix of zeros and ones.
     """
 
     @staticmethod

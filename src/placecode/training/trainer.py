@@ -7,9 +7,11 @@ A trainer does not read or write files. Its `state` contains everything the next
 functions of the step (`placecode.random`), so there is no generator state to save. A resumed run gives the same numbers
 as an uninterrupted one.
 
->>> trainer = Trainer(stack, task, steps=640)
->>> for event in trainer.run():
-...     print(event.step, event.rows)
+>>> from placecode.tasks.latin_squares import LatinSquares
+>>> task = LatinSquares(per_class=8)
+>>> trainer = Trainer(stack_for([Member(width=16, layers=1)], task), task, steps=2)
+>>> [progress.step for progress in trainer.run() if progress.rows]  # progress.rows are the numbers of an evaluation
+[0, 2]
 """
 
 from __future__ import annotations

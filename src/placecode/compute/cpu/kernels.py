@@ -56,34 +56,34 @@ class Kernels:
         torch.sum(dy, 1, out=dbias)
 
     def norm(
-        self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
-        shift: Tensor, gelu: bool,
+        self, y: Tensor, normalized: Tensor, inverse_std: Tensor, x: Tensor, branch: Tensor, bias: Tensor,
+        scale: Tensor, shift: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
         """Compute y = layer norm of x + f(branch + bias), where f is GELU if `gelu` is true, otherwise the identity.
 
-        Also write to `unit` the normalized values before scale and shift, and to `inverse`, (e, rows), one divided by
-        the standard deviation of each row. The backward pass needs both.
+        Also write to `normalized` the normalized values before scale and shift, and to `inverse_std`, (e, rows), one
+        divided by the standard deviation of each row. The backward pass needs both.
         """
         inner = branch + bias[:, None]
         total = x + (F.gelu(inner) if gelu else inner)
-        normal, _, inverse_std = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
-        unit.copy_(normal)
-        inverse.copy_(inverse_std[..., 0])
-        torch.addcmul(shift[:, None], unit, scale[:, None], out=y)
+        values, _, factors = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
+        normalized.copy_(values)
+        inverse_std.copy_(factors[..., 0])
+        torch.addcmul(shift[:, None], normalized, scale[:, None], out=y)
 
     def norm_backward(
-        self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
-        dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
+        self, dx: Tensor, branch: Tensor, dy: Tensor, normalized: Tensor, inverse_std: Tensor, bias: Tensor,
+        scale: Tensor, dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
         """Compute the gradients of x and of the parameters of `norm`, given the gradient `dy` of y.
 
         If `gelu` is true, `branch` is overwritten with its gradient. Otherwise its gradient equals that of x.
         """
-        torch.sum(dy * unit, 1, out=dscale)
+        torch.sum(dy * normalized, 1, out=dscale)
         torch.sum(dy, 1, out=dshift)
         g = dy * scale[:, None]
-        g = g - g.mean(-1, keepdim=True) - unit * (g * unit).mean(-1, keepdim=True)
-        torch.mul(g, inverse[..., None], out=dx)
+        g = g - g.mean(-1, keepdim=True) - normalized * (g * normalized).mean(-1, keepdim=True)
+        torch.mul(g, inverse_std[..., None], out=dx)
         if gelu:
             branch.copy_(torch.ops.aten.gelu_backward(dx, branch + bias[:, None]))
         torch.sum(branch if gelu else dx, 1, out=dbias)
@@ -176,17 +176,17 @@ class CompiledKernels(Kernels):
         self._gelu_backward(*_pointers(x, dy, bias, dbias), *x.shape, bias.stride(0))
 
     def norm(
-        self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
-        shift: Tensor, gelu: bool,
+        self, y: Tensor, normalized: Tensor, inverse_std: Tensor, x: Tensor, branch: Tensor, bias: Tensor,
+        scale: Tensor, shift: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        arrays = _pointers(y, unit, inverse, x, branch, bias, scale, shift)
+        arrays = _pointers(y, normalized, inverse_std, x, branch, bias, scale, shift)
         self._norm(*arrays, *x.shape, bias.stride(0), scale.stride(0), gelu)
 
     def norm_backward(
-        self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
-        dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
+        self, dx: Tensor, branch: Tensor, dy: Tensor, normalized: Tensor, inverse_std: Tensor, bias: Tensor,
+        scale: Tensor, dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        arrays = _pointers(dx, branch, dy, unit, inverse, bias, scale, dscale, dshift, dbias)
+        arrays = _pointers(dx, branch, dy, normalized, inverse_std, bias, scale, dscale, dshift, dbias)
         self._norm_backward(*arrays, *dx.shape, bias.stride(0), scale.stride(0), gelu)
 
     def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:

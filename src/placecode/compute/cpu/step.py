@@ -47,7 +47,7 @@ def fits(stack: Stack) -> bool:
 
 
 class Step:
-    """A function that returns the losses of a stack and writes gradients to `gradient`, laid out like `stack.flat`."""
+    """Function that returns the losses of a stack and writes their gradients to `gradient`, an array like `flat`."""
 
     def __init__(self, stack: Stack, gradient: Tensor) -> None:
         self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
@@ -80,7 +80,7 @@ class Step:
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Return views of `flat`, laid out like `stack.flat`, by parameter name, for the members in `part`."""
+        """Return views of `flat`, (e, P), by parameter name, for the members in `part`. Matrices are (g, in, out)."""
         by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
         views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
@@ -90,7 +90,7 @@ class Step:
 
 
 class _Group:
-    """Members of a stack (the slice `part`) that are computed together, for one batch size."""
+    """Computation of the members in the slice `part` of a stack together, for one batch size."""
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
@@ -111,6 +111,7 @@ class _Group:
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
+        """Return the losses, (g,), and write the gradients. Factors of products are rounded by `rounded`."""
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         for block in self.blocks:
             block.fold()
@@ -139,7 +140,7 @@ class _Group:
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """Compute the input of the first block and, with few input features (`shortcut`), its queries, keys, values."""
+        """Compute the input of the first block and, if `shortcut`, its queries, keys and values from the few inputs."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.with_pe:
@@ -167,7 +168,7 @@ class _Group:
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return losses (g,) and the gradient of the last block's output. Autograd differentiates output and loss."""
+        """Return the losses, (g,), and the gradient of the last block's output. Autograd computes what follows it."""
         arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
         x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
@@ -184,7 +185,7 @@ class _Group:
 class _Block:
     """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs.
 
-    If `last_only` is true, only the last token is computed. Torch computes products with weights, and kernels the rest.
+    If `last_only` is true, only the last token is computed. Torch computes products with weights, `kernels` the rest.
     """
 
     def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, last_only: bool) -> None:
@@ -197,20 +198,19 @@ class _Block:
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
         self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if last_only else b * n
-        self.projects = (
-            not last_only and encoding is None
-        )  # whether `projected` has queries, keys and values of all tokens
+        # whether `projected` holds the queries, keys and values of all tokens
+        self.projects = not last_only and encoding is None
         self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
         def new(key: str, *shape: int) -> Tensor:
             return step.array(name + key, g, *shape)
 
         self.x, self.up = new("x", b * n, d), new("up", rows, hidden)
-        self.mixed, self.unit_1, self.middle, self.down, self.unit_2 = (
-            new(key, rows, d) for key in ("mixed", "unit_1", "middle", "down", "unit_2")
+        self.mixed, self.normalized_1, self.middle, self.down, self.normalized_2 = (
+            new(key, rows, d) for key in ("mixed", "normalized_1", "middle", "down", "normalized_2")
         )
         self.out = self.mixed if self.folded else new("out", rows, d)
-        self.inverse_1, self.inverse_2 = new("inverse_1", rows), new("inverse_2", rows)
+        self.inverse_std_1, self.inverse_std_2 = new("inverse_std_1", rows), new("inverse_std_2", rows)
         self.query_offset, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
         if encoding is None:
             self.offset = new("offset", d)
@@ -233,7 +233,7 @@ class _Block:
         self.dx = step.array("dx", g, b * n, d)
 
     def _parts(self, projected: Tensor, x: Tensor) -> Parts:
-        """Return queries, keys and values, or their gradients, as slices of `projected`. If folded, the keys are x."""
+        """Return queries, keys and values as slices of `projected`, or their gradients. If folded, the keys are x."""
         first, *between, last = projected.chunk(2 if self.folded else 3, -1)
         return first, x if self.folded else between[0], last
 
@@ -288,14 +288,14 @@ class _Block:
         if not self.folded:
             product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
-            self.middle, self.unit_1, self.inverse_1, self.read if self.last_only else self.x, self.out,
+            self.middle, self.normalized_1, self.inverse_std_1, self.read if self.last_only else self.x, self.out,
             self.offset, w["norm_1.scale"], w["norm_1.shift"], False,
         )  # fmt: skip
         product(self.up, rounded(self.middle), rounded(w["up.weight"]))
         kernels.gelu(self.hidden, self.up, w["up.bias"])
         product(self.down, rounded(self.hidden), rounded(w["down.weight"]))
         kernels.norm(
-            y, self.unit_2, self.inverse_2, self.middle, self.down,
+            y, self.normalized_2, self.inverse_std_2, self.middle, self.down,
             w["down.bias"], w["norm_2.scale"], w["norm_2.shift"], True,
         )  # fmt: skip
 
@@ -303,7 +303,7 @@ class _Block:
         """Return the gradient of `x`. If the block projects, `project_backward` must add the part from `projected`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_backward(
-            dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"],
+            dmiddle, self.down, dy, self.normalized_2, self.inverse_std_2, w["down.bias"], w["norm_2.scale"],
             dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True,
         )  # fmt: skip
         ddown = rounded(self.down)  # `down` now contains its gradient
@@ -314,7 +314,7 @@ class _Block:
         product(dw["up.weight"], rounded(self.middle).mT, dup)
         product(dmiddle, dup, rounded(w["up.weight"]).mT, add=True)
         kernels.norm_backward(
-            dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"],
+            dsum, self.out, dmiddle, self.normalized_1, self.inverse_std_1, self.offset, w["norm_1.scale"],
             dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False,
         )  # fmt: skip
         dmixed = dsum
