@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 
 from placecode.analysis.places import neighbors_in_space
 from placecode.reports import figures
-from placecode.reports.figures.maps import DOTS, cut, onto
+from placecode.reports.figures.maps import DOTS, align_to_grid, cut_picture
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -138,28 +138,28 @@ def shade(axes: Axes, place: np.ndarray) -> float:
 
 
 def test_pieces_are_cut_where_tokens_lie_on_the_grid() -> None:
-    pieces = cut(NUMBERED, CELLS)
+    pieces = cut_picture(NUMBERED, CELLS)
     assert pieces.shape == (12, DOTS, DOTS)
     np.testing.assert_allclose(pieces, np.broadcast_to((CELLS @ [4, 1] / 20)[:, None, None], pieces.shape))
     image = np.random.default_rng(1).random((3 * DOTS, 4 * DOTS))
-    for (row, column), piece in zip(CELLS.astype(int), cut(image, CELLS), strict=True):
+    for (row, column), piece in zip(CELLS.astype(int), cut_picture(image, CELLS), strict=True):
         np.testing.assert_array_equal(piece, image[row * DOTS :, column * DOTS :][:DOTS, :DOTS])
 
 
 def test_a_grid_with_holes_takes_the_pieces_of_those_that_are_there() -> None:
     corners = (CELLS % [2, 3] == 0).all(axis=1)  # as large as the whole grid
     assert corners.sum() == 4
-    np.testing.assert_array_equal(cut(NUMBERED, CELLS[corners]), cut(NUMBERED, CELLS)[corners])
+    np.testing.assert_array_equal(cut_picture(NUMBERED, CELLS[corners]), cut_picture(NUMBERED, CELLS)[corners])
 
 
 def test_a_map_is_turned_mirrored_and_scaled_onto_the_grid() -> None:
     true = CELLS - CELLS.mean(axis=0)
     for turn in (TURN, TURN * [1, -1]):
-        np.testing.assert_allclose(onto(7 * CELLS @ turn + 3, true), true, atol=1e-9)
+        np.testing.assert_allclose(align_to_grid(7 * CELLS @ turn + 3, true), true, atol=1e-9)
     other = np.random.default_rng(2).normal(size=(12, 2))
-    laid = onto(other, true)
+    laid = align_to_grid(other, true)
     assert np.linalg.norm(laid) == pytest.approx(np.linalg.norm(true)) and np.abs(laid - true).max() > 0.5
-    assert not onto(np.zeros((12, 2)), true).any()
+    assert not align_to_grid(np.zeros((12, 2)), true).any()
 
 
 def test_every_token_is_drawn_with_its_own_piece_at_its_place() -> None:
@@ -174,7 +174,7 @@ def test_every_token_is_drawn_with_its_own_piece_at_its_place() -> None:
 def test_another_map_has_its_pieces_and_lines_elsewhere() -> None:
     order, true = np.roll(np.arange(12), 5), CELLS - CELLS.mean(axis=0)
     (axes, _) = figures.maps_as_pictures([("other", "", CELLS[order])], CELLS, NEAR, NUMBERED, "a run").axes
-    laid = onto(CELLS[order], true)
+    laid = align_to_grid(CELLS[order], true)
     assert [shade(axes, place) for place in laid] == pytest.approx((CELLS @ [4, 1] / 20).tolist())
     assert np.abs(laid - true).max() > 1
     (lines,) = (item for item in axes.collections if isinstance(item, LineCollection))

@@ -36,7 +36,7 @@ from placecode.reports.figures.base import (
     VERMILLION,
 )
 from placecode.reports.figures.curves import curve
-from placecode.reports.figures.maps import ink_on
+from placecode.reports.figures.maps import text_color_on
 
 MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. If there are more, evenly spread ones are drawn."""
@@ -186,7 +186,7 @@ def _write_cell(axes: Axes, row: int, column: int, mean: float, width: float, wi
     if not np.isfinite(mean):
         axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
         return
-    ink, sure = ink_on(mean, norm), np.isfinite(width)
+    ink, sure = text_color_on(mean, norm), np.isfinite(width)
     axes.text(column, row - 0.14 * sure, f"{mean:.2f}", fontsize=8.5, color=ink, **middle)
     if sure:
         axes.text(column, row + 0.22, f"± {width / 2:.2f}", fontsize=6.5, color=ink, **middle)

@@ -37,8 +37,8 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
 """Markers of modules. Seven colours and eight markers distinguish 56 modules; in greyscale, markers distinguish 8."""
 MAX_NAMES = 60
 """Maximum number of channels for which a map shows their names."""
-CLOSE, MAX_TOGETHER = 0.03, 6
-"""Distance, as a share of the map's extent, below which channels share one label; and how many names it lists."""
+MIN_LABEL_DISTANCE, MAX_SHARED_NAMES = 0.03, 6
+"""Channels closer than this share of the map's extent have one label together, which lists so many names at most."""
 MAX_MODULES = 14
 """Maximum number of modules for which a legend is drawn."""
 
@@ -107,11 +107,11 @@ def maps_by_method(
         if not np.isfinite(places).all():
             base.write_empty_note(axes)
             continue
-        aligned = align_map(_unit(places), _unit(target))
+        aligned = align_map(_standardized(places), _standardized(target))
         if positions is None:
             _modules(axes, aligned, labels[name], np.ones(len(aligned)), 16)
         else:
-            axes.scatter(aligned[:, 0], aligned[:, 1], c=_two_way(positions), s=16, linewidths=0)
+            axes.scatter(aligned[:, 0], aligned[:, 1], c=_position_colors(positions), s=16, linewidths=0)
     colors = "colour: true place" if positions is not None else f"colour and marker: {colored}"
     note = f"{colors} · every map is turned onto the first one and scaled for display"
     return base.small_print(figure, run_name, note)
@@ -142,19 +142,19 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
 
 
 def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
-    """Return the position and text of each label. Channels that nearly coincide share a label of several lines."""
+    """Return the position and the text of each label; channels that nearly coincide have one label together."""
     extent = float(np.ptp(places, axis=0).max()) or 1.0
     groups: list[list[int]] = []
     for i, place in enumerate(places):
-        near = [group for group in groups if np.linalg.norm(places[group[0]] - place) < CLOSE * extent]
+        near = [group for group in groups if np.linalg.norm(places[group[0]] - place) < MIN_LABEL_DISTANCE * extent]
         if near:
             near[0].append(i)
         else:
             groups.append([i])
     texts = []
     for group in groups:
-        listed = [base.short(names[i], 20) for i in group[:MAX_TOGETHER]]
-        more = [f"and {len(group) - MAX_TOGETHER} more"] if len(group) > MAX_TOGETHER else []
+        listed = [base.short(names[i], 20) for i in group[:MAX_SHARED_NAMES]]
+        more = [f"and {len(group) - MAX_SHARED_NAMES} more"] if len(group) > MAX_SHARED_NAMES else []
         middle = places[group].mean(axis=0)
         texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(listed + more)))
     return texts
@@ -184,14 +184,14 @@ def _style(module: int) -> tuple[str, str]:
     return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
 
 
-def _unit(places: Array) -> Array:
+def _standardized(places: Array) -> Array:
     """Return positions (n, 2), centred and scaled to a root mean square distance of 1 from the centre."""
     centred = places - places.mean(axis=0)
     size = np.linalg.norm(centred) / np.sqrt(len(places))
     return np.asarray(centred / (size or 1.0))
 
 
-def _two_way(positions: Array) -> Array:
+def _position_colors(positions: Array) -> Array:
     """Return a colour (n, 3) for every position (n, 2): bluer along the first axis, more orange along the second."""
     flat = positions[:, :2] - positions[:, :2].min(axis=0)
     share = flat / np.where(flat.max(axis=0) > 0, flat.max(axis=0), 1.0)

@@ -96,7 +96,7 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
     most = float(np.percentile(entries, 99.5)) if len(entries) else 0.0
     norm = Normalize(0, most or 1)
     top = 0.32 + _title_height(titles, 21)
-    figure, panels = squares(maps.shape[1], len(maps), 1.45, (0.1, 0.1), top=top, left=0.42, right=0.85)
+    figure, panels = square_panels(maps.shape[1], len(maps), 1.45, (0.1, 0.1), top=top, left=0.42, right=0.85)
     for i, axes in enumerate(panels):
         block, column = divmod(i, len(maps))
         _heat(axes, maps[column, block], SHADES, norm, rule)
@@ -126,7 +126,7 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
         for count, setter in zip(rates.shape, (axes.set_yticks, axes.set_xticks), strict=True):
             setter(range(count), [str(i + 1) for i in range(count)])
         for (row, column), rate in np.ndenumerate(rates):
-            text, ink = (f"{rate:.2f}", ink_on(rate, norm)) if np.isfinite(rate) else ("none", MUTED)
+            text, ink = (f"{rate:.2f}", text_color_on(rate, norm)) if np.isfinite(rate) else ("none", MUTED)
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
         base.title(axes, name, width=38)
         base.label_edges(axes, "column", "row")
@@ -152,7 +152,7 @@ def token_maps(
     side = 2.1 if len(panels) > 1 else 3.0
     head = 0.45 + _title_height([name for name, *_ in panels], 30)
     shape = base.grid_shape(len(panels), MAX_PANELS)
-    figure, drawn = squares(*shape, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
+    figure, drawn = square_panels(*shape, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
         base.write_empty_note(drawn[0], "no maps")
     for axes, (name, places, stress) in zip(drawn, panels, strict=False):
@@ -171,7 +171,7 @@ def token_maps(
     return base.small_print(figure, run_name, note)
 
 
-def squares(
+def square_panels(
     rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
 ) -> Panels:
     """Return a figure with rows x columns square panels without borders and ticks, and its panels, row by row.
@@ -215,7 +215,7 @@ def _heat(axes: Axes, array: Array, shades: str, norm: Normalize, rule: int = 0)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
 
 
-def ink_on(value: float, norm: Normalize) -> str:
+def text_color_on(value: float, norm: Normalize) -> str:
     """Return the colour of a text on a cell coloured by `SHADES`: light on dark cells, also on a dark page."""
     return "#fefefe" if float(norm(value)) > 0.7 else "#111417"
 
@@ -237,10 +237,10 @@ def maps_as_pictures(
     size are arbitrary.
     """
     true = positions - np.mean(positions, axis=0)
-    pieces, pairs = cut(picture, positions), np.argwhere(np.triu(near))
+    pieces, pairs = cut_picture(picture, positions), np.argwhere(np.triu(near))
     shape = base.grid_shape(len(panels) + 1, 3)
-    figure, drawn = squares(*shape, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
-    aligned = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
+    figure, drawn = square_panels(*shape, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
+    aligned = [(title, panel_note, align_to_grid(places, true)) for title, panel_note, places in panels]
     aligned.append(("true grid", "what is to be found", true))
     for axes, (title, panel_note, places) in zip(drawn, aligned, strict=False):
         base.title(axes, title, panel_note, width=50)
@@ -255,7 +255,7 @@ def maps_as_pictures(
     return base.small_print(figure, run_name, first_line, display)
 
 
-def cut(picture: Array, positions: Array) -> Array:
+def cut_picture(picture: Array, positions: Array) -> Array:
     """Cut a picture into the cells of a grid and return the cell at each of the `positions` (n, 2): (n, DOTS, DOTS).
 
     A pixel of a cell is the nearest pixel of the picture.
@@ -267,7 +267,7 @@ def cut(picture: Array, positions: Array) -> Array:
     return np.asarray(picture[rows[:, :, None], across[:, None, :]])
 
 
-def onto(places: Array, true: Array) -> Array:
+def align_to_grid(places: Array, true: Array) -> Array:
     """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
     aligned = align_map(places, true)
     size = np.linalg.norm(aligned)

@@ -24,6 +24,7 @@ from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGM
 from placecode.reports.figures.encodings import missing_rows
 
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
+"""Ranges of possible values: of shares, and of correlations and other measures that are at most 1."""
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
     **dict.fromkeys(("modularity", "ari", "ami", "silhouette", "segregation", "fc_correlation"), AT_MOST_1),
@@ -38,11 +39,15 @@ _BASELINE: base.Style = {"color": VERMILLION, "marker": "D", "markersize": 4.6, 
 NETWORK_MEASURES = {"modularity": "signed modularity Q", "segregation": "system segregation"}
 """Measures that `networks_by_sigma` draws, a row of panels each, with the labels of their vertical axes."""
 MAX_PARTITIONS, MAX_VARIANT_MEASURES = 2, 4
+"""Maximum numbers of columns of `networks_by_sigma` and of panels of `measures_by_variant`."""
 FC, CENTRED = "functional connectivity", "the same, centred as PEs are"
+"""Legend entries of two baselines."""
 FC_BASELINES = {"fc": FC, "centred fc": CENTRED}
-"""Baselines that are drawn as horizontal lines, with their labels."""
+"""Baselines that `networks_by_sigma` draws as horizontal lines, with their legend entries."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
+"""Legend entries of the bands of two null distributions."""
 MARKERS = ("o", "s", "^", "v", "P", "X")
+"""Markers of sigmas in `measures_by_variant`, used in turn."""
 
 
 def structure_by_sigma(

@@ -1,2 +1,1 @@
-"""Choose what the report of each experiment shows: its figures, sentences, sigma slider and map of
-channels."""
+"""What the report of each experiment shows: its figures, sentences, tables, sigma slider and map of channels."""

@@ -156,7 +156,7 @@ def network_sentences(run: Run) -> list[str]:
     measures = []
     for target, (analysis, name) in product(partitions, MEASURE_NAMES.items()):
         if _has(run, (analysis, target)):
-            at_sigmas = [_at(run, analysis, target, sigma) for sigma in smallest_and_largest]
+            at_sigmas = [_at_sigma(run, analysis, target, sigma) for sigma in smallest_and_largest]
             levels = {
                 baseline_name: sum(values) / len(values)
                 for baseline, baseline_name in BASELINES.items()
@@ -168,7 +168,7 @@ def network_sentences(run: Run) -> list[str]:
     return wording.sentences("brain-networks", labelled=network_coverage_text(run), measures=measures)
 
 
-def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
+def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
     """Return the interval of a measure at a sigma and, for each null hypothesis, how many models have p <= ALPHA."""
     variant = variants(run)[0]
     rows = finished_members(run)

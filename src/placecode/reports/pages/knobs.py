@@ -1,6 +1,6 @@
 """Figures and sentences of the experiments on Latin squares that vary another setting (a "knob") besides sigma.
 
-The sentences are in templates/knob.j2. `lines`, an argument of most functions, is `KnobPage.lines`.
+The sentences are in templates/knob.j2. `lines`, a parameter of most functions, is the table `KnobPage.lines`.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def sections(run: Run) -> dict[str, list[str]]:
 
 
 def with_settings(run: Run) -> pd.DataFrame:
-    """Return the members with three more columns: the `name` of the encoding, the `parts` (name and value) of the other
-    swept settings, and these settings in words (`setting`)."""
+    """Return the members with the columns `name` (of the encoding), `parts` (pairs of name and value of the other swept
+    settings) and `setting` (these settings as text)."""
     experiment = experiment_of(run)
     assert isinstance(experiment, MaskedExperiment)
     planned = experiment.members()
@@ -90,7 +90,7 @@ def with_settings(run: Run) -> pd.DataFrame:
 
 
 def _labelled(run: Run) -> pd.DataFrame:
-    """Return the table of `with_settings` with a column `label`: the name of the encoding and the setting in words."""
+    """Return the table of `with_settings` with a column `label`: the name of the encoding and the setting as text."""
     members = with_settings(run)
     rows = zip(members["name"], members["setting"], strict=True)
     return members.assign(label=[", ".join(filter(None, words)) for words in rows])
@@ -108,7 +108,7 @@ def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[MeasureKey, pd.
 
 
 def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
-    """Return the template's entry for one setting: its name, structure before and after training, and errors."""
+    """Return what the template says of one setting: its name, structure before and after training, and errors."""
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
@@ -121,7 +121,7 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
-    """Return the template's entry for the baselines on a data set: linear errors, and shares of pairwise measures."""
+    """Return what the template says of the baselines on a data set: linear errors, and shares of pairwise measures."""
     rows = run.baselines[run.baselines["data"] == data]
     means = rows.groupby(["metric", "condition", "baseline"], sort=False)["value"].mean().dropna()
     pairwise = {
