@@ -165,33 +165,6 @@ def panel_grid(
     return figure, drawn[: max(count, 1)]
 
 
-def row_panels(
-    names: Sequence[Any], columns: int, width: float, height: float, wrap: int = 34, background: str = "bands"
-) -> Panels:
-    """Make a figure with `columns` panels side by side that share rows: a row per name, with the name at the left.
-
-    The first name is on top. The figure is `height` inches high; a panel is `width` inches wide, plus the names.
-    Names are broken into lines of at most `wrap` letters. The `background` of rows is grey "bands", thin "lines" from
-    x = 0 to x = 1, or "" for none.
-    """
-    labels = [wrapped(short(str(name)), wrap) for name in names]
-    longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
-    columns = max(columns, 1)
-    figure, drawn = panels(1, columns, (max(0.075 * longest + width * columns + 0.3, MIN_WIDTH), height))
-    drawn[0].set_ylim(max(len(labels), 1) - 0.4, -0.6)
-    drawn[0].set_yticks(range(len(labels)), labels, parse_math=False)
-    for axes in drawn:
-        axes.spines["left"].set_visible(False)
-        axes.tick_params("y", length=0)
-        if background == "lines":
-            axes.hlines(range(len(labels)), 0, 1, color=MUTED, alpha=0.22, linewidth=0.6, zorder=0)
-        for row in range(0, len(labels), 2) if background == "bands" else ():
-            axes.axhspan(row - 0.5, row + 0.5, color=MUTED, alpha=0.09, linewidth=0)
-        if not names:
-            write_empty_note(axes)
-    return figure, drawn
-
-
 def add_axes_inches(figure: Figure, x: float, y: float, wide: float, tall: float) -> Axes:
     """Add a panel with the lower left corner (x, y) and the size (wide, tall), in inches, to a figure and return it."""
     width, height = figure.get_size_inches()
@@ -285,8 +258,7 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
 def dodge(axes: Axes, x: Any, ticks: Sequence[float] | Array, steps: float, step: float = 0.008) -> Array:
     """Return x positions shifted by a number of small `steps`, so that marks of several lines do not overlap.
 
-    A step is the share `step` of the range of the `ticks`, but at most a fifth of the smallest gap between two ticks,
-    both measured on the scale of the axis.
+    A step is the share `step` of the range of the `ticks` on the axis, at most a fifth of their smallest gap.
     """
     log = axes.get_xscale() == "log"
     at, edges = (np.log(values) if log else np.asarray(values, dtype=float) for values in (x, np.sort(ticks)))

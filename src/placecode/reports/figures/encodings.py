@@ -37,7 +37,7 @@ def effect_of_dropout(
     """
     means, averaged, missing = base.summarized(table, ["name", "dropout", "split"])
     names, rates = _best_first(table, means), sorted_rates(table)
-    figure, panels = base.row_panels(names, len(HELD_OUT), 3.3, 0.27 * max(len(names), 3) + 1.5, background="lines")
+    figure, panels = row_panels(names, len(HELD_OUT), 3.3, 0.27 * max(len(names), 3) + 1.5, background="lines")
     for axes, split in zip(panels, HELD_OUT, strict=True):
         here = means[means["split"] == split]
         for name, rows in here.groupby("name"):
@@ -76,7 +76,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     """
     means, averaged, missing = base.summarized(table, ["name", "split"])
     names = _best_first(table, means)
-    figure, (axes,) = base.row_panels(names, 1, 4.6, 0.32 * max(len(names), 3) + 1.5)
+    figure, (axes,) = row_panels(names, 1, 4.6, 0.32 * max(len(names), 3) + 1.5)
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
         rows = means[means["split"] == split]
         look = {"color": style["color"], "marker": style["marker"], "markersize": 4.6, "label": split}
@@ -96,6 +96,33 @@ def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
     rows = means[(means["split"] == "ood") & ((means["dropout"] == 0) if "dropout" in means else True)]
     accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
     return sorted(base.unique_in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
+
+
+def row_panels(
+    names: Sequence[Any], columns: int, width: float, height: float, wrap: int = 34, background: str = "bands"
+) -> base.Panels:
+    """Make a figure with `columns` panels side by side that share rows: a row per name, with the name at the left.
+
+    The first name is on top. The figure is `height` inches high; a panel is `width` inches wide, plus the names.
+    Names are broken into lines of at most `wrap` letters. The `background` of rows is grey "bands", thin "lines" from
+    x = 0 to x = 1, or "" for none.
+    """
+    labels = [base.wrapped(base.short(str(name)), wrap) for name in names]
+    longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
+    columns = max(columns, 1)
+    figure, drawn = base.panels(1, columns, (max(0.075 * longest + width * columns + 0.3, base.MIN_WIDTH), height))
+    drawn[0].set_ylim(max(len(labels), 1) - 0.4, -0.6)
+    drawn[0].set_yticks(range(len(labels)), labels, parse_math=False)
+    for axes in drawn:
+        axes.spines["left"].set_visible(False)
+        axes.tick_params("y", length=0)
+        if background == "lines":
+            axes.hlines(range(len(labels)), 0, 1, color=MUTED, alpha=0.22, linewidth=0.6, zorder=0)
+        for row in range(0, len(labels), 2) if background == "bands" else ():
+            axes.axhspan(row - 0.5, row + 0.5, color=MUTED, alpha=0.09, linewidth=0)
+        if not names:
+            base.write_empty_note(axes)
+    return figure, drawn
 
 
 def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
+from placecode.reports.figures.encodings import row_panels
 from placecode.reports.figures.labels import write_beside
 
 ALPHA = 0.05
@@ -104,7 +105,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     measures, questions = base.unique_in_order(table["measure"]), base.unique_in_order(table["question"])
     row = 0.31 if any("\n" in base.wrapped(str(measure), 40) for measure in measures) else 0.27
     height = row * max(len(measures), 2) + 1.6
-    figure, panels = base.row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
+    figure, panels = row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
     for axes, question in zip(panels, questions, strict=False):
         rows = finite_rows[finite_rows["question"] == question].rename(columns={"value": "mean"})
         sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # False for NaN

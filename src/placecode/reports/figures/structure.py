@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from placecode.experiments.measures import ALL_BLOCKS, MeasureKey
 from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
-from placecode.reports.figures.encodings import missing_rows
+from placecode.reports.figures.encodings import missing_rows, row_panels
 
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
 """Ranges of possible values: of shares, and of correlations and other measures that are at most 1."""
@@ -120,7 +120,7 @@ def measure_by_name(
     baseline_tables = [*share_baselines, *measure_baselines]
     others = base.unique_in_order(pd.concat([pd.Series(dtype=object), *(rows["baseline"] for rows in baseline_tables)]))
     height = 0.3 * max(len(names) + len(others), 3) + 1.75
-    figure, panels = base.row_panels([*names, *others], len(baseline_tables), 2.5, height)
+    figure, panels = row_panels([*names, *others], len(baseline_tables), 2.5, height)
     diverged = set(names) - set(members.loc[members["state"] == "done", "name"])
     for axes, share in zip(panels, shares, strict=False):
         after = base.means(errors[errors["condition"] == share], ["name"])
@@ -277,7 +277,7 @@ def measures_by_variant(
     variants = base.unique_in_order(table["variant"])
     sigmas, measures = np.sort(table["sigma"].unique()), list(measures)[:MAX_VARIANT_MEASURES]
     height = 0.17 * max(len(sigmas) + 1, 3) * max(len(variants), 2) + 1.5
-    figure, panels = base.row_panels(variants, len(measures), 2.15, height, wrap=24)
+    figure, panels = row_panels(variants, len(measures), 2.15, height, wrap=24)
     panels[0].set_ylim(max(len(variants), 1) - 0.5, -0.5)
     colors = ScalarMappable(base.sigma_colors(sigmas), channels.SCALE)
     for axes, measure in zip(panels, measures, strict=False):

@@ -41,12 +41,7 @@ class Section:
 def write(page: Page, command: str) -> Path:
     """Write the figures (figures/*.png) and the report of a run into its folder; return the path of the report.
 
-    Parameters
-    ----------
-    page : Page
-        What the report shows.
-    command : str
-        Shell command that repeats the run.
+    `page` is what the report shows, and `command` the shell command that repeats the run.
     """
     folder = page.run.path / "figures"
     folder.mkdir(exist_ok=True)
@@ -59,16 +54,9 @@ def write(page: Page, command: str) -> Path:
 
 
 def render(page: Page, command: str, figures: Sequence[ReportFigure]) -> str:
-    """Return the report of a run as HTML. Parts for which the page has no content are left out.
+    """Return the report of a run as HTML, with `page.figures()` as `figures`; see `write` for the other parameters.
 
-    Parameters
-    ----------
-    page : Page
-        What the report shows, except for its figures.
-    command : str
-        Shell command that repeats the run.
-    figures : sequence of ReportFigure
-        The figures, in the order of the report.
+    Parts for which the page has no content are left out.
     """
     run, metric = page.run, page.metric
     slider, channel_map = page.slider(), page.channel_map()

@@ -25,14 +25,7 @@ _NOT_COMPARED = ("split", "memory")
 def write(pages: Sequence[Page], commands: Sequence[str], path: Path) -> Path:
     """Write a page that compares at least two runs to `path`, which must end in .html, and return the path.
 
-    Parameters
-    ----------
-    pages : sequence of Page
-        What the report of each run shows.
-    commands : sequence of str
-        Shell commands that repeat the runs.
-    path : Path
-        The file that is written.
+    `pages` are what the reports of the runs show, and `commands` the shell commands that repeat the runs.
     """
     refuse([page.run.path for page in pages], path)
     write_text(path, render(pages, commands))

@@ -165,7 +165,7 @@ def network_sentences(run: Run) -> list[str]:
             measures.append(
                 {"title": PARTITION_NAMES[target], "name": name, "sigmas": at_sigmas, "connectivity": levels}
             )
-    return wording.sentences("brain-networks", labelled=network_coverage_text(run), measures=measures)
+    return wording.sentences("brain-networks", coverage=network_coverage_text(run), measures=measures)
 
 
 def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
