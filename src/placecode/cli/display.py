@@ -118,7 +118,7 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
     rows = pooled or [row for row in rows if row["split"] != "train"]
-    keys = [name for name in tables.keys_of(rows) if any(row.get(name) is not None for row in rows)]
+    keys = [name for name in tables.setting_columns(rows) if any(row.get(name) is not None for row in rows)]
     table = Table(
         title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.experiment}, {run.config['scale']})"
     )
