@@ -33,15 +33,15 @@ from placecode.runs.read import Run
 RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """The sigmas that the experiments share."""
-LEARNED, LOST = 0.9, 0.5
+LEARNED_LEVEL, LOST_LEVEL = 0.9, 0.5
 """A model has learned its training puzzles above the first training accuracy, and lost them again at or below the
 second."""
 MARGINS = {
     "equal": EQUAL_MARGIN,
     "fitted": MIN_FITTED_ACCURACY,
     "still": MAX_SETTLED_CHANGE,
-    "learned_level": LEARNED,
-    "lost_level": LOST,
+    "learned_level": LEARNED_LEVEL,
+    "lost_level": LOST_LEVEL,
 }
 """Thresholds that the templates mention, by the names they use."""
 Facts = dict[str, Any]
@@ -244,8 +244,8 @@ def collapsed(run: Run, **columns: Any) -> dict[str, int]:
     curves = rows[rows["metric"] == "accuracy"].pivot(index="member", columns="step", values="value")
     members = run.members[(run.members[list(columns)] == pd.Series(columns)).all(axis=1)]["member"]
     curves = curves.loc[members]
-    learned = curves.max(axis=1) > LEARNED
-    lost = learned & ~(curves.iloc[:, -1] > LOST)
+    learned = curves.max(axis=1) > LEARNED_LEVEL
+    lost = learned & ~(curves.iloc[:, -1] > LOST_LEVEL)
     return {"learned": int(learned.sum()), "lost": int(lost.sum()), "members": len(members)}
 
 

@@ -12,7 +12,19 @@ from itertools import product
 import pandas as pd
 import tables
 from synergy import models, tally, tally_by, tally_table
-from tables import Findings, MeasureKey, Numbers, Runs, at, by_world, change, gap, gap_by_seed, minus_linear, of
+from tables import (
+    Findings,
+    MeasureKey,
+    Numbers,
+    Runs,
+    by_world,
+    change,
+    gap,
+    gap_by_seed,
+    interval_at_sigma,
+    minus_linear,
+    values_by_seed,
+)
 from templating import grid, number
 
 from placecode.analysis.stats import Interval
@@ -52,7 +64,7 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     gaps = {what: partial(encoding_gap, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
-    frozen_small = of(syn, errors, name=RANDOM)
+    frozen_small = values_by_seed(syn, errors, name=RANDOM)
     query = "encoding == 'learned' and sigma == 0.2 and seed < 5"
     return {
         "table": encodings_table(runs),
@@ -66,21 +78,25 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             gap_of(name, LEARNED) for gap_of in gaps.values() for name in WITHOUT_POSITION
         ],
         "without_position_near_mean": all(
-            interval_over_worlds(runs[run], of(runs[run], error(runs[run], share), name=name)).mean > 0.95
+            interval_over_worlds(runs[run], values_by_seed(runs[run], error(runs[run], share), name=name)).mean > 0.95
             for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
             for name in WITHOUT_POSITION
         ),
         "random_large_minus_small": gaps["synergy"](RANDOM_LARGE, RANDOM),
         "random_minus_learned": gaps["synergy"](RANDOM, LEARNED),
-        "fixed": interval_over_worlds(syn, of(syn, errors, name="1d-fixed")).mean,
-        "random_near": interval_over_worlds(syn, of(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)).mean,
+        "fixed": interval_over_worlds(syn, values_by_seed(syn, errors, name="1d-fixed")).mean,
+        "random_near": interval_over_worlds(
+            syn, values_by_seed(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)
+        ).mean,
         "in_sweep": tally(models(sweep).query(query)),
         "here": tally(models(syn).query(query)),
         "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
         "random_minus_sweep": interval_over_worlds(
             syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()
         ),
-        "fixed_mirrors": interval_over_worlds(brain, of(brain, analysis_values(brain, *MIRROR), name="1d-fixed")).mean,
+        "fixed_mirrors": interval_over_worlds(
+            brain, values_by_seed(brain, analysis_values(brain, *MIRROR), name="1d-fixed")
+        ).mean,
     }
 
 
@@ -94,7 +110,10 @@ def encodings_table(runs: Runs) -> str:
         members = with_encoding_names(finished_members(run))
         encodings |= dict(zip(members["name"], members["encoding"], strict=True))
     rows = [
-        (name.replace(SIGMA, "sigma"), *(number(of(run, values, name=name).mean()) for run, values in columns))
+        (
+            name.replace(SIGMA, "sigma"),
+            *(number(values_by_seed(run, values, name=name).mean()) for run, values in columns),
+        )
         for name in sorted(encodings, key=lambda name: encodings[name] != "learned")
     ]
     header = [words for what in ENCODINGS for words in (f"{what}: error", f"{what}: nearest")]
@@ -104,7 +123,9 @@ def encodings_table(runs: Runs) -> str:
 def encoding_gap(run: Run, condition: str, encoding: str, reference: str) -> Interval:
     """Return the error with an encoding minus that with the encoding `reference`, paired by seed."""
     errors = error(run, condition)
-    return interval_over_worlds(run, of(run, errors, name=encoding) - of(run, errors, name=reference))
+    return interval_over_worlds(
+        run, values_by_seed(run, errors, name=encoding) - values_by_seed(run, errors, name=reference)
+    )
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -112,7 +133,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["brain-mask"]
     values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
     errors = {
-        (trained, tested, sigma): of(run, values[tested], mask_ratio=trained, sigma=sigma)
+        (trained, tested, sigma): values_by_seed(run, values[tested], mask_ratio=trained, sigma=sigma)
         for trained, tested, sigma in product(SHARES, SHARES, SIGMAS)
     }
 
@@ -131,7 +152,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
         mirrors = interval_over_worlds(
-            run, of(run, analysis_values(run, *MIRROR), mask_ratio=trained, sigma=sigma)
+            run, values_by_seed(run, analysis_values(run, *MIRROR), mask_ratio=trained, sigma=sigma)
         ).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
         rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
@@ -197,8 +218,8 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         },
         "linear_one": float(tables.by_world(one["brain"], "linear", "mse", TRAINED_CONDITION).mean()),
         "linear_five": float(tables.by_world(brain, "linear", "mse", TRAINED_CONDITION).mean()),
-        "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
-        "mirrors": {s: at(brain, analysis_values(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
+        "clusters": {s: interval_at_sigma(net, near["five"], s).mean for s in (0.01, 2.0)},
+        "mirrors": {s: interval_at_sigma(brain, analysis_values(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
 
 
@@ -212,11 +233,18 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     shares = (FEWER, TRAINED_CONDITION, SHIFTED_CONDITION)
     trained = {few_hidden: "15%", most_hidden: "90%"}
     means = {
-        words: {sigma: [at(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS}
+        words: {
+            sigma: [interval_at_sigma(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS
+        }
         for run, words in trained.items()
     }
     rows = [
-        (words, f"{s:g}", number(at(run, analysis_values(run, *NEIGHBOURS), s).mean), *map(number, means[words][s]))
+        (
+            words,
+            f"{s:g}",
+            number(interval_at_sigma(run, analysis_values(run, *NEIGHBOURS), s).mean),
+            *map(number, means[words][s]),
+        )
         for run, words in trained.items()
         for s in SIGMAS
     ]
@@ -261,7 +289,7 @@ def last_errors(run: Run, condition: str) -> pd.Series:
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
     """Return the share of nodes whose nearest node is in the same cluster, by seed, at a sigma and on a data set."""
-    return of(run, analysis_values(run, *NEIGHBOURS), sigma=sigma, data=data)
+    return values_by_seed(run, analysis_values(run, *NEIGHBOURS), sigma=sigma, data=data)
 
 
 def by_data_table(run: Run, header: str, field: str) -> str:
@@ -277,7 +305,7 @@ def by_data_table(run: Run, header: str, field: str) -> str:
     for data, record in run.config["task"]["parts"].items():
         value = f"{record[field]:g}"
         for sigma in sorted(finished_members(run).query("data == @data")["sigma"].unique()):
-            means = (number(of(run, column, sigma=sigma, data=data).mean()) for column in columns)
+            means = (number(values_by_seed(run, column, sigma=sigma, data=data).mean()) for column in columns)
             rows.append((value, f"sigma {sigma:g}", *means))
         baselines = [
             ("fc", *NEIGHBOURS),

@@ -13,14 +13,14 @@ from tables import (
     MeasureKey,
     Numbers,
     Runs,
-    at,
     best_sigma,
     chance,
     change,
     gap,
     gap_by_seed,
+    interval_at_sigma,
     minus_linear,
-    of,
+    values_by_seed,
 )
 from templating import columns_table, directions, grid, number, plain, signed
 
@@ -93,8 +93,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
         "ari_gap": gap(run, ari, 0.1, 0.2),
-        "modules": {s: at(run, analysis_values(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)},
-        "near_at_start": at(run, analysis_values(run, *NEIGHBOURS, "start"), 0.01).mean,
+        "modules": {
+            s: interval_at_sigma(run, analysis_values(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)
+        },
+        "near_at_start": interval_at_sigma(run, analysis_values(run, *NEIGHBOURS, "start"), 0.01).mean,
         "best": best,
         "above_best": {
             share: {s: gap(run, error(run, condition), s, best[share]) for s in (0.01, 2.0)}
@@ -145,8 +147,8 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (TRAINED_CONDITION, SHIFTED_CONDITION)),
         "long_table": tables.twins_table(run, long, twins, "steps", "steps"),
         "labelled": brain_networks.network_coverage_text(run),
-        "modularity_at_start": at(run, analysis_values(run, "modularity", "best", "start"), 2.0).mean,
-        "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
+        "modularity_at_start": interval_at_sigma(run, analysis_values(run, "modularity", "best", "start"), 2.0).mean,
+        "stability": {s: interval_at_sigma(run, stability, s).mean for s in (0.01, 2.0)},
         "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
         "small_minus_middle": {share: gap(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
         "linear_ahead_at_every_sigma": all(
@@ -230,7 +232,7 @@ def significant_models(run: Run, measure: MeasureKey, suffix: str, sigma: float)
     `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
     """
     analysis, target = measure
-    p_values = of(run, analysis_values(run, f"{analysis}{suffix}", target), sigma=sigma)
+    p_values = values_by_seed(run, analysis_values(run, f"{analysis}{suffix}", target), sigma=sigma)
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
@@ -249,7 +251,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
     def second(values: pd.Series, sigma: float, start: str, learn: bool = False) -> pd.Series:
         """Return values by seed for models that are trained on the second half of the people."""
-        return of(run, values, data="second half", sigma=sigma, start=start, learn=learn)
+        return values_by_seed(run, values, data="second half", sigma=sigma, start=start, learn=learn)
 
     rows = [
         (words, *(plain(interval_over_worlds(run, second(half, sigma, *kind)), 3) for sigma in sigmas))

@@ -54,7 +54,7 @@ RUNS = (
     "brain-mask",
 )
 """Sweeps over sigma with learned PEs. The demo is left out, since its scale was chosen by its results."""
-LEAST_SIGMAS = 3
+MIN_SIGMAS = 3
 """Smallest number of sigmas of a setting."""
 STRUCTURE = {
     ("neighbor_agreement", "labels"): "nearest channel in the same group",
@@ -63,13 +63,13 @@ STRUCTURE = {
     ("neighbor_agreement", "relation"): "nearest cell in the same row or column",
 }
 """Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
-NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *NON_SETTING_COLUMNS)
+IGNORED_COLUMNS = ("sigma", "encoding", "options", "start", "learn", *NON_SETTING_COLUMNS)
 """Columns of the member table that do not distinguish settings."""
-IN_NAME = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "mask_ratio")
+NAMED_FIELDS = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "mask_ratio")
 """Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
 EPSILON = 1e-8
 """The usual epsilon of Adam; members with another one are left out."""
-RECORDED = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
+RECORDED_FIELDS = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
 """Fields of the members that the evidence records."""
 
 
@@ -87,12 +87,12 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a record for each setting of a run that has enough sigmas."""
     members = run.members[is_swept(run) & run.members["learn"] & (run.members["start"] == "normal")]
     members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # usual settings only
-    columns = [name for name in members.columns if name not in NOT_SPEC]
+    columns = [name for name in members.columns if name not in IGNORED_COLUMNS]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
     names = distinguishing(members, varied)
     rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in names}
     for _, rows in members.groupby(varied or "learn", sort=False, dropna=False):  # "learn" is true of all: one group
-        if rows["sigma"].nunique() < LEAST_SIGMAS:
+        if rows["sigma"].nunique() < MIN_SIGMAS:
             continue
         first = rows.iloc[0]
         shape = run.config.get("shapes", {}).get(first.get("data", ""), run.config["shape"])
@@ -102,11 +102,11 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
             "variant": ", ".join(
                 str(first[name]) if name == "data" else f"{name.replace('_', ' ')} {first[name]}"
                 for name in names
-                if name in IN_NAME or first[name] in rare[name]
+                if name in NAMED_FIELDS or first[name] in rare[name]
             ),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
-            **{name: first[name] for name in RECORDED},
+            **{name: first[name] for name in RECORDED_FIELDS},
             "steps": int(steps),
             "outcome": outcome(run, rows, shape),
             "structure": structure(run, rows, shape),
@@ -165,8 +165,8 @@ def curve(
     points = [
         {
             "sigma": float(str(sigma)),
-            "outcome_interval": rounded(over(by_seed, shape)),
-            "gap_interval": rounded(over(sign * (best - by_seed), shape)),
+            "outcome_interval": rounded(world_interval(by_seed, shape)),
+            "gap_interval": rounded(world_interval(sign * (best - by_seed), shape)),
             "n": int(by_seed.notna().sum()),
             "diverged": int(diverged.get(sigma, 0)),
         }
@@ -175,7 +175,7 @@ def curve(
     return {"name": name, "sign": sign, "null_outcome": rounded([null_outcome])[0], "points": points}
 
 
-def over(values: pd.Series, shape: dict[str, Any]) -> Interval:
+def world_interval(values: pd.Series, shape: dict[str, Any]) -> Interval:
     """Return the mean with its interval over seeds. Seeds that share a world are averaged first, as for claims."""
     worlds = shape.get("worlds", 1)
     by_seed = values.dropna()

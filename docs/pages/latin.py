@@ -9,17 +9,24 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import tables
-from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, of, significant
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, values_by_seed
 from templating import columns_table, directions, effect, grid, number, plain, signed
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED, direction_text
-from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS, PLATEAU_EPOCH, accuracy_at_epoch_200
+from placecode.experiments.latin.effects import (
+    AUTHORS_MEANS,
+    AUTHORS_SEEDS,
+    PLATEAU_EPOCH,
+    accuracy_at_epoch_200,
+    late_gain,
+)
 from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.latin.training import PE_VARIANTS
-from placecode.experiments.latin.training_claims import late_gain
+from placecode.experiments.latin.training_claims import SLINGSHOT_SIGMAS
 from placecode.experiments.reading import (
+    MAX_SETTLED_CHANGE,
     accuracy,
     analysis_values,
     at_sigma,
@@ -28,18 +35,14 @@ from placecode.experiments.reading import (
     measure_and_accuracy,
     sweep_members,
 )
-from placecode.reports.pages.training import spikes
+from placecode.reports.pages.training import SPIKE, spikes
 from placecode.runs.read import Run
 
 IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"
-SETTLED = 0.02
-"""Largest change of a mean accuracy after epoch PLATEAU_EPOCH in the authors' logs."""
-DRAWS = 10_000
-"""Number of draws of two sets of seeds in `by_chance`."""
-(LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
+CHANCE_DRAWS = 10_000
+"""Number of draws of two sets of seeds in `chance_gap`."""
+(MAX_CURVE_GAP,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
 """Largest mean absolute difference between the curves that counts as agreement; declared in the claim "sigma-curve"."""
-SPIKE_SIGMAS = (0.2, 1.0, 2.0)
-"""The sigmas of lst-slingshot."""
 LOSSES = {
     "two log-softmax": ("log_softmax=2", True),
     "one log-softmax": ("log_softmax=1", True),
@@ -47,12 +50,12 @@ LOSSES = {
 }
 """Kinds of members in lst-slingshot: their data (which loss), and whether the PE is trained."""
 TWO, ONE, ONE_FROZEN = LOSSES
-PUZZLES = 108
+HELD_OUT_PUZZLES = 108
 """Number of held-out puzzles."""
-PAUSE = 100
+PAUSE_EPOCHS = 100
 """Number of epochs with a loss of 0 after which the other runs stop training a model."""
 LEARNED, FROZEN, _, AT_INPUT = PE_VARIANTS
-"""Labels of the members of lst-frozen: PEs that are learned, frozen, and learned at the input alone."""
+"""Labels of members of lst-frozen: PEs that are learned, frozen, and learned at the input alone."""
 
 
 def steps_per_epoch(run: Run) -> int:
@@ -66,7 +69,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     table, rows = curve_gaps(run), sweep_members(run)
     change = by_sigma(run, late_gain(run))
     means = change.mean(axis="columns")
-    late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
+    late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= MAX_SETTLED_CHANGE]
     noisy = {
         f"{words}, noise {level}": analysis_values(run, "block_noise_accuracy", f"{split} {level}")
         for split, words in (("train", "training"), ("ood", "held-out"))
@@ -81,12 +84,12 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "sigmas": len(table),
         "all_sigmas": len(table) == len(AUTHORS_MEANS),
         "seeds": AUTHORS_SEEDS,
-        "limit": LIMIT,
-        "draws": DRAWS,
+        "limit": MAX_CURVE_GAP,
+        "draws": CHANCE_DRAWS,
         "early": PLATEAU_EPOCH,
         "largest_in_errors": float((table["gap"] / table["error"]).abs().max()),
         "mean_gap": float(table["gap"].abs().mean()),
-        "by_chance": by_chance(run),
+        "by_chance": chance_gap(run),
         "share_lower": float((table["gap"] < 0).mean()),
         "above_ours": [sigma for sigma, row in table.iterrows() if row["theirs"] > row["values"].high],
         "late": late,
@@ -135,7 +138,7 @@ def curve_table(table: pd.DataFrame) -> str:
     return columns_table(columns)
 
 
-def by_chance(run: Run) -> Interval:
+def chance_gap(run: Run) -> Interval:
     """Return the mean absolute difference expected between curves of the same models with two sets of seeds.
 
     Its bounds are the 95% range. Seeds are drawn with replacement from our own, each with its accuracies at all sigmas.
@@ -145,7 +148,7 @@ def by_chance(run: Run) -> Interval:
     seeds = values.shape[1]
     deviations = (values - values.mean(axis=1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))
     rng = np.random.default_rng(0)
-    indices = (rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS)) for _ in range(2))
+    indices = (rng.integers(seeds, size=(CHANCE_DRAWS, AUTHORS_SEEDS)) for _ in range(2))
     first, second = (deviations[:, index].mean(axis=2) for index in indices)  # (sigmas, draws)
     gap = np.abs(first - second).mean(axis=0)
     low, high = np.quantile(gap, [0.025, 0.975])
@@ -155,21 +158,21 @@ def by_chance(run: Run) -> Interval:
 def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare training with two and with one log-softmax, and with one in true float32."""
     run, highest, by_id = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
-    after, spike_counts = after_rest(run), spikes(run)
+    after, spike_counts = change_after_pause(run), spikes(run)
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
     gains = late_gain(run)[[*members(run, ONE, 0.2, 1.0), *members(run, ONE_FROZEN, 0.2, 1.0)]]
     exact_gains, exact_spikes = late_gain(highest), spikes(highest)
-    settled = [f"settled-by-{PLATEAU_EPOCH}-at-{sigma:g}" for sigma in SPIKE_SIGMAS]
-    raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
+    settled = [f"settled-by-{PLATEAU_EPOCH}-at-{sigma:g}" for sigma in SLINGSHOT_SIGMAS]
+    raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SLINGSHOT_SIGMAS]
     return {
         "table": losses_table(run),
-        "sigmas": SPIKE_SIGMAS,
-        "pause": PAUSE,
-        "puzzles": PUZZLES,
+        "sigmas": SLINGSHOT_SIGMAS,
+        "pause": PAUSE_EPOCHS,
+        "puzzles": HELD_OUT_PUZZLES,
         "early": PLATEAU_EPOCH,
         "two": two,
         "two_rest": bool(after[two].notna().all()),
-        "most_changed_puzzles": sorted((after[two].abs() * PUZZLES).round())[-2:],
+        "most_changed_puzzles": sorted((after[two].abs() * HELD_OUT_PUZZLES).round())[-2:],
         "two_spike": bool(spike_counts[members(run, TWO, 0.2, 1.0)].any()),
         "settled_undecided": directions(by_id, UNDECIDED, *settled),
         "one": one,
@@ -186,10 +189,11 @@ def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def members(run: Run, loss: str, *sigmas: float) -> list[int]:
-    """Return the numbers of the members with one of LOSSES, at these sigmas; at all SPIKE_SIGMAS if none is given."""
+    """Return the numbers of the members with one of LOSSES, at these sigmas; at all SLINGSHOT_SIGMAS if none is
+    given."""
     data, learn = LOSSES[loss]
     rows = sweep_members(run)
-    rows = rows[rows["sigma"].isin(sigmas or SPIKE_SIGMAS) & (rows["data"] == data) & (rows["learn"] == learn)]
+    rows = rows[rows["sigma"].isin(sigmas or SLINGSHOT_SIGMAS) & (rows["data"] == data) & (rows["learn"] == learn)]
     return list(rows["member"])
 
 
@@ -201,18 +205,20 @@ def losses(run: Run) -> pd.DataFrame:
 
 
 def first_spikes(run: Run) -> pd.Series:
-    """Return, by member, the first evaluated epoch at which the loss is high again after it was low; -1 if none is."""
+    """Return, by member, the first evaluated epoch at which the training loss is above SPIKE after it was below a tenth
+    of SPIKE; -1 if none is."""
     table = losses(run)
-    risen = (table < 1e-5).cummax().shift(fill_value=False) & (table > 1e-4)
+    risen = (table < SPIKE / 10).cummax().shift(fill_value=False) & (table > SPIKE)
     return risen.idxmax().where(risen.any(), -1)
 
 
-def after_rest(run: Run) -> pd.Series:
-    """Return, by member, the change of accuracy after a training loss of 0 for PAUSE epochs; NaN if it never was."""
+def change_after_pause(run: Run) -> pd.Series:
+    """Return, by member, how accuracy changed after the training loss had been 0 for PAUSE_EPOCHS epochs; NaN if this
+    did not happen."""
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():
-        epochs = table.index[table.index >= values.index[values > 0].max() + PAUSE]
+        epochs = table.index[table.index >= values.index[values > 0].max() + PAUSE_EPOCHS]
         at_rest = accuracy(run, step=int(epochs[0]) * steps_per_epoch(run))[member] if len(epochs) else math.nan
         changes[member] = end[member] - at_rest
     return pd.Series(changes)
@@ -222,7 +228,7 @@ def losses_table(run: Run) -> str:
     """Return a table of accuracy and number of spikes by sigma and loss."""
     early, end, spike_counts = accuracy_at_epoch_200(run), accuracy(run), spikes(run)
     rows = []
-    for sigma, loss in product(SPIKE_SIGMAS, LOSSES):
+    for sigma, loss in product(SLINGSHOT_SIGMAS, LOSSES):
         before, after, counts = (values[members(run, loss, sigma)] for values in (early, end, spike_counts))
         change = signed(interval(after - before), 3)
         means = (plain(interval(values), 3) for values in (before, after))
@@ -236,7 +242,9 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
     ood, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
-    by_kind = {kind: {sigma: of(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in PE_VARIANTS}
+    by_kind = {
+        kind: {sigma: values_by_seed(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in PE_VARIANTS
+    }
     main_kinds = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
     effects = {name: values[0.2] - values[2.0] for name, values in main_kinds.items()}
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
@@ -248,8 +256,8 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "larger_effect": interval(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: interval(main_kinds[name][0.2] - main_kinds[name][0.01]) for name in ("learned", "input")},
         "accuracy": {name: pd.DataFrame(values).mean() for name, values in main_kinds.items()},
-        "tiny_on_train": of(run, train, label=LEARNED, sigma=0.01).min(),
-        "tiny_norm": of(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
+        "tiny_on_train": values_by_seed(run, train, label=LEARNED, sigma=0.01).min(),
+        "tiny_norm": values_by_seed(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
         "stopped": int((run.members["zero_loss_epoch"] >= 0).sum()),
@@ -277,7 +285,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             )
             for name in both
         },
-        "fixed_norm": of(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
+        "fixed_norm": values_by_seed(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": encoding_accuracy(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": encoding_accuracy(longer, "sinusoid:axes=2", 0.1).mean(),

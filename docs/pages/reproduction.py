@@ -109,7 +109,8 @@ def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
     in_frozen, in_sweep = accuracy(frozen), accuracy(sweep)
     gaps = {
-        sigma: tables.of(frozen, in_frozen, label=latin.LEARNED, sigma=sigma) - at_sigma(sweep, in_sweep, sigma)
+        sigma: tables.values_by_seed(frozen, in_frozen, label=latin.LEARNED, sigma=sigma)
+        - at_sigma(sweep, in_sweep, sigma)
         for sigma in (0.2, 2.0)
     }
     gaps = {sigma: values.dropna() for sigma, values in gaps.items()}

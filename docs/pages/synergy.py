@@ -16,11 +16,11 @@ from tables import (
     MeasureKey,
     Numbers,
     Runs,
-    at,
     baseline_table,
     by_world,
     chance,
     gap,
+    interval_at_sigma,
     of_baseline,
     percent_hidden,
 )
@@ -157,7 +157,10 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     columns = {"sigma": [f"{sigma:g}" for sigma in tallies]}
     values = {words: analysis_values(run, *measure) for measure, words in STRUCTURE.items()}
     values |= {f"error, {percent_hidden(run)[condition]}": error(run, condition) for condition in least}
-    columns |= {words: [plain(at(run, column, sigma), 3) for sigma in tallies] for words, column in values.items()}
+    columns |= {
+        words: [plain(interval_at_sigma(run, column, sigma), 3) for sigma in tallies]
+        for words, column in values.items()
+    }
     columns["at the least error"] = [str(counts) for counts in tallies.values()]
     columns["by step (median of those)"] = [counts.cells[1] for counts in tallies.values()]
     return {

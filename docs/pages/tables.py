@@ -73,7 +73,7 @@ def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[st
     return grid(("run", "what", "members", length, *more, "command"), rows)
 
 
-def of(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
+def values_by_seed(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
     """Select finished members by their columns, or by the `name` of their encoding, and return their values by seed.
 
     `values` are by member.
@@ -165,7 +165,7 @@ def gap_closed(run: Run, sigma: float) -> float:
     start, end = (
         at_sigma(run, analysis_values(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end")
     )
-    fixed = of(run, analysis_values(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
+    fixed = values_by_seed(run, analysis_values(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
     return float((end - start) / (fixed - start))
 
 
@@ -213,9 +213,9 @@ def dropout_table(run: Run) -> str:
     )
     rows = []
     for name in dict.fromkeys(with_encoding_names(finished_members(run))["name"]):
-        without, with_dropout = (of(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
+        without, with_dropout = (values_by_seed(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
         means = (plain(interval(values), 3) for values in (without, with_dropout))
-        more = (number(of(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
+        more = (number(values_by_seed(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
         rows.append((without.mean(), (name, *means, signed(interval(with_dropout - without), digits=3), *more)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
@@ -224,8 +224,8 @@ def dropout_table(run: Run) -> str:
 # --------------------------------------------------------------------------------------------------------- channels
 
 
-def at(run: Run, values: pd.Series, sigma: float) -> Interval:
-    """Return the mean of values by member at a sigma, with its interval over worlds."""
+def interval_at_sigma(run: Run, values: pd.Series, sigma: float) -> Interval:
+    """Return the mean at one sigma of `values` (by member), with its interval over worlds."""
     return interval_over_worlds(run, at_sigma(run, values, sigma))
 
 
@@ -295,10 +295,12 @@ def sigma_table(run: Run, measures: dict[MeasureKey, str], p: MeasureKey) -> str
     sigmas, hidden = sorted(finished_members(run)["sigma"].unique()), percent_hidden(run)
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
     for measure, words in measures.items():
-        columns[words] = [number(at(run, analysis_values(run, *measure), sigma).mean) for sigma in sigmas]
+        columns[words] = [
+            number(interval_at_sigma(run, analysis_values(run, *measure), sigma).mean) for sigma in sigmas
+        ]
     columns["seeds with p at most 0.05"] = [counted(at_sigma(run, analysis_values(run, *p), sigma)) for sigma in sigmas]
     for c in CONDITIONS:
-        columns[f"error, {hidden[c]}"] = [number(at(run, error(run, c), sigma).mean) for sigma in sigmas]
+        columns[f"error, {hidden[c]}"] = [number(interval_at_sigma(run, error(run, c), sigma).mean) for sigma in sigmas]
     for c in CONDITIONS:
         columns[f"minus linear, {hidden[c]}"] = [
             signed(interval_over_worlds(run, minus_linear(run, s, c)), 3) for s in sigmas
