@@ -55,9 +55,9 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 def current_task(task: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a task in config.json, or of several data sets ("parts"), with the present names."""
-    renamed = {FIELDS.get(name, name): value for name, value in task.items()}
-    if "parts" in renamed:
-        renamed["parts"] = {name: current_task(part) for name, part in renamed["parts"].items()}
+    renamed = {FIELDS.get(name, name): value for name, value in task.items() if name != "parts"}
+    if "parts" in task:
+        renamed["parts"] = {name: current_task(part) for name, part in task["parts"].items()}
     return renamed
 
 
