@@ -10,7 +10,6 @@ from placecode.experiments import experiment_of, lookup
 from placecode.experiments.base import Experiment
 from placecode.models.member import DONOR_STARTS, STARTS, Member
 from placecode.runs.former_names import (
-    FIELDS,
     MEMBER_FIELDS,
     MEMBER_VALUES,
     current_members,
@@ -83,8 +82,12 @@ def test_committed_runs_have_the_present_names(name: str) -> None:
     run = Run(RESULTS / name)
     fields, experiment = run.config["fields"], experiment_of(run)
     assert not {*former_fields(run.experiment)} & {*fields}
-    tasks = run.config["task"].get("parts", {"": run.config["task"]}).values()
-    assert not any({*FIELDS} & {*task} for task in tasks)
+    described = run.config["task"]
+    parts = described.get("parts", {"": described})
+    assert all(
+        "ratios" not in part and ("eval_mask_ratios" in part) == ("mask_ratio" in fields) for part in parts.values()
+    )
+    assert len(parts) == len(run.config.get("shapes", {"": None}))
     assert not {*MEMBER_FIELDS} & {*run.members, *run.summary[0]}
     assert {*run.members["start"]} <= {*STARTS, *DONOR_STARTS}
     assert {field: experiment.fields()[field] for field in fields} == fields

@@ -54,11 +54,11 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def current_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a task in config.json, or of several data sets ("parts"), with the present names."""
-    renamed = {FIELDS.get(name, name): value for name, value in task.items() if name != "parts"}
+    """Return the description of a task in config.json with the present names. That of several data sets has the
+    descriptions of the single ones under "parts"."""
     if "parts" in task:
-        renamed["parts"] = {name: current_task(part) for name, part in task["parts"].items()}
-    return renamed
+        return {**task, "parts": {name: current_task(part) for name, part in task["parts"].items()}}
+    return {"eval_mask_ratios" if name == "ratios" else name: value for name, value in task.items()}
 
 
 def current_row(row: Mapping[str, Any]) -> dict[str, Any]:
