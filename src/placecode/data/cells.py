@@ -50,13 +50,13 @@ def is_enumeration(cells: Sequence[str]) -> bool:
     return any(list(cells) == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 
-def detect_separator(ending: str, line: str) -> str:
+def find_separator(ending: str, line: str) -> str:
     """Return the character that separates the cells of a text file: a tab in .tsv, otherwise a comma, semicolon or tab.
 
     Of these three, the most frequent in the first `line` is chosen, unless its commas are decimal commas. `ending` is
     the suffix of the file in lower case.
 
-    >>> [detect_separator(".csv", line) for line in ("a,b;c", "a;b;c,d", "0,5;-0,3;1,25")]
+    >>> [find_separator(".csv", line) for line in ("a,b;c", "a;b;c,d", "0,5;-0,3;1,25")]
     [',', ';', ';']
     """
     if ending == ".tsv":

@@ -16,15 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import (
-    check_width,
-    csv_rows,
-    detect_separator,
-    find_duplicates,
-    parse_number,
-    quoted,
-    read_text,
-)
+from placecode.data.cells import check_width, csv_rows, find_duplicates, find_separator, parse_number, quoted, read_text
 from placecode.errors import BadInput
 
 MAX_COORDINATE = 1e100  # largest absolute coordinate; larger distances squared would overflow in float64
@@ -99,7 +91,7 @@ def _rows(path: Path) -> Rows:
     """Return the rows of a text file, except empty ones at the end. Rows have one cell unless it is .csv or .tsv."""
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        sign = detect_separator(ending, text.partition("\n")[0])
+        sign = find_separator(ending, text.partition("\n")[0])
         rows = [(line, row or [""]) for line, row in csv_rows(io.StringIO(text, newline=""), sign)]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]

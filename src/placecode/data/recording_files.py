@@ -33,7 +33,7 @@ from placecode.data.cells import (
     check_file,
     check_width,
     csv_rows,
-    detect_separator,
+    find_separator,
     is_enumeration,
     is_word,
     read_text,
@@ -261,7 +261,7 @@ def _read_text(path: Path, ending: str) -> RecordingTable:
     Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
     """
     text = read_text(path)
-    sign = detect_separator(ending, text.lstrip().partition("\n")[0])
+    sign = find_separator(ending, text.lstrip().partition("\n")[0])
     lines = [(number, row) for number, row in csv_rows(io.StringIO(text, newline=""), sign) if row]
     if len(lines) < 2:
         raise BadInput(f"{path} must have a row for each time point, or for each region; it has {len(lines)}.")

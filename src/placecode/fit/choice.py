@@ -41,19 +41,10 @@ def choose(
 ) -> Choice:
     """Choose a sigma from the validation errors of its models and the agreement of their PEs.
 
-    Parameters
-    ----------
-    errors : mapping of float to ndarray, shape (m, N)
-        For each sigma, the errors of m models on N masked validation samples.
-    pes : mapping of float to ndarray, shape (m, l, n, d)
-        For each sigma, the PEs of all its models, including those trained on halves of the data.
-    exchange_blocks : ndarray of int, shape (N,), optional
-        Group or block of each sample. Samples of one block are not independent, so the standard error is computed over
-        blocks. Without them, or with fewer than `MIN_BLOCKS`, consecutive samples are divided into `BLOCKS` blocks.
-
-    Returns
-    -------
-    Choice
+    `errors` has, for each sigma, the errors (m, N) of m models on N masked validation samples. `pes` has, for each
+    sigma, the PEs (m, l, n, d) of all its models, including those trained on halves of the data. `exchange_blocks` (N,)
+    is the group or block of each sample. Samples of one block are not independent, so the standard error is computed
+    over blocks. Without them, or with fewer than `MIN_BLOCKS`, consecutive samples are divided into `BLOCKS` blocks.
     """
     table = []
     if exchange_blocks is not None and len(np.unique(exchange_blocks)) < MIN_BLOCKS:

@@ -41,16 +41,7 @@ from placecode.training.trainer import portions, stack_for
 MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
 """Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
-MINIMA = {
-    "n_seeds": 1,
-    "n_halves": 0,
-    "steps": 1,
-    "batch": 1,
-    "width": 1,
-    "layers": 1,
-    "neighbors": 1,
-    "n_draws": 19,
-}
+MINIMA = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
 """Minimum values of the integer parameters."""
 
 
@@ -212,10 +203,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         requirements["ensure_all_finite"] = "allow-nan"
         if not isinstance(X, pd.DataFrame):
             return sheet_of(validate_data(self, fill_masked(X), dtype=DTYPES, **requirements), groups=groups)
-        if duplicates := [str(name) for name in find_duplicates(X.columns)]:
-            raise BadInput(
-                f"The names of the columns of X must all be different; given twice: {', '.join(duplicates)}."
-            )
+        if repeated := [str(name) for name in find_duplicates(X.columns)]:
+            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(repeated)}.")
         sheet = sheet_of(X, groups=groups)
         validate_data(self, sheet.values, dtype=np.float32, **requirements)
         self._remember(X, sheet)
@@ -267,15 +256,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sigmas
 
     def _settings(self, effort: str) -> dict[str, Any]:
-        """Return the fields of `TableExperiment` that the parameters set, by name. Parameters that are None are left
-        out."""
+        """Return the fields of `TableExperiment` that are set by parameters other than None, by name."""
         is_seed = isinstance(self.random_state, (int, np.integer))
         seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
-        count = (
-            len(TableExperiment.scales[effort].get("seeds", TableExperiment.seeds))
-            if self.n_seeds is None
-            else self.n_seeds
-        )
+        default_seeds = TableExperiment.scales[effort].get("seeds", TableExperiment.seeds)
+        count = len(default_seeds) if self.n_seeds is None else self.n_seeds
         parameters = {
             "sigmas": self._sigmas(),
             "halves": self.n_halves,

@@ -112,9 +112,8 @@ class LatinSquares(Task):
         if puzzles is None:
             sizes = (chosen.heldout, chosen.per_class)
             key = f"{self.name}-v{VERSION}-{order}-{seed}-{sizes[0]}-{sizes[1]}-{distance}"
-            training, held_out = load_or_make(
-                key, order, distance, lambda: make_puzzles(draw_rng, order, *sizes, distance)
-            )
+            arguments = (draw_rng, order, *sizes, distance)
+            training, held_out = load_or_make(key, order, distance, lambda: make_puzzles(*arguments))
         else:
             training, held_out = read_folder(puzzles, order, distance)
             for condition, count in zip(CLASSES, np.bincount(training.classes), strict=True):

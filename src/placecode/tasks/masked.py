@@ -184,10 +184,8 @@ class Masked(Task):
         e, b, n, _ = values.shape
         if step is None:
             mask_scores = self.mask_scores(split, rows).view(e, b, n)
-            hidden_counts = torch.tensor(
-                [masked_count(ratio, n) for ratio in self.eval_mask_ratios], device=rows.device
-            )
-            counts = hidden_counts[rows // self.examples(split)]  # (e, b)
+            counts_by_ratio = [masked_count(ratio, n) for ratio in self.eval_mask_ratios]
+            counts = torch.tensor(counts_by_ratio, device=rows.device)[rows // self.examples(split)]  # (e, b)
         else:
             mask_scores = random.bits(self._keys, step, b * n).view(e, b, n)
             ramp_step = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)

@@ -225,13 +225,8 @@ def best_error(
                 continue
             combinations = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
             probability = combinations / math.comb(tokens - 1, hidden - 1)
-            total += (
-                groups
-                * size
-                / tokens
-                * probability
-                * explained_variance(kind, size, visible, values, correlation, noise)
-            )
+            explained = explained_variance(kind, size, visible, values, correlation, noise)
+            total += groups * size / tokens * probability * explained
     return 1 - total / (1 + noise**2)
 
 

@@ -50,20 +50,11 @@ MIN_SAMPLES = 2  # smallest number of samples in each split
 
 
 class TableTask(Masked):
-    """Masked prediction on a user's table. Missing values are never hidden. Usually created by `table_tasks`.
+    """Masked prediction on a user's table. Missing values are never hidden. `table_tasks` creates the tasks.
 
-    Parameters
-    ----------
-    values : ndarray of float32, shape (T, m)
-        T samples of m columns, NaN if missing. Categories are codes, counted from 0.
-    columns : Columns
-        Which n columns are channels, and the numbers that standardize them.
-    rows_by_split : mapping of str to ndarray of int64
-        Indices of the samples in each split.
-    eval_mask_ratios : sequence of float
-        Fractions of hidden channels at evaluation.
-    seed : int
-        Seed of the hidden channels at evaluation.
+    `values`, (T, m), is the table, as in `table_tasks`. `columns` says which n columns are channels, and has the
+    numbers that standardize them. `rows_by_split` has the indices of the samples in each split. `eval_mask_ratios` and
+    `seed` are those of `Masked`.
     """
 
     name = "table"

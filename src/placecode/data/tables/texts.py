@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from placecode.data.cells import check_width, csv_rows, detect_separator, unreadable_file
+from placecode.data.cells import check_width, csv_rows, find_separator, unreadable_file
 from placecode.data.tables import sources
 from placecode.data.tables.headers import LINES_BELOW, is_header, is_number
 from placecode.data.tables.sources import Chunk, Source, chunk_of_arrow, plain_numbers
@@ -33,7 +33,7 @@ class TextSource(Source):
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = self._first_lines()
-        self._sign = detect_separator(path.suffix.lower(), lines[0])
+        self._sign = find_separator(path.suffix.lower(), lines[0])
         rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
         if not rows:
             raise BadInput(f"{path} is empty.")
