@@ -167,7 +167,7 @@ def test_the_stated_number_of_models_is_right(page: Path) -> None:
 @pytest.mark.usefixtures("few_draws")
 def test_python_of_the_pages_runs() -> None:
     names = executed(DOCS / "api.md")
-    assert names["similar"].shape == (25, 25) and -1 <= names["q"] <= 1
+    assert names["similarity"].shape == (25, 25) and -1 <= names["q"] <= 1
     names = executed(DOCS / "concepts" / "positional-encoding.md", x=torch.ones(3, 16, 160))
     assert names["x"].shape == (3, 16, 160) and not (names["x"] == 1).all()
 
@@ -337,7 +337,7 @@ def masked_table(header: str) -> list[list[str]]:
 @pytest.mark.usefixtures("few_draws")
 def test_python_and_commands_of_masked_prediction_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = executed(MASKED)
-    assert names["similar"].shape == (8, 8) and names["groups"].shape == (8,)
+    assert names["similarity"].shape == (8, 8) and names["groups"].shape == (8,)
     assert names["mirrors"] > 0.5  # with a nearest region drawn at random: 1 / 7
     assert len(names["errors"]) == 4 * 2 and len(names["chance"]) == 4 and len(names["linear"]) == 2 * 2
     moved = names["moved"]
