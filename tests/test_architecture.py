@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
 LAYERS = (
-    {"errors", "validation", "settings", "files", "random", "version"},
+    {"arrays", "errors", "validation", "settings", "files", "random", "version"},
     {"data"},
     {"tasks"},
     {"encodings", "models", "compute"},

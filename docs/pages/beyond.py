@@ -7,12 +7,11 @@ the numbers come from beyond_facts.py. A test compares the page with the tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import beyond_facts as facts
 from tables import Findings, claims_table, findings_of, provenance
-from templating import render_blocks, render_page
+from templating import ROOT, render_blocks, render_page
 
 from placecode.experiments import experiment_of
 from placecode.reports import figures
@@ -22,7 +21,6 @@ from placecode.reports.pages.registry import page_of
 from placecode.reports.wording import sentences
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-causal": facts.causal,
     "lst-optimizer": facts.optimizer,

@@ -7,11 +7,9 @@ says "simulated", from small data made here. A test compares the figures with th
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -19,9 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 from scipy.linalg import orthogonal_procrustes
+from templating import ROOT
 
 from placecode import Member, Run
 from placecode.analysis import alignment, modules, nulls
+from placecode.arrays import AnyArray
 from placecode.encodings import sinusoid
 from placecode.experiments.channels import structure
 from placecode.experiments.reading import accuracy, analysis_values, by_sigma, chance_levels
@@ -29,7 +29,6 @@ from placecode.reports.figures import base, save
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
 from placecode.tasks.network import Network
 
-ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 SQUARES, NODES = "lst-sigma", "network-sigma"
 """Runs that are drawn: the sweeps over sigma on Latin squares and on networks."""
@@ -37,8 +36,6 @@ COLORMAP = "RdBu_r"
 """Colour map of numbers around 0, the same as in the figures of a report."""
 FEATURES = 24
 """Number of features of a PE that are drawn."""
-
-Array = npt.NDArray[Any]
 
 
 def run_of(name: str) -> Run:
@@ -50,18 +47,18 @@ class TrainedPE(NamedTuple):
     """The PE of one member of the run on networks, after training."""
 
     sigma: float
-    pe: Array
+    pe: AnyArray
     """Shape (l, n, d): blocks, nodes, features."""
-    labels: Array
+    labels: AnyArray
     """The cluster of each node (n,)."""
 
     @property
-    def order(self) -> Array:
+    def order(self) -> AnyArray:
         """Indices that sort the nodes by cluster (n,)."""
         return np.argsort(self.labels, kind="stable")
 
     @property
-    def similarities(self) -> Array:
+    def similarities(self) -> AnyArray:
         """Cosine similarity of the nodes' centred PEs (n, n), with all blocks concatenated."""
         return alignment.token_similarity(self.pe)
 
@@ -116,7 +113,7 @@ def _grid(axes: Axes) -> None:
     axes.set_axis_off()
 
 
-def _clusters(axes: Axes, sizes: Array) -> None:
+def _clusters(axes: Axes, sizes: AnyArray) -> None:
     """Draw the nodes of a network as a bar that is cut into clusters of these sizes."""
     ends = np.cumsum(sizes)
     for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
@@ -127,7 +124,7 @@ def _clusters(axes: Axes, sizes: Array) -> None:
     axes.set_axis_off()
 
 
-def _draw_vectors(axes: Axes, table: Array, rule: int) -> None:
+def _draw_vectors(axes: Axes, table: AnyArray, rule: int) -> None:
     """Draw the first features of a table of vectors (n, d), a row per token, with a line after every `rule` rows."""
     values = table[:, :FEATURES]
     largest = np.abs(values).max()
@@ -136,7 +133,7 @@ def _draw_vectors(axes: Axes, table: Array, rule: int) -> None:
     base.label(axes, "features", "tokens")
 
 
-def _similarities(axes: Axes, matrix: Array, rule: int) -> Any:
+def _similarities(axes: Axes, matrix: AnyArray, rule: int) -> Any:
     """Draw a matrix (n, n) of similarities with a line after every `rule` rows, and return the image."""
     image = axes.imshow(matrix, cmap=COLORMAP, vmin=-1, vmax=1, interpolation="none")
     _draw_rules(axes, len(matrix), rule)
@@ -198,13 +195,13 @@ def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
 class ProcrustesExample(NamedTuple):
     """A target and the points rotated onto it, all (n, 2), centred and of norm 1, and the distance that remains."""
 
-    target: Array
-    before: Array
-    after: Array
+    target: AnyArray
+    before: AnyArray
+    after: AnyArray
     distance: float
 
 
-def procrustes_example(target: Array, points: Array) -> ProcrustesExample:
+def procrustes_example(target: AnyArray, points: AnyArray) -> ProcrustesExample:
     """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with the toolkit's measure."""
     centred = [array - array.mean(0) for array in (points, target)]
     before, target = (array / np.linalg.norm(array) for array in centred)
@@ -212,7 +209,7 @@ def procrustes_example(target: Array, points: Array) -> ProcrustesExample:
     return ProcrustesExample(target, before, after, float(np.linalg.norm(after - target)))
 
 
-def examples(seed: int = 0) -> tuple[Array, Array, Array]:
+def examples(seed: int = 0) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return a 4 x 4 grid, its rotated, scaled, shifted and noisy copy, and unrelated points; (16, 2) each."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)

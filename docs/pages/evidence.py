@@ -11,10 +11,10 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from templating import ROOT
 
 from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import NotInRun
@@ -23,7 +23,6 @@ from placecode.inspection.evidence import FILE
 from placecode.models.member import NON_SETTING_COLUMNS
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[2]
 RUNS = (
     "lst-sigma",
     "lst-sigma-drawn",

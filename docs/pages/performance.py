@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from templating import render_page
+from templating import ROOT, render_page
 
 from placecode import files
 from placecode.analysis.stats import interval
@@ -27,7 +27,6 @@ from placecode.experiments.reading import accuracy, by_sigma
 from placecode.reports import figures as drawing
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[2]
 IN_TF32 = "lst-sigma-tf32"
 OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
 """Runs of the same seeds that are compared with IN_TF32. The last one differs only in how its kernels round."""

@@ -8,10 +8,9 @@ of a picture that belongs to its true place.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
+from templating import ROOT
 
 from placecode.analysis import places
 from placecode.experiments.channels import fit_result
@@ -21,7 +20,6 @@ from placecode.reports.pages.pixels import as_pictures
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
-ROOT = Path(__file__).parents[2]
 FIT = ROOT / "results" / "fits" / "photo"
 SWEEP = ROOT / "results" / "pixels-sigma"
 

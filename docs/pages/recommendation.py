@@ -8,12 +8,11 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pandas as pd
-from templating import render_page
+from templating import ROOT, render_page
 
 from placecode import cli
 from placecode.inspection import evidence, recommend
@@ -31,7 +30,6 @@ from placecode.inspection.recommend import (
 )
 from placecode.reports import figures
 
-ROOT = Path(__file__).parents[2]
 TOKENS, WIDTHS = (16, 64, 256, 1024), (32, 64, 160, 512, 1024)
 """Numbers of tokens and widths for which the page shows the recommended sigma."""
 EXAMPLE = "placecode recommend --tokens 196 --width 768 --optimizer adamw --learning-rate 0.001 --layers 12"

@@ -18,7 +18,7 @@ import latin
 import synergy
 import tables
 from tables import Findings, Numbers, Runs
-from templating import grid, include_zero, render_sections, signed
+from templating import ROOT, grid, include_zero, render_sections, signed
 
 from placecode.analysis.stats import interval
 from placecode.experiments import experiment_of
@@ -28,7 +28,6 @@ from placecode.reports import figures
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[2]
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 """The entries of the runs of the page in reproduction.toml: "latin" and "channels", each by the name of the run."""
 RUNS = {**GROUPS["latin"], **GROUPS["channels"]}

@@ -16,7 +16,7 @@ from placecode.cli.reporting import command_of
 from placecode.experiments import correlates, experiment_of
 from placecode.experiments.channels.brain_networks import PARTITION_NAMES
 from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error, interval_over_worlds
-from placecode.experiments.channels.known_networks import CENTRED
+from placecode.experiments.channels.known_networks import CENTRED_FC
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import (
@@ -370,7 +370,7 @@ def networks_table(run: Run) -> str:
         (f"{sigma:g}", *cells([at_sigma(run, analysis_values(run, *column), sigma) for column in columns]))
         for sigma in sorted(finished_members(run)["sigma"].unique())
     ]
-    for baseline, words in (("fc", "functional connectivity"), (CENTRED, "the same, centred as PEs are")):
+    for baseline, words in (("fc", "functional connectivity"), (CENTRED_FC, "the same, centred as PEs are")):
         by_column = [by_world(run, baseline, *column) for column in columns]
         rows.append((words, *cells(by_column, " splits")))
     return grid(("sigma", *header), rows)

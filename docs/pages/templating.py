@@ -27,7 +27,8 @@ from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.reports import wording
 from placecode.reports.wording import one_line, plain, signed
 
-TEMPLATES = Path(__file__).parent / "templates"
+ROOT = Path(__file__).parents[2]
+TEMPLATES = ROOT / "docs" / "pages" / "templates"
 VERBATIM = ("|", "#", "<!--")
 """First characters of blocks whose lines are not joined: tables, headings and comments."""
 

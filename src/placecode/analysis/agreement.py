@@ -28,9 +28,10 @@ from scipy.cluster.hierarchy import cut_tree, leaves_list, linkage
 from scipy.linalg import orthogonal_procrustes
 from scipy.signal import find_peaks
 
-from placecode.analysis.alignment import Array, side_by_side
+from placecode.analysis.alignment import side_by_side
 from placecode.analysis.modules import Labels, symmetrize
 from placecode.analysis.partitions import ari, best_partition, numbered
+from placecode.arrays import Array, BoolArray, IntArray
 from placecode.errors import must_be
 
 NEIGHBORS = 4
@@ -125,7 +126,7 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 # ------------------------------------------------------------------------------------------------------- neighbours
 
 
-def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
+def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> IntArray:
     """Return the indices of the most similar channels of each channel.
 
     Parameters
@@ -146,7 +147,7 @@ def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> npt.N
     return np.asarray(np.argsort(-others, axis=-1, kind="stable")[..., : min(count, n - 1)])
 
 
-def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
+def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> BoolArray:
     """Return whether each of two channels is among the `count` channels most similar to the other.
 
     Parameters

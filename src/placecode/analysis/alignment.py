@@ -19,11 +19,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
+from placecode.arrays import Array, BoolArray
 from placecode.errors import must_be
 from placecode.validation import real_number, whole_number
 
-Array = npt.NDArray[np.float64]
-
+ALL_BLOCKS = -1
+"""Key of all blocks together in `views`, and value of the column `block` in tables of analyses."""
+MEAN_BLOCK = -2
+"""Key of the mean over blocks in `views`, and value of the column `block`."""
 TIE_TOLERANCE = 1e-6
 """Two similarities or scores count as equal if they differ by less than this, because of rounding."""
 
@@ -49,15 +52,15 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
     Returns
     -------
     dict of int to ndarray
-        Key -1: all blocks, (..., l, n, d). Key -2: the mean over blocks, (..., 1, n, d). Keys 0, 1, ...: the block with
-        this index, (..., 1, n, d). The keys are the values of the column `block` in tables of analyses.
+        Key `ALL_BLOCKS`: all blocks, (..., l, n, d). Key `MEAN_BLOCK`: the mean over blocks, (..., 1, n, d). Keys 0, 1,
+        ...: the block with this index, (..., 1, n, d). The column `block` in tables of analyses has the same values.
     """
     blocks = _tokens(pe)
     if blocks.ndim < 3:
         raise must_be("pe", "an array whose last three axes are (blocks, tokens, features)", blocks.shape)
     single = {block: blocks[..., block : block + 1, :, :] for block in range(blocks.shape[-3])}
     with np.errstate(invalid="ignore"):  # inf - inf
-        return {-1: blocks, -2: blocks.mean(axis=-3, keepdims=True), **single}
+        return {ALL_BLOCKS: blocks, MEAN_BLOCK: blocks.mean(axis=-3, keepdims=True), **single}
 
 
 def side_by_side(pe: npt.ArrayLike) -> Array:
@@ -311,7 +314,7 @@ def _compact(array: npt.ArrayLike) -> Array:
     return np.pad(tokens, [(0, 0)] * (tokens.ndim - 1) + [(0, n - d)])
 
 
-def _finite(arrays: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def _finite(arrays: Array) -> tuple[Array, BoolArray]:
     """Return matrices (..., n, d), with zeros for those that contain NaN or infinity, and which are finite, (...)."""
     finite = np.asarray(np.isfinite(arrays).all(axis=(-2, -1)))
     return np.where(finite[..., None, None], arrays, 0.0), finite

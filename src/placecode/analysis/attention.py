@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from placecode.arrays import Array
 from placecode.errors import must_be
-
-Array = npt.NDArray[np.float64]
 
 
 def ideal_map(positions: npt.ArrayLike) -> Array:

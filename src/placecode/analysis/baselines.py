@@ -29,11 +29,10 @@ import numpy.typing as npt
 import torch
 
 from placecode.analysis.connectivity import HELD_OUT, check, one_thread
+from placecode.arrays import AnyArray, Array, BoolArray, IntArray
 from placecode.errors import BadInput, must_be
 from placecode.validation import real_number, whole_number
 
-Array = npt.NDArray[np.float64]
-Marks = npt.NDArray[np.bool_]
 Seed = int | np.random.Generator
 
 RIDGE = 1e-6
@@ -74,7 +73,7 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
     return float(errors(predictions, values, hidden)[has_hidden].mean())
 
 
-def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
+def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> BoolArray:
     """Draw which channels are hidden in each sample, (samples, channels), with the fraction `share` as in the task.
 
     At least one channel is hidden and one is visible. The channel `always`, if set, is hidden in all samples.
@@ -151,7 +150,7 @@ class Predictor(ABC):
 
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
-    ) -> list[tuple[Array, Marks]]:
+    ) -> list[tuple[Array, BoolArray]]:
         """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks,
         for fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
         examples = []
@@ -164,7 +163,7 @@ class Predictor(ABC):
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None: ...
 
     @abstractmethod
-    def _guess(self, flat: Array, hidden: Marks) -> Array: ...
+    def _guess(self, flat: Array, hidden: BoolArray) -> Array: ...
 
 
 class _Gaussian(Predictor):
@@ -172,7 +171,7 @@ class _Gaussian(Predictor):
 
     _covariance: Array
 
-    def _guess(self, flat: Array, hidden: Marks) -> Array:
+    def _guess(self, flat: Array, hidden: BoolArray) -> Array:
         return conditional_mean(self._covariance, flat, hidden.repeat(self.window_, axis=1))
 
 
@@ -256,10 +255,10 @@ class Ridge(Predictor):
                 x, y = (np.concatenate(pair) for pair in zip(train, test, strict=True))
                 [(self._weights[:, columns], self._bias[columns])] = _ridge_fits(x, y, PENALTIES[best : best + 1])
 
-    def _guess(self, flat: Array, hidden: Marks) -> Array:
+    def _guess(self, flat: Array, hidden: BoolArray) -> Array:
         return np.asarray(self._input(flat, hidden) @ self._weights + self._bias)
 
-    def _input(self, flat: Array, hidden: Marks) -> Array:
+    def _input(self, flat: Array, hidden: BoolArray) -> Array:
         return np.concatenate([np.where(hidden.repeat(self.window_, axis=1), 0.0, flat), hidden], axis=1)
 
 
@@ -282,7 +281,7 @@ class Trees(Predictor):
     def __init__(self, examples: int = 10_000, trees: int = 60, channels: Sequence[int] | None = None) -> None:
         self.examples, self.trees = whole_number("examples", examples, 100), whole_number("trees", trees, 1)
         self.channels = channels
-        self._models: dict[int, tuple[Any, int, npt.NDArray[np.int64]]] = {}
+        self._models: dict[int, tuple[Any, int, IntArray]] = {}
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
         from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-untyped, unused-ignore]
@@ -303,7 +302,7 @@ class Trees(Predictor):
                     scores = [(y_test**2).mean(), *(((guess - y_test) ** 2).mean() for guess in steps)]
                 self._models[column] = model, int(np.argmin(scores)), inputs
 
-    def _guess(self, flat: Array, hidden: Marks) -> Array:
+    def _guess(self, flat: Array, hidden: BoolArray) -> Array:
         guess, values = np.full(flat.shape, np.nan), self._input(flat, hidden)
         for column, (model, trees, inputs) in self._models.items():
             rows = np.flatnonzero(hidden[:, column // self.window_])
@@ -314,11 +313,11 @@ class Trees(Predictor):
                     guess[rows, column] = next(islice(steps, trees - 1, None))
         return guess
 
-    def _input(self, flat: Array, hidden: Marks) -> Array:
+    def _input(self, flat: Array, hidden: BoolArray) -> Array:
         return np.where(hidden.repeat(self.window_, axis=1), np.nan, flat)
 
 
-def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
+def conditional_mean(covariance: Array, values: Array, hidden: BoolArray) -> Array:
     """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
 
     Each sample needs the block of the covariance of its visible channels. Blocks of similar size are padded with ones
@@ -384,7 +383,7 @@ def _split(flat: Array) -> tuple[Array, Array]:
     return flat[:split], flat[split:]
 
 
-def _check_marks(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+def _check_marks(hidden: AnyArray, shape: tuple[int, ...]) -> None:
     """Raise `BadInput` unless `hidden` is a bool array of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(

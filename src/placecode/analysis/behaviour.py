@@ -15,9 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from placecode.arrays import Array
 from placecode.errors import must_be
-
-Array = npt.NDArray[np.float64]
 
 
 def confidence(probabilities: npt.ArrayLike) -> Array:

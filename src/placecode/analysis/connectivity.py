@@ -24,10 +24,10 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from placecode.analysis import geometry
+from placecode.arrays import Array, IntArray
 from placecode.errors import BadInput, must_be
 from placecode.validation import whole_number
 
-Array = npt.NDArray[np.float64]
 Values = npt.ArrayLike | Sequence[npt.ArrayLike]
 
 MIN_SAMPLES = 10
@@ -202,7 +202,7 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     return geometry.mds(points, axes=whole_number("k", k, 1, len(similarity))).places
 
 
-def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
+def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> IntArray:
     """Divide channels into k clusters with scikit-learn's spectral clustering.
 
     Parameters
@@ -273,7 +273,7 @@ def one_thread() -> AbstractContextManager[Any]:
     return limits
 
 
-def _named(channels: npt.NDArray[np.int64]) -> str:
+def _named(channels: IntArray) -> str:
     """Return a list of channel indices in words, for error messages. Only the first five are named.
 
     >>> _named(np.arange(12)), _named(np.array([3]))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import orthogonal_procrustes
 
-from placecode.analysis.alignment import Array, side_by_side
+from placecode.analysis.alignment import side_by_side
+from placecode.arrays import Array
 from placecode.errors import must_be
 
 

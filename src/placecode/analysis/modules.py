@@ -29,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from placecode.analysis.alignment import TIE_TOLERANCE, Array
+from placecode.analysis.alignment import TIE_TOLERANCE
+from placecode.arrays import Array, BoolArray, IntArray
 from placecode.errors import must_be
 
-Labels = npt.NDArray[np.int64]
+Labels = IntArray
+"""Group of each token, (..., n): integers, or -1 for tokens without a group."""
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
@@ -322,7 +324,7 @@ def pair_vectors(matrix: npt.ArrayLike) -> Array:
     return np.where(defined, deviations / np.where(defined, length, 1.0), np.nan)
 
 
-def symmetrize(similarity: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
+def symmetrize(similarity: npt.ArrayLike) -> tuple[Array, BoolArray]:
     """Return symmetrized matrices, (..., n, n), and which of them are finite and not zero, (...).
 
     The diagonal is set to zero. A matrix that is not finite becomes zero.
@@ -354,7 +356,7 @@ def checked_labels(name: str, labels: npt.ArrayLike, n: int) -> Labels:
     return values
 
 
-def _prepared(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _prepared(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, BoolArray]:
     """Return symmetric weights, (..., n, n), one-hot groups, (..., n, k), and which matrices are valid, (...).
 
     Tokens labelled -1 are in no group: their row of the groups is zero.

@@ -26,11 +26,9 @@ import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
 from placecode.analysis.modules import check_square, cosines, pair_vectors
+from placecode.arrays import Array, IntArray
 from placecode.errors import must_be
 from placecode.validation import whole_number
-
-Array = npt.NDArray[np.float64]
-Orders = npt.NDArray[np.int64]
 
 NULL_TIE_TOLERANCE = 1e-9
 """Two values of a measure count as equal if they differ by less than this, because of rounding. For example, a
@@ -205,7 +203,7 @@ def matrix_null(similarity: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Ar
     return _null_test(np.stack(values, axis=-1))
 
 
-def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
+def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> IntArray:
     """Draw random permutations of the labelled tokens.
 
     Parameters

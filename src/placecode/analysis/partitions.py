@@ -20,9 +20,9 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from placecode.analysis.alignment import Array
 from placecode.analysis.connectivity import one_thread
 from placecode.analysis.modules import Labels, checked_labels, symmetrize
+from placecode.arrays import Array, BoolArray
 from placecode.validation import whole_number
 
 # ------------------------------------------------------------------------------------------------------- clustering
@@ -188,7 +188,7 @@ def _pairs(counts: npt.ArrayLike) -> Array:
     return sizes * (sizes - 1) / 2
 
 
-def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
+def _entries(valid: BoolArray) -> list[tuple[int, ...]]:
     """Return the indices at which `valid` is True, as tuples."""
     return [entry for entry in np.ndindex(valid.shape) if valid[entry]]
 

@@ -18,10 +18,8 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from placecode.analysis.geometry import principal_points
 from placecode.analysis.modules import symmetrize
+from placecode.arrays import Array, BoolArray
 from placecode.errors import must_be
-
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SAME_PLACE = 1e-9
 """Two points count as equal if their distance is at most this fraction of the largest distance."""
@@ -31,7 +29,7 @@ CHUNK_VALUES = 2_000_000
 """Maximum number of values in a temporary array of `neighbors_in_space`, which limits memory use."""
 
 
-def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
+def neighbors_in_space(positions: npt.ArrayLike) -> BoolArray:
     """Return whether two tokens are neighbours in space (Gabriel graph), from their positions, (n, k) -> (n, n).
 
     Two points are neighbours if no other point is in or on the ball whose diameter joins them (Gabriel and Sokal,
@@ -44,11 +42,11 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     squares = np.zeros((len(points), len(points)))
     for axis in points.T:
         squares += (axis[:, None] - axis) ** 2
-    same: Bools = squares <= SAME_PLACE**2 * squares.max()
+    same: BoolArray = squares <= SAME_PLACE**2 * squares.max()
     # by Thales' theorem, k is in or on the ball of i and j if |ik|^2 + |jk|^2 <= |ij|^2; points k at the position of i
     # or j are not considered
     apart = np.where(same, np.inf, squares)
-    near: Bools = same.copy()
+    near: BoolArray = same.copy()
     step = max(1, CHUNK_VALUES // max(len(points), 1) ** 2)
     for start in range(0, len(points), step):
         part = slice(start, start + step)

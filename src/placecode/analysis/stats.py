@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from placecode.arrays import AnyArray, Array, IntArray
 from placecode.errors import must_be
-
-Array = npt.NDArray[np.float64]
-
 
 MIN_SEEDS = 8
 """Smallest number of seeds for `bootstrap`. With 5 seeds, a 95% interval contains the mean in only 83% of cases."""
@@ -41,7 +39,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) -> Interval:
+def interval(values: Sequence[float] | AnyArray, level: float = 0.95) -> Interval:
     """Compute the mean and its Student's t confidence interval.
 
     Bounds are not clipped, so the upper bound of an accuracy may be above 1.
@@ -298,7 +296,7 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
     return np.nan_to_num(ranks), np.asarray(present, dtype=np.float64)
 
 
-def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
     """Return the `_ranks` of tables, (t, s, k), in bootstrap samples with the seeds `drawn`, (draws, k).
 
     Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count how often a seed is in the sample. A centred rank
@@ -327,7 +325,7 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
     return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
 
 
-def _resampled(table: Array, index: npt.NDArray[np.int64]) -> Array:
+def _resampled(table: Array, index: IntArray) -> Array:
     """Return one table per row of `index`, with the seeds that the row lists on the last axis: `table`, (..., seeds),
     and `index`, (draws, k) -> (draws, ..., k)."""
     return np.moveaxis(table[..., index], -2, 0)

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from placecode.analysis.places import checked_positions
+from placecode.arrays import Array, BoolArray
 from placecode.encodings import sinusoid
-
-Array = npt.NDArray[np.float64]
 
 
 def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Array]:
@@ -54,7 +53,7 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
     }
 
 
-def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def related(positions: npt.ArrayLike) -> BoolArray:
     """Return whether two different tokens share at least one coordinate, such as a row or a column.
 
     Parameters
@@ -76,6 +75,6 @@ def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     return _shared(points) & ~np.eye(len(points), dtype=bool)
 
 
-def _shared(points: Array) -> npt.NDArray[np.bool_]:
+def _shared(points: Array) -> BoolArray:
     """Return whether two tokens share a coordinate, (n, k) -> (n, n). The diagonal is True."""
     return np.asarray((points[:, None] == points).any(axis=-1))

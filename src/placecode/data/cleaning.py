@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from placecode.arrays import Array
 from placecode.errors import must_be
 
-Array = npt.NDArray[np.float64]
 FILTER_ORDER = 5
 """Order of the Butterworth filter, as in nilearn. It is applied forwards and backwards, so phases do not change."""
 

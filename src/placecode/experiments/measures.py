@@ -23,6 +23,7 @@ from placecode import random
 from placecode.analysis import alignment, attention, geometry, modules
 from placecode.analysis import behaviour as behaviours
 from placecode.analysis import robustness as tolerances
+from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.analysis.targets import related, targets
 from placecode.models.encoder import Stack
 from placecode.models.member import NON_SETTING_COLUMNS
@@ -34,8 +35,6 @@ MeasureKey = tuple[str, str]
 """An analysis and its target, as in the columns of analysis.parquet, for example ("modularity", "labels")."""
 FIXED = "2d-fixed"
 """Label of the paper's reference encoding: sinusoids of the true row and column."""
-ALL_BLOCKS = -1
-"""Number in the column `block` of measures of all blocks side by side."""
 NOISY_EXAMPLES = 108
 """Maximum number of examples of a split on which accuracy under noise is measured."""
 

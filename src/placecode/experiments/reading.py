@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.measures import ALL_BLOCKS, MeasureKey
+from placecode.experiments.measures import MeasureKey
 from placecode.experiments.specs import encoding_label, parse_encoding, with_encoding_names
 from placecode.runs.read import Run
 from placecode.runs.tables import set_roles_and_labels

@@ -23,11 +23,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from placecode.arrays import Array
 from placecode.models.encoder import Stack
 from placecode.tasks.table import TableTask
 from placecode.training.trainer import portions
-
-Array = npt.NDArray[np.float64]
 
 SAMPLES_OF_TABLE_TEST = (60, 400, 30_000)
 """Minimum and maximum number of test samples in tests that need a forward pass for every shift. The third number is the

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from placecode.analysis.agreement import channel_confidence
+from placecode.arrays import Array
 from placecode.reports import wording
-
-Array = npt.NDArray[np.float64]
 
 BLOCKS = 10
 """Number of blocks of consecutive samples over which the standard error is computed, as neighbours are correlated."""

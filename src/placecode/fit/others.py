@@ -19,17 +19,15 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from placecode.analysis import connectivity, partitions
 from placecode.analysis.agreement import stable_modules
 from placecode.analysis.baselines import RIDGE, conditional_mean, pca_covariance
+from placecode.arrays import Array
 from placecode.experiments.channels.fit_result import Method
 from placecode.models.member import Member
 from placecode.tasks.table import DATA_SETS, TableTask
-
-Array = npt.NDArray[np.float64]
 
 MAX_LASSO_CHANNELS = 300
 """Maximum number of channels for the graphical lasso. With more channels, it would take many minutes."""

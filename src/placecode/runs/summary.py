@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.encodings import lookup
 from placecode.models.member import varied
 from placecode.runs.read import MEASURE, STATISTICS
@@ -46,7 +47,7 @@ def summarize(
     diverged_counts = Counter(setting_of[number] for number in diverged)
 
     measured = metrics[metrics["step"] == metrics["step"].max()]
-    analysed = analysis[(analysis["step"] == analysis["step"].max()) & (analysis["block"] == -1)]
+    analysed = analysis[(analysis["step"] == analysis["step"].max()) & (analysis["block"] == ALL_BLOCKS)]
     analysed = analysed.assign(split="analysis", condition=analysed["target"].replace("", "all"))
     analysed = analysed.rename(columns={"analysis": "metric"})
     values = pd.concat([measured, analysed[list(measured.columns)]], ignore_index=True)

@@ -119,7 +119,7 @@ def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, 
     yield from _measure_rows("fc", known_networks.smooth_null(correlations[None], task, structure.SLOW_DRAWS))
     smooth = known_networks.smooth_null(centred, task, structure.SLOW_DRAWS)
     yield from _measure_rows(
-        known_networks.CENTRED, smooth | known_networks.network_measures(centred, task, structure.DRAWS)
+        known_networks.CENTRED_FC, smooth | known_networks.network_measures(centred, task, structure.DRAWS)
     )
 
 

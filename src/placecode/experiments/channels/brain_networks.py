@@ -129,7 +129,9 @@ OVER_SIGMA: tuple[Claim, ...] = (
         "beats-connectivity-on-networks",
         f"The PE at sigma {SMALL} has a higher {VARIANT_MEASURES['modularity', 'yeo7']} than functional connectivity "
         "that is centred as PEs are.",
-        partial(minus_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
+        partial(
+            minus_baseline, known_networks.CENTRED_FC, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")
+        ),
     ),
 )
 """Claims of the paper on known networks, and questions of its reviewers, for brain-sigma. Margins were set before any
@@ -146,5 +148,5 @@ def connectivity_values(run: Run, variant: str, measure: MeasureKey, baseline: s
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]
     rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])].dropna(subset=["value"])
     names = set(rows["baseline"])
-    chosen = baseline or (known_networks.CENTRED if known_networks.CENTRED in names else "fc")
+    chosen = baseline or (known_networks.CENTRED_FC if known_networks.CENTRED_FC in names else "fc")
     return [float(value) for value in rows.loc[rows["baseline"] == chosen, "value"]]

@@ -16,11 +16,10 @@ import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
 
+from placecode.analysis.modules import Labels
+from placecode.arrays import Array
 from placecode.errors import BadInput
 from placecode.files import write_json, write_tensors, write_text
-
-Array = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
 
 FOUND, NOT_FOUND = "structure found", "no structure found"
 SIGNIFICANCE_LEVEL = 0.05

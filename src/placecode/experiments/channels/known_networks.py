@@ -12,7 +12,7 @@ a p, and the range that holds 95% of its draws:
 | _z, _p, _low, _high | shuffled labels |
 | _smooth_z, _smooth_p, _smooth_low, _smooth_high | maps with the same smoothness in space |
 
-Functional connectivity is measured twice: as it is (`fc`), and centred as PEs are (`CENTRED`). All regions share a
+Functional connectivity is measured twice: as it is (`fc`), and centred as PEs are (`CENTRED_FC`). All regions share a
 signal, so plain correlations are nearly all positive, and their modularity is low for that reason alone.
 """
 
@@ -34,8 +34,8 @@ MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
     "neighbor_agreement": modules.neighbor_agreement,
 }
 """The measures of agreement with a partition, by name."""
-CENTRED = "centred fc"
-"""MeasureKey of the baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
+CENTRED_FC = "centred fc"
+"""Name of the baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
 
 
 def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[MeasureKey, np.ndarray]:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from placecode.analysis import alignment, connectivity, modules, nulls, partitions, places
+from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.experiments.channels import known_networks
 from placecode.experiments.measures import (
-    ALL_BLOCKS,
     MeasureKey,
     Rows,
     analysis_rows,

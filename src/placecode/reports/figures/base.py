@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -24,6 +23,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from placecode.analysis.stats import interval
+from placecode.arrays import AnyArray
 from placecode.experiments.specs import SIGMA as SIGMA
 
 INK = "#1d2126"
@@ -60,7 +60,6 @@ SIGMA_COLORS, SHADES = "cividis", "Blues"
 """Colour maps over sigma and over other values, both monotonic in greyscale."""
 ALL_DIVERGED = "all members diverged"
 
-Array = npt.NDArray[Any]
 Style = dict[str, Any]
 """Keyword arguments for a function of matplotlib."""
 
@@ -103,7 +102,7 @@ def diverged_note(members: pd.DataFrame) -> str:
     return f"{diverged} of {len(members)} members diverged and are left out" if diverged else ""
 
 
-def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
+def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> AnyArray:
     """Return the lengths (2, k) of error bars below and above each mean; 0 for a mean without an interval.
 
     `rows` is a table of `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
@@ -113,7 +112,7 @@ def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = No
     return np.asarray(np.nan_to_num([mean - low, high - mean]).clip(min=0))
 
 
-def sorted_sigmas(table: pd.DataFrame) -> Array:
+def sorted_sigmas(table: pd.DataFrame) -> AnyArray:
     """Return the unique values in the column sigma, sorted."""
     return np.sort(table["sigma"].unique().astype(float))
 
@@ -123,7 +122,7 @@ def unique_in_order(values: pd.Series) -> list[Any]:
     return list(dict.fromkeys(values.tolist()))
 
 
-def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
+def thinned(values: Sequence[float] | AnyArray, most: int) -> list[float]:
     """Return at most `most` of the values, sorted and evenly spread, including the smallest and the largest."""
     ordered = np.unique(np.asarray(values, dtype=float))
     chosen = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int))
@@ -236,13 +235,13 @@ def short(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
 
 
-def is_uneven(sigmas: Array) -> bool:
+def is_uneven(sigmas: AnyArray) -> bool:
     """Return whether sorted sigmas are spaced so unevenly that a logarithmic scale is better."""
     gaps = np.diff(sigmas)
     return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
 
 
-def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
+def sigma_axis(axes: Axes, sigmas: AnyArray, most: int = 12) -> None:
     """Set up a horizontal axis of sorted sigmas with at most `most` ticks, logarithmic if they are spaced unevenly."""
     if is_uneven(sigmas):
         axes.set_xscale("log")
@@ -255,7 +254,7 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
     axes.set_xticks(ticks, [f"{sigma:g}" for sigma in ticks])
 
 
-def dodge(axes: Axes, x: Any, ticks: Sequence[float] | Array, steps: float, step: float = 0.008) -> Array:
+def dodge(axes: Axes, x: Any, ticks: Sequence[float] | AnyArray, steps: float, step: float = 0.008) -> AnyArray:
     """Return x positions shifted by a number of small `steps`, so that marks of several lines do not overlap.
 
     A step is the share `step` of the range of the `ticks` on the axis, at most a fifth of their smallest gap.
@@ -266,7 +265,7 @@ def dodge(axes: Axes, x: Any, ticks: Sequence[float] | Array, steps: float, step
     return np.asarray(np.exp(moved) if log else moved)
 
 
-def sigma_colors(sigmas: Array) -> Normalize:
+def sigma_colors(sigmas: AnyArray) -> Normalize:
     """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if they are spaced unevenly."""
     if len(sigmas) == 0:
         return Normalize(0, 1)

@@ -24,6 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
+from placecode.arrays import AnyArray
 from placecode.errors import missing_package
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
@@ -69,7 +70,7 @@ VIEWS = (
 
 def regions_on_brain(
     maps: Mapping[str, Numbers],
-    coordinates: base.Array,
+    coordinates: AnyArray,
     run_name: str,
     neighbors: Mapping[str, Numbers],
     partner: Numbers,
@@ -249,14 +250,14 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     return Path.make_compound_path(*strokes), bounds
 
 
-def _mark(axes: Axes, view: View, places: base.Array, colors: Numbers) -> None:
+def _mark(axes: Axes, view: View, places: AnyArray, colors: Numbers) -> None:
     """Draw a marker for each region that a view shows. Regions close to the viewer cover those behind them."""
     visible = np.flatnonzero(places[:, 0] * view.half >= 0)
     order = visible[np.argsort(view.near * places[visible, view.along], kind="stable")]
     _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
-def _markers(axes: Axes, at: base.Array, colors: Sequence[int]) -> None:
+def _markers(axes: Axes, at: AnyArray, colors: Sequence[int]) -> None:
     """Draw markers at positions (k, 2) in the styles of their colour numbers (k,). Later markers cover earlier ones."""
     looks = [_style(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
@@ -274,7 +275,7 @@ def _markers(axes: Axes, at: base.Array, colors: Sequence[int]) -> None:
     axes.add_collection(drawn, autolim=False)
 
 
-def _join(axes: Axes, view: View, places: base.Array, nearest: Numbers, mirror: Numbers) -> None:
+def _join(axes: Axes, view: View, places: AnyArray, nearest: Numbers, mirror: Numbers) -> None:
     """Draw a line from each region to its nearest region if the view shows both; dark if they are mirror regions."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]

@@ -20,6 +20,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from placecode.arrays import AnyArray
 from placecode.errors import must_be
 from placecode.reports.figures import base
 from placecode.reports.figures.base import (
@@ -264,7 +265,7 @@ def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
     return f"{100 * share:.3g}% hidden", "as in training" if list(trained) == [share] else note
 
 
-def trained_shares(members: pd.DataFrame) -> base.Array:
+def trained_shares(members: pd.DataFrame) -> AnyArray:
     """Return the shares of hidden channels that members were trained with, sorted; empty if they are not known."""
     if "mask_ratio" not in members.columns:
         return np.zeros(0)

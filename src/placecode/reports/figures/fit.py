@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from placecode.analysis.geometry import align_map
+from placecode.arrays import AnyArray
 from placecode.reports.figures import base
 from placecode.reports.figures.base import (
     BLUE,
@@ -29,7 +30,6 @@ from placecode.reports.figures.base import (
     SIGMA,
     SMALL,
     VERMILLION,
-    Array,
 )
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
@@ -44,10 +44,10 @@ MAX_MODULES = 14
 
 
 def channels_on_map(
-    places: Array,
+    places: AnyArray,
     names: Sequence[str],
-    labels: Array,
-    confidence: Array,
+    labels: AnyArray,
+    confidence: AnyArray,
     run_name: str,
     edges: Sequence[tuple[int, int, float]] = (),
 ) -> Figure:
@@ -85,10 +85,10 @@ def channels_on_map(
 
 
 def maps_by_method(
-    maps: Mapping[str, Array],
-    labels: Mapping[str, Array],
+    maps: Mapping[str, AnyArray],
+    labels: Mapping[str, AnyArray],
     run_name: str,
-    positions: Array | None = None,
+    positions: AnyArray | None = None,
     notes: Mapping[str, str] | None = None,
     colored: str = "modules that the method found",
 ) -> Figure:
@@ -141,7 +141,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
     return base.small_print(figure, run_name, f"ring: the chosen {SIGMA} · {bars} · {dashes}")
 
 
-def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
+def _named_places(places: AnyArray, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
     """Return the position and the text of each label; channels that nearly coincide have one label together."""
     extent = float(np.ptp(places, axis=0).max()) or 1.0
     groups: list[list[int]] = []
@@ -168,7 +168,7 @@ def _frame(axes: Axes) -> None:
     axes.margins(0.08)
 
 
-def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float) -> None:
+def _modules(axes: Axes, places: AnyArray, labels: AnyArray, shade: AnyArray, size: float) -> None:
     """Draw channels as markers of area `size`, coloured by module (n,). `shade` (n,) is their opacity from 0 to 1."""
     for module in np.unique(labels):
         in_module = labels == module
@@ -184,14 +184,14 @@ def _style(module: int) -> tuple[str, str]:
     return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
 
 
-def _standardized(places: Array) -> Array:
+def _standardized(places: AnyArray) -> AnyArray:
     """Return positions (n, 2), centred and scaled to a root mean square distance of 1 from the centre."""
     centred = places - places.mean(axis=0)
     size = np.linalg.norm(centred) / np.sqrt(len(places))
     return np.asarray(centred / (size or 1.0))
 
 
-def _position_colors(positions: Array) -> Array:
+def _position_colors(positions: AnyArray) -> AnyArray:
     """Return a colour (n, 3) for every position (n, 2): bluer along the first axis, more orange along the second."""
     flat = positions[:, :2] - positions[:, :2].min(axis=0)
     share = flat / np.where(flat.max(axis=0) > 0, flat.max(axis=0), 1.0)

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from placecode.analysis.stats import Interval
+from placecode.arrays import AnyArray
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, LINE_STYLES, MUTED, SIGMA, SIGMA_LABEL, SMALL, VERMILLION
 
@@ -77,7 +78,7 @@ def accuracy_by_setting(
     return base.small_print(figure, run_name, f"marks and bars: {averaged}", missing)
 
 
-def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], sigmas: base.Array) -> None:
+def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], sigmas: AnyArray) -> None:
     """Draw means by sigma as one line per key of `styles`. Lines are shifted slightly, so that bars do not overlap."""
     base.sigma_axis(axes, sigmas)
     for place, (line, style) in enumerate(styles.items()):

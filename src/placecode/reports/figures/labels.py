@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 from matplotlib.axes import Axes
 
+from placecode.arrays import AnyArray
 from placecode.reports.figures import base
 
 _SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # in order of preference
@@ -17,11 +18,11 @@ _UP = {1: "bottom", 0: "center", -1: "top"}
 
 def write_beside(
     axes: Axes,
-    points: base.Array,
+    points: AnyArray,
     texts: Sequence[str],
     room: tuple[float, float],
-    dots: base.Array | None = None,
-    lines: base.Array | None = None,
+    dots: AnyArray | None = None,
+    lines: AnyArray | None = None,
     size: float = base.SMALL,
     gap: float = 3.5,
 ) -> None:
@@ -38,7 +39,7 @@ def write_beside(
     along = np.linspace(0, 1, 60)[:, None]
     ends = (np.zeros((0, 2, 2)) if lines is None else lines) - corner
     paths = np.concatenate([np.zeros((0, 2)), *((1 - along) * a + along * b for a, b in ends * unit)])
-    boxes: list[base.Array] = []  # of the labels so far: lower left, upper right
+    boxes: list[AnyArray] = []  # of the labels so far: lower left, upper right
     for point, text in zip(points, texts, strict=True):
         extent = np.array([0.62 * len(text), 1.05]) * size
         options = []
@@ -66,11 +67,11 @@ def write_beside(
         )
 
 
-def _inside(marks: base.Array, box: base.Array, margin: float) -> int:
+def _inside(marks: AnyArray, box: AnyArray, margin: float) -> int:
     """Return how many of the points `marks` (m, 2) are inside a box (lower left, upper right) widened by a margin."""
     return int(((marks > box[0] - margin) & (marks < box[1] + margin)).all(axis=1).sum())
 
 
-def _overlap(a: base.Array, b: base.Array) -> float:
+def _overlap(a: AnyArray, b: AnyArray) -> float:
     """Return the area that two boxes (lower left, upper right) share; 0 if they do not overlap."""
     return float(np.prod((np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])).clip(min=0)))

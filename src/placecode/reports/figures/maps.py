@@ -17,8 +17,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from placecode.analysis.geometry import align_map
+from placecode.arrays import AnyArray
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, MUTED, SHADES, Array, Panels
+from placecode.reports.figures.base import BLUE, MUTED, SHADES, Panels
 from placecode.reports.figures.labels import write_beside
 
 MAX_PANELS = 5
@@ -34,9 +35,9 @@ PIECE = 0.92
 
 
 def similarity_maps(
-    true: Array,
-    small: tuple[Array, Array],
-    large: tuple[Array, Array],
+    true: AnyArray,
+    small: tuple[AnyArray, AnyArray],
+    large: tuple[AnyArray, AnyArray],
     labels: Sequence[str],
     run_name: str,
     titles: tuple[str, str, str],
@@ -57,7 +58,7 @@ def similarity_maps(
     width, height = left + 3 * SIDE + gap + room + 0.35 + 0.95, bottom + 2 * SIDE + gap + 0.4
     figure = Figure(figsize=(width, height))
 
-    def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
+    def panel(array: AnyArray, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
         """Draw a map (n, n) with its lower left corner at (x, y) inches, and name tokens along the chosen axes."""
         axes = base.add_axes_inches(figure, x, y, SIDE, SIDE)
         _heat(axes, array, "RdBu_r", Normalize(-1, 1), rule)
@@ -84,7 +85,7 @@ def similarity_maps(
     return base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
 
 
-def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: int) -> Figure:
+def attention_maps(columns: Sequence[tuple[str, AnyArray]], run_name: str, rule: int) -> Figure:
     """Draw attention maps, with a row of panels per block and a column of panels per entry (title, maps) of `columns`.
 
     The maps of a column are (l, n, n), with queries in rows and keys in columns. All maps share one colour scale from 0
@@ -111,7 +112,7 @@ def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: in
     return base.small_print(figure, run_name, f"each row of a map shows where one of {maps.shape[2]} tokens looks")
 
 
-def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
+def error_maps(panels: Sequence[tuple[str, AnyArray]], run_name: str) -> Figure:
     """Draw how often answers are wrong by the queried cell of a grid, with a map per entry (title, rates) of `panels`.
 
     `rates` are error rates of shape (rows, columns). The rate is written in every cell, or "none" if it is NaN because
@@ -137,7 +138,7 @@ def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
 
 
 def token_maps(
-    panels: Sequence[tuple[str, Array, float]],
+    panels: Sequence[tuple[str, AnyArray, float]],
     edges: Sequence[tuple[int, int]],
     names: Sequence[str],
     run_name: str,
@@ -205,7 +206,7 @@ def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
     return figure.add_axes((last.x1 + 0.14 / width, (first.y1 + last.y0 - tall) / 2, 0.11 / width, tall))
 
 
-def _heat(axes: Axes, array: Array, shades: str, norm: Normalize, rule: int = 0) -> None:
+def _heat(axes: Axes, array: AnyArray, shades: str, norm: Normalize, rule: int = 0) -> None:
     """Draw a matrix as colours without a border, with thin lines after every `rule` rows and columns unless it is 0."""
     axes.imshow(array, cmap=shades, norm=norm, interpolation="none")
     axes.spines[:].set_visible(False)
@@ -221,10 +222,10 @@ def text_color_on(value: float, norm: Normalize) -> str:
 
 
 def maps_as_pictures(
-    panels: Sequence[tuple[str, str, Array]],
-    positions: Array,
-    near: Array,
-    picture: Array,
+    panels: Sequence[tuple[str, str, AnyArray]],
+    positions: AnyArray,
+    near: AnyArray,
+    picture: AnyArray,
     run_name: str,
     note: str = "",
 ) -> Figure:
@@ -255,7 +256,7 @@ def maps_as_pictures(
     return base.small_print(figure, run_name, first_line, display)
 
 
-def cut_picture(picture: Array, positions: Array) -> Array:
+def cut_picture(picture: AnyArray, positions: AnyArray) -> AnyArray:
     """Cut a picture into the cells of a grid and return the cell at each of the `positions` (n, 2): (n, DOTS, DOTS).
 
     A pixel of a cell is the nearest pixel of the picture.
@@ -267,14 +268,14 @@ def cut_picture(picture: Array, positions: Array) -> Array:
     return np.asarray(picture[rows[:, :, None], across[:, None, :]])
 
 
-def align_to_grid(places: Array, true: Array) -> Array:
+def align_to_grid(places: AnyArray, true: AnyArray) -> AnyArray:
     """Return a map (n, 2) rotated and reflected onto the centred map `true` (n, 2), and scaled to its spread."""
     aligned = align_map(places, true)
     size = np.linalg.norm(aligned)
     return np.asarray(aligned * (np.linalg.norm(true) / size)) if size > 0 else aligned
 
 
-def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
+def _lay_out(axes: Axes, places: AnyArray, pieces: AnyArray, pairs: AnyArray) -> None:
     """Draw one small image per token, `pieces` (n, DOTS, DOTS), at its place (n, 2), on top of lines between `pairs`.
 
     The first coordinate of a place increases downwards, as the rows of a grid do.

@@ -18,7 +18,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from placecode.experiments.measures import ALL_BLOCKS, MeasureKey
+from placecode.analysis.alignment import ALL_BLOCKS
+from placecode.experiments.channels.known_networks import CENTRED_FC
+from placecode.experiments.measures import MeasureKey
 from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGMA_LABEL, VERMILLION
 from placecode.reports.figures.encodings import missing_rows, row_panels
@@ -40,9 +42,9 @@ NETWORK_MEASURES = {"modularity": "signed modularity Q", "segregation": "system 
 """Measures that `networks_by_sigma` draws, a row of panels each, with the labels of their vertical axes."""
 MAX_PARTITIONS, MAX_VARIANT_MEASURES = 2, 4
 """Maximum numbers of columns of `networks_by_sigma` and of panels of `measures_by_variant`."""
-FC, CENTRED = "functional connectivity", "the same, centred as PEs are"
+FC_LABEL, CENTRED_FC_LABEL = "functional connectivity", "the same, centred as PEs are"
 """Legend entries of two baselines."""
-FC_BASELINES = {"fc": FC, "centred fc": CENTRED}
+FC_BASELINES = {"fc": FC_LABEL, CENTRED_FC: CENTRED_FC_LABEL}
 """Baselines that `networks_by_sigma` draws as horizontal lines, with their legend entries."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
 """Legend entries of the bands of two null distributions."""
@@ -244,7 +246,9 @@ def networks_by_sigma(
         if measure == next(iter(NETWORK_MEASURES)):
             base.title(axes, partitions[target])
         base.label_edges(axes, SIGMA_LABEL, NETWORK_MEASURES[measure])
-    base.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH], columns=None)
+    base.legend(
+        figure, ["after training", "before training", FC_LABEL, CENTRED_FC_LABEL, SHUFFLED, SMOOTH], columns=None
+    )
     values = finite_rows[finite_rows["analysis"].isin(list(NETWORK_MEASURES))]
     averaged = base.seeds_note(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
@@ -287,7 +291,7 @@ def measures_by_variant(
         for i, sigma in enumerate(sigmas):
             look = {"color": colors.to_rgba(sigma), "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
             groups.append((here[here["sigma"] == sigma], {"label": f"{SIGMA} = {sigma:g}", **look}))
-        look = {"label": FC, "color": VERMILLION, "marker": "D", "markersize": 4.4, "hollow": True}
+        look = {"label": FC_LABEL, "color": VERMILLION, "marker": "D", "markersize": 4.4, "hollow": True}
         groups.append((levels[levels["measure"] == measure].dropna(subset=["value"]), look))
         for i, (rows, look) in enumerate(groups):
             means = base.means(rows, ["variant"])
@@ -298,7 +302,7 @@ def measures_by_variant(
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
         channels.round_ticks(axes, "x")
         base.label(axes, base.wrapped(measure, 30))
-    base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
+    base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC_LABEL], columns=5)
     averaged = base.seeds_note(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
     return base.small_print(figure, run_name, f"marks and bars: {averaged}, after training", note, missing)
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placecode.reports.pages.interactive import Array, ChannelMap, SigmaSlider
+from placecode.arrays import Array
+from placecode.reports.pages.interactive import ChannelMap, SigmaSlider
 
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""

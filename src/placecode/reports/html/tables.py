@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.analysis.stats import half_width, interval
 from placecode.experiments.claims import HOW_TO_READ
 from placecode.experiments.specs import ENCODING_NAMES
@@ -156,7 +157,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
     value that training does not change is not a result of learning. If the run has no values for all blocks together,
     the mean over blocks is shown.
     """
-    all_blocks = run.analysis["block"] == -1
+    all_blocks = run.analysis["block"] == ALL_BLOCKS
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis
     if wanted is not None:
         table = table[pd.MultiIndex.from_frame(table[["analysis", "target"]]).isin(list(wanted))]

@@ -41,7 +41,7 @@ from placecode.tasks.brain import DEFAULT_PARTITIONS
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
 """Null hypotheses, as sentences name them, by the suffix that the name of an analysis gets for its p-values."""
-BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same, centred"}
+BASELINES = {"fc": "functional connectivity", known_networks.CENTRED_FC: "the same, centred"}
 """The baselines that sentences compare PEs with, and how sentences name them."""
 
 

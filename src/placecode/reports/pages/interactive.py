@@ -20,6 +20,7 @@ from placecode.analysis import alignment, geometry, partitions
 from placecode.analysis.agreement import nearest_channels
 from placecode.analysis.places import isomap_embedding
 from placecode.analysis.stats import Interval, interval
+from placecode.arrays import Array
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import analysis_values, sweep_members
@@ -39,9 +40,6 @@ MEASURED = {
 """Measures (analysis, target) of PEs that the slider shows besides the metric: their name and their axis."""
 NEIGHBORS = 5
 """Number of nearest channels listed for each channel."""
-
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

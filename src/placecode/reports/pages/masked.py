@@ -232,7 +232,9 @@ def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
     errors = errors.assign(condition=errors["condition"].map(titles))
     figure = figures.heatmap_by_settings(errors, data.name, "down", "across", "held-out error", labels, "condition")
     drawn = [report_figure("masked.errors", figure)]
-    last = data.analysis[(data.analysis["step"] == data.analysis["step"].max()) & (data.analysis["block"] == -1)]
+    last = data.analysis[
+        (data.analysis["step"] == data.analysis["step"].max()) & (data.analysis["block"] == alignment.ALL_BLOCKS)
+    ]
     for measure in measures_in(run)[:1]:
         rows = last[(last["analysis"] == measure[0]) & (last["target"] == measure[1])]
         table = _without_diverged(rows[["member", "value"]].merge(members, on="member"))
