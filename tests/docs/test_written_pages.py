@@ -142,7 +142,7 @@ def test_a_conclusion_is_refused_where_the_evidence_says_otherwise() -> None:
 def test_losses_in_common_are_over_settings_where_both_sigmas_were_run() -> None:
     setting = evidence.settings()[0]
     rows = [
-        recommend.HeldOut(setting, 0.2, {"recommended": 0.1, "1": 0.3}),
-        recommend.HeldOut(setting, 0.2, {"recommended": 0.9, "1": None}),
+        recommend.HeldOutResult(setting, 0.2, {"recommended": 0.1, "1": 0.3}),
+        recommend.HeldOutResult(setting, 0.2, {"recommended": 0.9, "1": None}),
     ]
     assert recommendation.in_common(rows, "1") == (0.1, 0.3)

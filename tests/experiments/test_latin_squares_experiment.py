@@ -60,7 +60,7 @@ def test_every_field_that_experiment_and_member_share_reaches_the_members() -> N
     fields: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
     fields |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
     fields |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
-    fields |= {"pe_weight_decay": 0.02}
+    fields |= {"pe_weight_decay": 0.02, "output_gain": 1.5}
     fields |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
     experiment = LstSigma.from_scale("quick", **fields, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
     members = experiment.members()
@@ -231,7 +231,7 @@ def test_a_run_has_the_figures_of_its_encoding(tmp_path: Path, fields: dict[str,
 
 def test_a_piece_with_references_alone_decides_nothing(tmp_path: Path) -> None:
     experiment = LstSigma.from_scale("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
-    run = local.execute(experiment, tmp_path / "run", chosen="2:4")
+    run = local.execute(experiment, tmp_path / "run", member_ranges="2:4")
     assert [shown.name for shown in page_of(experiment, run).figures()] == ["accuracy", "curves"]
     assert len(page_of(experiment, run).sentences()) == 1
     assert {claim.check(run).direction for claim in experiment.claims} == {"undecided"}

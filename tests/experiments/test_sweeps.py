@@ -88,7 +88,7 @@ def test_bad_sweeps_are_refused(texts: list[str], name: str, part: str) -> None:
     with pytest.raises(BadInput) as error:
         axes_of(tiny(), texts)
     assert error.value.name == name and part in str(error.value)
-    with pytest.raises(BadInput, match="lst-heads sweeps by many"):
+    with pytest.raises(BadInput, match="lst-heads sweeps by head_counts"):
         axes_of(experiments.lookup("lst-heads").from_scale("quick"), ["heads=1,2"])
 
 

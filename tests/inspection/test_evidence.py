@@ -71,8 +71,8 @@ def test_members_that_diverged_have_learned_nothing() -> None:
 
 def test_seeds_of_one_world_are_averaged_first() -> None:
     values = pd.Series([1.0, 2.0, 3.0, 4.0], index=[0, 1, 2, 3])
-    assert script.over(values, {"worlds": 2}) == interval([2.0, 3.0])
-    assert script.over(values, {}) == interval([1.0, 2.0, 3.0, 4.0])
+    assert script.world_interval(values, {"worlds": 2}) == interval([2.0, 3.0])
+    assert script.world_interval(values, {}) == interval([1.0, 2.0, 3.0, 4.0])
 
 
 def test_values_between_sigmas_are_interpolated_over_their_logarithm() -> None:

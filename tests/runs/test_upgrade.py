@@ -17,14 +17,17 @@ script = load(ROOT / "benchmarks" / "upgrade_runs.py")
 
 
 def of_format_3(tmp_path: Path) -> Path:
-    """A committed run, which is of format 4, as it was written in format 3: with "experiment" named "study"."""
+    """A committed run as it was written in format 3: with "experiment" named "study", and with former names."""
     path = shutil.copytree(ROOT / "results" / "lst-heads", tmp_path / "older")
     environment = {name: value for name, value in Run(path).environment.items() if name != "upgraded"}
     (path / "environment.json").write_text(json.dumps(environment))
     for file in ("summary.json", "config.json"):
         content = json.loads((path / file).read_text())
         renamed = {"study" if name == "experiment" else name: value for name, value in content.items()}
-        (path / file).write_text(json.dumps(renamed | ({"format": 3} if "format" in renamed else {})))
+        former = json.dumps(renamed | ({"format": 3} if "format" in renamed else {}))
+        (path / file).write_text(former.replace('"head_counts"', '"many"'))
+    members = pd.read_parquet(path / "members.parquet").rename(columns={"output_gain": "gain", "donor": "origin"})
+    members.to_parquet(path / "members.parquet")
     return path
 
 

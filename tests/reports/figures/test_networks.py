@@ -9,7 +9,7 @@ from helpers.figure_reading import assert_inside, points, words
 
 from placecode.reports import figures
 from placecode.reports.figures import SIGMA
-from placecode.reports.figures.structure import CENTRED, FC, SHUFFLED, SMOOTH
+from placecode.reports.figures.structure import CENTRED_FC_LABEL, FC_LABEL, SHUFFLED, SMOOTH
 from placecode.reports.figures.structure import NETWORK_MEASURES as MEASURES
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -47,7 +47,7 @@ def test_a_panel_for_each_measure_and_partition_has_both_nulls_and_connectivity(
         for label, bounds in {SHUFFLED: (-0.07, 0.13), SMOOTH: (-0.17, 0.28)}.items():
             assert (bands[label].y0, bands[label].y1) == pytest.approx(bounds)  # the mean over three seeds
         levels = {line.get_label(): np.unique(line.get_ydata()) for line in axes.lines if not line.get_clip_on()}
-        assert levels == {FC: pytest.approx([0.5]), CENTRED: pytest.approx([0.8])}  # means over two worlds
+        assert levels == {FC_LABEL: pytest.approx([0.5]), CENTRED_FC_LABEL: pytest.approx([0.8])}  # means over two worlds
         curves = [line for line in axes.lines if len(line.get_ydata()) == 3 and line.get_linestyle() == "-"]
         assert any(np.allclose(line.get_ydata(), [0.01 + 1 / (1 + sigma) for sigma in SIGMAS]) for line in curves)
 
@@ -56,7 +56,7 @@ def test_without_nulls_or_connectivity_the_rest_is_drawn() -> None:
     members, analysis, baselines = tables()
     plain = analysis[analysis["analysis"].isin(list(MEASURES))]
     figure = figures.networks_by_sigma(members, plain, baselines.iloc[:0], "demo", TITLES)
-    assert SHUFFLED not in words(figure) and FC not in words(figure) and "after training" in words(figure)
+    assert SHUFFLED not in words(figure) and FC_LABEL not in words(figure) and "after training" in words(figure)
     one = figures.networks_by_sigma(members, analysis, baselines, "demo", {"yeo7": "Yeo-7"})
     assert len(one.axes) == 2
     empty = figures.networks_by_sigma(members.iloc[:0], analysis.iloc[:0], baselines.iloc[:0], "demo", TITLES)
@@ -76,13 +76,13 @@ def test_variants_are_rows_and_sigmas_are_marks_in_them() -> None:
     figure = figures.measures_by_variant(by_variant(), levels, "demo", ["modularity Q", "mirrors"])
     first, second = figure.axes
     marks = {label: np.stack([mark.x, mark.y], axis=1) for label, mark in points(first).items()}
-    assert set(marks) == {*(f"{SIGMA} = {sigma:g}" for sigma in SIGMAS), FC}
+    assert set(marks) == {*(f"{SIGMA} = {sigma:g}" for sigma in SIGMAS), FC_LABEL}
     for sigma in SIGMAS:
         of_sigma = marks[f"{SIGMA} = {sigma:g}"]
         np.testing.assert_allclose(of_sigma[:, 0], sigma + 0.1)
         assert sorted(of_sigma[:, 1].round()) == [0, 1]  # each within the row of its variant
-    np.testing.assert_allclose(marks[FC][:, 0], [0.3])
-    assert FC not in points(second)
+    np.testing.assert_allclose(marks[FC_LABEL][:, 0], [0.3])
+    assert FC_LABEL not in points(second)
     assert_inside(figure)
 
 

@@ -43,9 +43,9 @@ def write(page: Page, command: str) -> Path:
 
     `page` is what the report shows, and `command` the shell command that repeats the run.
     """
+    figures = page.figures()  # reads the tables of the run: if one is damaged, nothing is written
     folder = page.run.path / "figures"
     folder.mkdir(exist_ok=True)
-    figures = page.figures()
     for item in figures:
         save(item.figure, folder / f"{item.name}.png")
     path = page.run.path / "report.html"
