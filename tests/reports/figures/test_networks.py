@@ -47,7 +47,8 @@ def test_a_panel_for_each_measure_and_partition_has_both_nulls_and_connectivity(
         for label, bounds in {SHUFFLED: (-0.07, 0.13), SMOOTH: (-0.17, 0.28)}.items():
             assert (bands[label].y0, bands[label].y1) == pytest.approx(bounds)  # the mean over three seeds
         levels = {line.get_label(): np.unique(line.get_ydata()) for line in axes.lines if not line.get_clip_on()}
-        assert levels == {FC_LABEL: pytest.approx([0.5]), CENTRED_FC_LABEL: pytest.approx([0.8])}  # means over two worlds
+        # means over two worlds
+        assert levels == {FC_LABEL: pytest.approx([0.5]), CENTRED_FC_LABEL: pytest.approx([0.8])}
         curves = [line for line in axes.lines if len(line.get_ydata()) == 3 and line.get_linestyle() == "-"]
         assert any(np.allclose(line.get_ydata(), [0.01 + 1 / (1 + sigma) for sigma in SIGMAS]) for line in curves)
 
