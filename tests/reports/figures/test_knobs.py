@@ -39,10 +39,10 @@ def test_every_setting_has_a_panel_and_every_line_its_look_in_the_order_of_the_t
     assert levels == [0.25, 0.2]
 
 
-def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> None:
+def test_the_effect_of_sigma_is_the_last_panel_with_a_row_for_each_line() -> None:
     rows = made_up({"panel": PANELS, "line": LINES}, 4).assign(large=2.0)
     axes = figures.accuracy_by_setting(table(), "demo", "step size", sigma_effects=rows).axes[2]
-    assert axes.get_title().endswith("0.2 is worth over 2") and axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert axes.get_title().endswith("0.2 minus that at 2") and axes.get_ylim()[0] > axes.get_ylim()[1]
     names = rows_of(axes)
     assert names == [f"{panel}, {line}" for panel in PANELS for line in LINES]
     (marks,) = points(axes).values()

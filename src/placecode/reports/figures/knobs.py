@@ -139,7 +139,7 @@ def _sigma_effects(axes: Axes, sigma_effects: pd.DataFrame) -> None:
     _rows(axes, [base.wrapped(base.short(name), 44) for name in names], range(len(names)))
     base.draw_means(axes, means, range(len(names)), along="x", color=INK, marker="o", markersize=5)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    base.title(axes, f"what {SIGMA} 0.2 is worth over {sigma_effects['large'].iloc[0]:g}")
+    base.title(axes, f"accuracy at {SIGMA} 0.2 minus that at {sigma_effects['large'].iloc[0]:g}")
     base.label(axes, "difference of accuracies")
 
 
