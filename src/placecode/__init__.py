@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 LAZY_IMPORTS = {"LearnedPositions": "placecode.fit.estimator", "Run": "placecode.runs.read"}
-"""Names, with their modules, that are imported at first use: they need pandas and scikit-learn, which load slowly."""
+"""Public names, with their modules, that are imported at first use: they need pandas and scikit-learn, which load
+slowly."""
 
 
 def __getattr__(name: str) -> Any:

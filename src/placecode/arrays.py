@@ -1,4 +1,4 @@
-"""Types of numpy arrays by what they hold. Docstrings give the shapes."""
+"""Type aliases of numpy arrays, by the type of their values. Docstrings give the shapes."""
 
 from __future__ import annotations
 

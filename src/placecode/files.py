@@ -30,8 +30,8 @@ SAFETENSORS_NAMES = {
     torch.float64: "F64",
     torch.int64: "I64",
 }
-"""The dtypes that `write_tensors` supports, with their names in the safetensors format. Tensors are written in the
-reverse order of their dtypes (int64 first, bool last), so that each begins at a multiple of its element size."""
+"""The dtypes that `write_tensors` supports, with their names in the safetensors format. In the file, tensors are in the
+reverse of this order (int64 first, bool last), so that each begins at a multiple of its element size."""
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Return a value as JSON text. `indent` is the white space at the beginning of its lines after the first."""
+    """Return a value as JSON text. `indent` is the white space at the beginning of each line after the first."""
     parts, inner_indent, brackets = [], f"{indent}  ", "[]"
     if isinstance(value, dict):
         brackets = "{}"
@@ -114,8 +114,8 @@ def _is_flat(value: Any) -> bool:
 def write_table(path: Path, table: pd.DataFrame) -> str:
     """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file.
 
-    Options of the format keep small files small: no statistics of columns, no dictionaries of distinct values for
-    floats, and pandas' metadata only for columns of unusual types, such as integers with missing values.
+    To keep small files small, statistics of columns are not written, floats are not dictionary-encoded, and pandas'
+    metadata is only written for columns of unusual types, such as integers with missing values.
     """
     arrow_table = pa.Table.from_pandas(table, preserve_index=False)
     description = json.loads(arrow_table.schema.metadata[b"pandas"])
@@ -135,7 +135,7 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 
 
 _USUAL_TYPES = ("int64", "float64", "bool", "str")
-"""Types of columns that pandas reads back from a Parquet file without a description."""
+"""Types of columns that pandas restores from a Parquet file without its metadata."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

@@ -65,7 +65,7 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return the state of each member's generator at the beginning of a step, int64 of shape (e,)."""
+    """Return the state from which the random numbers of a step are computed, for each key, int64 of shape (e,)."""
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
@@ -83,9 +83,10 @@ def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
 
 
 def hash_words(words: Tensor, first: int = 0) -> Tensor:
-    """Return a hash of each 64-bit word together with its index in the row, int64 of shape (e, count).
+    """Return a hash of each 64-bit integer in `words`, (e, count), that depends on its value and its column, in this
+    shape.
 
-    Equal words at different indices have different hashes. `first` is the index of the first word of each row.
+    `first` is the number of the first column, if `words` are some of the columns of a larger array.
     """
     index = torch.arange(first, first + words.shape[1], device=words.device)
     return _mix(_mix(words + _GOLDEN) + (index + 1) * _GOLDEN)

@@ -2,8 +2,9 @@
 
 A setting is declared once, in the dataclass it belongs to, such as `models.member.ModelSettings` or
 `tasks.network.NetworkSettings`. Experiments inherit these classes. A subclass changes a default by declaring the field
-again, without a help text. The flags of the command line, their help and the settings recorded in config.json of a run
-all follow from the declaration. If a setting is renamed, its former name is added to `runs/former_names.py`.
+again, without a help text. The flags of the command line, their help texts, and the settings that a run records in
+config.json are derived from the declaration. If a setting is renamed, its former name is added to
+`runs/former_names.py`.
 
 >>> @dataclasses.dataclass(frozen=True)
 ... class Wide:
@@ -30,11 +31,11 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises `BadInput` for invalid values."""
+        """Check the fields, and raise `BadInput` for invalid values. Dataclasses call it at the end of `__init__`."""
 
     def _check(self, rule: Callable[..., Any], *names: str, **limits: Any) -> None:
-        """Check the fields `names` with `rule`, a function of `placecode.validation` that gets the arguments `limits`,
-        and replace their values by those that it returns."""
+        """Check each of the fields `names` with `rule`, a function of `placecode.validation`, called as rule(name,
+        value, **limits). Replace the value of the field by the returned one."""
         for name in names:
             object.__setattr__(self, name, rule(name, getattr(self, name), **limits))
 
@@ -45,14 +46,14 @@ def setting(default: Any, help: str) -> Any:
 
 
 def sweep_over(default: tuple[Any, ...], help: str, least: int = 1) -> Any:
-    """Declare a setting that lists at least `least` different values of a field, such as `sigmas` for the field sigma.
-    An experiment trains models with each of these values."""
+    """Declare a setting that holds several values to compare, such as `sigmas`. The experiment trains models with each
+    of them. The values must differ, and there must be at least `least` of them."""
     return dataclasses.field(default=default, metadata={"help": help, "least": least})
 
 
 def declaration(cls: type, name: str) -> Mapping[str, Any]:
-    """Return `help`, and for a setting made by `sweep_over` also `least`, of a setting of a class or its base classes.
-    Empty if the field of this name is not a setting."""
+    """Return what is declared for a setting of a class, here or in a base class: its `help` text and, if it was
+    declared by `sweep_over`, also `least`. Return an empty mapping if the field `name` is not a setting."""
     for base in cls.__mro__:
         field = base.__dict__.get("__dataclass_fields__", {}).get(name)
         if field is not None and "help" in field.metadata:
@@ -61,6 +62,6 @@ def declaration(cls: type, name: str) -> Mapping[str, Any]:
 
 
 def settings_of(cls: type) -> list[str]:
-    """Return the names of the settings of a class, in the order of its fields. Other fields, which have no help text,
-    hold data."""
+    """Return the names of the settings of a class, in the order of its fields. Fields without a help text hold data and
+    are not settings."""
     return [field.name for field in dataclasses.fields(cls) if declaration(cls, field.name)]

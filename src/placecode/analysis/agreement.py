@@ -1,10 +1,10 @@
 """Measure how well several fits of the same channels agree, as confidence in a learned PE (`placecode fit`).
 
-A fit is one trained model. Fits differ in their seed, and in whether they are trained on all data or on one half. The
-m fits are given as PEs, (m, l, n, d), or as similarities of their channels, (m, n, n). A PE has no preferred
-orientation, so PEs are rotated onto each other (orthogonal Procrustes) before they are compared. In many dimensions
-this brings even unrelated PEs closer. Distances are therefore divided by those that remain if the channels of one fit
-are in random order.
+A fit is one trained model with a PE for each channel. Fits differ in their seed, and in whether they are trained on all
+data or on one half. Arguments are the PEs of m fits, (fits m, blocks l, channels n, features d), or the similarities of
+their channels, (m, n, n). The feature axes of a PE are arbitrary, so PEs are rotated onto each other (orthogonal
+Procrustes) before they are compared. With many features, this brings even unrelated PEs closer. Distances are therefore
+divided by those that remain after the channels of one fit are shuffled.
 
 >>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
@@ -35,34 +35,36 @@ from placecode.arrays import Array, BoolArray, IntArray
 from placecode.errors import must_be
 
 NEIGHBORS = 4
-"""Number of nearest channels that count as neighbours of a channel. A cell in a square grid has as many."""
+"""Default number of most similar channels that count as neighbours of a channel. A cell of a square grid also has 4."""
 RANDOM_ORDERS = 5
-"""Number of random orders of the channels, per pair of fits, that estimate the distance of unrelated fits."""
+"""Number of times that `channel_confidence` shuffles the channels, per pair of fits, to estimate the distance of
+unrelated fits."""
 MAX_MODULES = 50
-"""Maximum number of modules (groups of channels)."""
+"""Default maximum number of modules (groups of similar channels)."""
 MIN_AGREEMENT = 0.6
-"""Smallest agreement between the modules of one fit and of the other fits (adjusted Rand index, 0 at chance) for which
-modules are reported. Data without modules, such as pixels, reached 0.5."""
+"""Smallest agreement between fits (adjusted Rand index: 1 for equal groups, 0 at chance) at which `stable_modules`
+returns more than one group. Data without groups, such as pixels, reached 0.5."""
 MAX_DROP, MIN_PROMINENCE = 0.15, 0.1
-"""Conditions on a peak of the agreement over the number of modules (`stable_modules`): it is at most `MAX_DROP` lower
-than the highest agreement, and its prominence is at least `MIN_PROMINENCE`."""
+"""Conditions on a peak of the agreement between fits, as a function of the number of groups (`stable_modules`). It must
+be at most `MAX_DROP` lower than the highest agreement. Its prominence must be at least `MIN_PROMINENCE`."""
 
 
 # ------------------------------------------------------------------------------------------------------- embeddings
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """Return the mean embedding of several fits after alignment (generalized Procrustes analysis).
+    """Return the mean embedding of several fits after they are rotated onto it (generalized Procrustes analysis).
 
     Parameters
     ----------
     pes : array-like, shape (m, l, n, d)
-        PEs of m fits. Blocks are centred and concatenated, and fits are scaled to equal size.
+        PEs of m fits. In each fit, blocks are concatenated, centred over channels, and scaled to the same Frobenius
+        norm.
 
     Returns
     -------
-    ndarray, shape (n, l * d)
-        Coordinates of the channels on the principal axes, the one with the largest variance first.
+    ndarray, shape (n, min(n, l * d))
+        Coordinates of the channels on the principal axes of the mean, the one with the largest variance first.
     """
     fits = _unit_fits(pes)
     mean = fits[0]
@@ -74,23 +76,24 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """Return, for each channel, how well its positions in the embeddings of different fits agree.
+    """Return, for each channel, how well its positions in the embeddings of different fits agree, from 0 to 1.
 
-    For every pair of fits, one is rotated onto the other. The squared distance between the two positions of a channel
-    is divided by the mean squared distance that remains if the channels of one fit are in random order.
+    The result is 1 - d / c. For every pair of fits, one is rotated onto the other. d is the squared distance between
+    the two positions of the channel, and c is the mean squared distance of all channels after the channels of one fit
+    are shuffled. Both are summed over the pairs of fits.
 
     Parameters
     ----------
     pes : array-like, shape (m, l, n, d)
         PEs of m fits.
     seed : int
-        Seed of the random orders.
+        Seed of the shuffles.
 
     Returns
     -------
     ndarray, shape (n,)
-        1 if the position is the same in all fits, 0 if distances are as large as with random orders, or larger. NaN for
-        a single fit.
+        1 if the position is the same in all fits, 0 if distances are at least as large as after shuffling. NaN for a
+        single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
@@ -105,7 +108,7 @@ def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
 
 
 def _residual(first: Array, second: Array) -> Array:
-    """Return the squared distance between the positions of each channel in two fits, after rotating the first, (n,)."""
+    """Rotate the first fit onto the second, and return the squared distance between the two for each channel, (n,)."""
     rotation, _ = orthogonal_procrustes(first, second)
     return np.asarray(((first @ rotation - second) ** 2).sum(axis=-1))
 
@@ -113,7 +116,7 @@ def _residual(first: Array, second: Array) -> Array:
 def _unit_fits(pes: npt.ArrayLike) -> Array:
     """Return fits with concatenated blocks, centred over channels, (m, l, n, d) -> (m, n, l * d).
 
-    Each fit is scaled to a mean squared vector length of 1.
+    Each fit is scaled so that its channels have a mean squared vector length of 1.
     """
     tokens = side_by_side(pes)
     if tokens.ndim != 3 or not np.isfinite(tokens).all():
@@ -127,19 +130,19 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 
 
 def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> IntArray:
-    """Return the indices of the most similar channels of each channel.
+    """Return, for each channel, the indices of its most similar channels, excluding the channel itself.
 
     Parameters
     ----------
     similarity : array-like, shape (..., n, n)
         Similarities of channels.
     count : int
-        Number of neighbours, at most n - 1.
+        Number of most similar channels to return, at most n - 1.
 
     Returns
     -------
     ndarray of int64, shape (..., n, count)
-        The most similar channel is first. The channel itself is not included.
+        In decreasing order of similarity.
     """
     weights, _ = symmetrize(similarity)
     n = weights.shape[-1]
@@ -148,7 +151,7 @@ def nearest_channels(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> IntAr
 
 
 def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> BoolArray:
-    """Return whether each of two channels is among the `count` channels most similar to the other.
+    """Return, for every two channels, whether each is among the `count` channels that are most similar to the other.
 
     Parameters
     ----------
@@ -170,28 +173,28 @@ def mutual_neighbors(similarity: npt.ArrayLike, count: int = NEIGHBORS) -> BoolA
 def pair_confidence(
     similarity: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
-    """Return the probability that two channels are `mutual_neighbors`, calibrated between halves of the data.
+    """Return the probability that two channels are `mutual_neighbors`, estimated from fits to two halves of the data.
 
-    An isotonic regression is fitted between the two halves. Its input is the mean similarity of a pair of channels in
-    the fits of one half, relative to other pairs with these channels. Its output is whether the pair are neighbours in
-    a fit of the other half. The regression is then applied to the mean similarity in all fits. All fits together are
-    more reliable than one half, so the probabilities tend to be too low. The regression also includes an artificial
-    pair that has the largest similarity but is not neighbours, with half the weight of a real pair. It prevents
-    probabilities of 1 that would be based on a few pairs.
+    An isotonic regression predicts whether two channels are neighbours in a fit to one half of the data. Its input is
+    their mean similarity in the fits to the other half, as a z-score (`_relative_similarity`). This regression then
+    converts the mean similarity over all fits to a probability. The mean over all fits is more reliable than that over
+    half the data, so probabilities tend to be too low. To avoid probabilities of 1 based on a few pairs, an artificial
+    pair is added to the regression: its similarity is the largest of all, but it is not a pair of neighbours. It has
+    half the weight of a real pair.
 
     Parameters
     ----------
     similarity : array-like, shape (m, n, n)
         Similarities of m fits.
     halves : tuple of two sequences of int
-        Indices of the fits of each half.
+        Indices of the fits to the first half of the data, and of those to the second half.
     count : int
         Number of most similar channels to consider, as in `mutual_neighbors`.
 
     Returns
     -------
     ndarray, shape (n, n)
-        Symmetric. All NaN if a half has no fit.
+        Symmetric. All NaN if there is no fit to one of the halves.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
@@ -218,10 +221,9 @@ def pair_confidence(
 
 
 def _relative_similarity(similarity: Array) -> Array:
-    """Return how similar two channels are, relative to other pairs that include one of them, (n, n) -> (n, n).
+    """Return the z-score of the similarity of every two channels i and j, (n, n) -> (n, n).
 
-    The similarity is converted to a z-score among all pairs of the first channel, and among all pairs of the second
-    channel. The result is the smaller of both.
+    It is the smaller of two z-scores: among all pairs that include i, and among all pairs that include j.
     """
     n = len(similarity)
     others = similarity[~np.eye(n, dtype=bool)].reshape(n, n - 1)
@@ -235,13 +237,13 @@ def _relative_similarity(similarity: Array) -> Array:
 
 @dataclass(frozen=True)
 class Modules:
-    """Groups of channels, as `stable_modules` returns them."""
+    """Groups of similar channels (modules), and how well they agree between fits. The result of `stable_modules`."""
 
     labels: Labels
     """Group of each channel, (n,). Groups are numbered from 0 in the order of their first channels."""
     stability: Mapping[int, float]
-    """For each number of groups that was tried, the mean agreement between the groups of one fit and of the mean of all
-    others (adjusted Rand index). Empty for a single fit, or fewer than 4 channels."""
+    """For each number of groups that was tried, the agreement between fits, as in `agreement`. Empty for a single fit,
+    or fewer than 4 channels."""
 
     @property
     def count(self) -> int:
@@ -250,26 +252,27 @@ class Modules:
 
     @property
     def agreement(self) -> float:
-        """How well the fits agree on these groups: the adjusted Rand index (1: equal, 0: chance) between the groups in
-        one fit and those in the mean of all other fits, averaged over fits. NaN for a single group or a single fit."""
+        """How well fits agree at this number of groups: the adjusted Rand index (1: equal, 0: chance) between the
+        groups in one fit and the groups in the mean of all other fits, averaged over fits. NaN for a single group or a
+        single fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
 def stable_modules(similarity: npt.ArrayLike, most: int = MAX_MODULES) -> Modules:
-    """Return the groups of channels that are reproducible between fits.
+    """Return the groups of similar channels that are reproducible between fits.
 
     Ward's method clusters each fit, and also the mean of all other fits, into 2, 3, ... groups. The adjusted Rand index
-    between both clusterings, averaged over fits, has peaks at reproducible numbers of groups. A peak qualifies if it is
-    at least `MIN_AGREEMENT` and almost as high as the highest (`MAX_DROP`). Of these, the peak with the most groups is
-    chosen, so that the finer of nested groups are found. If no peak qualifies, all channels are one group. For a single
-    fit, the groups are those with the highest modularity (`best_partition`), and their agreement is not known.
+    between both clusterings, averaged over fits, is the agreement for this number of groups. It has peaks at
+    reproducible numbers of groups. Of the peaks that meet `MIN_AGREEMENT`, `MAX_DROP` and `MIN_PROMINENCE`, the one
+    with the most groups is chosen: the finer ones if groups are nested. If there is no such peak, all channels are one
+    group. A single fit is divided into the groups with the highest modularity (`best_partition`).
 
     Parameters
     ----------
     similarity : array-like, shape (m, n, n)
         Similarities of m fits.
     most : int
-        Maximum number of groups. It is also limited to half the number of channels.
+        Maximum number of groups for several fits. It is also limited to half the number of channels.
 
     Returns
     -------
@@ -292,7 +295,9 @@ def stable_modules(similarity: npt.ArrayLike, most: int = MAX_MODULES) -> Module
 
 
 def _most_stable(stability: Mapping[int, float]) -> int:
-    """Return the largest number of groups at which `stability` has a peak that is high enough, or 1 if there is none.
+    """Return the largest number of groups at which the agreement has a sufficient peak, or 1 if there is none.
+
+    `stability` maps numbers of groups to agreements between fits.
 
     >>> _most_stable({2: 1.0, 3: 0.7, 4: 0.5, 5: 0.9, 6: 0.8, 7: 0.83})  # the peak at 7 is not prominent enough
     5
@@ -307,7 +312,7 @@ def _most_stable(stability: Mapping[int, float]) -> int:
 def similarity_order(similarity: npt.ArrayLike) -> Labels:
     """Return an order of the channels in which adjacent channels are similar, for example for the rows of a heat map.
 
-    The order is that of the leaves of Ward's tree, optimally ordered.
+    The order is that of the leaves of Ward's tree, whose branches are swapped to make adjacent leaves most similar.
 
     Parameters
     ----------
@@ -332,14 +337,14 @@ def similarity_order(similarity: npt.ArrayLike) -> Labels:
 
 
 def _cut(similarity: Array, top: int) -> Labels:
-    """Return the group of each channel in Ward's clusterings into 1, 2, ..., `top` groups, (n, n) -> (n, top)."""
+    """Return the group of each channel if Ward's method forms 1, 2, ..., `top` groups, (n, n) -> (n, top)."""
     return np.asarray(cut_tree(linkage(_vectors(similarity), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
 
 
 def _vectors(similarity: Array) -> Array:
-    """Return one vector per channel, (n, n) -> (n, n), whose inner products are the similarities, with a diagonal of 1.
+    """Return one vector of length 1 per channel, whose inner products are the similarities, (n, n) -> (n, n).
 
-    This is exact if no eigenvalue is negative. Negative ones are set to zero.
+    `similarity` has a diagonal of 0. Negative eigenvalues are set to zero; without them, the result is exact.
     """
     size, axes = np.linalg.eigh(similarity + np.eye(len(similarity)))
     return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

@@ -1,8 +1,9 @@
-"""Measure how similar a positional encoding (PE) is to a target arrangement: Procrustes, RSA, CKA, neighbours, probes.
+"""Measure how similar a positional encoding (PE) is to a target arrangement of the tokens, and what it can decode.
 
-All functions accept any leading axes (members, steps, ...) and return one result for each index along them. Results
-do not change if features are rotated or, except for `procrustes_raw`, if they are scaled. If a PE contains NaN or
-infinity (a member that diverged), its result is NaN, and the results of other PEs are not affected.
+A target, such as the true coordinates, has one vector per token (`targets`). Shapes of a PE are (l, n, d): blocks,
+tokens and features. Functions accept any leading axes (members, steps, ...) and return one result for each index along
+them. Results do not change if features are rotated or, except for `procrustes_raw`, scaled by a common factor. If a PE
+contains NaN or infinity (a member that diverged), its result is NaN, and the results of other PEs are not affected.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> token_similarity(pe).shape, procrustes(pe, pe[0, 0]).shape, rsa(pe, pe[0, 0]).shape
@@ -24,15 +25,17 @@ from placecode.errors import must_be
 from placecode.validation import real_number, whole_number
 
 ALL_BLOCKS = -1
-"""Key of all blocks together in `views`, and value of the column `block` in tables of analyses."""
+"""Key of `views` for all blocks together. The column `block` in tables of analyses has the same values as these
+keys."""
 MEAN_BLOCK = -2
-"""Key of the mean over blocks in `views`, and value of the column `block`."""
+"""Key of `views` for the mean over blocks."""
 TIE_TOLERANCE = 1e-6
-"""Two similarities or scores count as equal if they differ by less than this, because of rounding."""
+"""Two scores, or two similarities divided by the largest similarity, count as equal if they differ by at most this.
+Such differences come from rounding."""
 
 
 class ProcrustesTest(NamedTuple):
-    """Result of the permutation test `procrustes_test`, arrays of shape (...)."""
+    """Result of the permutation test `procrustes_test`. Each array has one value per PE."""
 
     z: Array
     """Mean distance over the permutations minus the actual distance, divided by the standard deviation over the
@@ -53,7 +56,7 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
     -------
     dict of int to ndarray
         Key `ALL_BLOCKS`: all blocks, (..., l, n, d). Key `MEAN_BLOCK`: the mean over blocks, (..., 1, n, d). Keys 0, 1,
-        ...: the block with this index, (..., 1, n, d). The column `block` in tables of analyses has the same values.
+        ...: the block with this index, (..., 1, n, d). The column `block` in tables of analyses contains these keys.
     """
     blocks = _tokens(pe)
     if blocks.ndim < 3:
@@ -107,10 +110,10 @@ def token_similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance: the smallest || pe R - target || over all orthogonal matrices R.
+    """Compute the Procrustes distance as in the paper: the smallest || pe R - target || over all orthogonal matrices R.
 
-    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and so with sigma, even
-    without learning. Interpret it together with `procrustes`.
+    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and so with sigma, its
+    initial scale, even without learning. Interpret it together with `procrustes`.
 
     Parameters
     ----------
@@ -129,7 +132,7 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     """Compute the Procrustes distance of two arrangements after centring and scaling to Frobenius norm 1.
 
     Unrelated arrangements have a distance below sqrt(2), because the rotation is fitted. For example, 16 random tokens
-    have a distance of about 1 from the 2-D sinusoid. Compare with the value before training.
+    have a distance of about 1 from the 2-D sinusoid. Compare a trained PE with its value before training.
 
     Parameters
     ----------
@@ -138,7 +141,8 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        0 for equal arrangements, sqrt(2) if no rotation brings them closer. NaN if all tokens of one array are equal.
+        0 for arrangements that are equal up to rotation and scale, sqrt(2) if no rotation brings them closer. NaN if
+        all tokens of one array are equal.
     """
     return _distance(_compact(_standard(pe)), _compact(_standard(target)))
 
@@ -194,22 +198,25 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def procrustes_test(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> ProcrustesTest:
     """Test by permutation whether a PE is closer to the target than expected by chance, in `procrustes` distance.
 
-    Blocks are concatenated. The distance is compared with the distances to targets whose tokens are in random order.
-    The random orders are the same for all PEs. Unlike the distance itself, the result can be compared between targets
-    and widths. The p value assumes that tokens are exchangeable, as before training.
+    Blocks are concatenated. The null distribution consists of the distances to the target with its tokens in random
+    order. The random orders are the same for all PEs. Unlike distances, z scores can be compared between targets, and
+    between numbers of features. p values are valid if all orders of the tokens are equally likely, as they are before
+    training.
 
     Parameters
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
-    target : array-like, shape (n, f)
+    target : array-like, shape (n, features)
     count : int
         Number of random orders.
     seed : int
+        Seed of the random orders.
 
     Returns
     -------
     ProcrustesTest
-        z is NaN if all orders have the same distance. Both are NaN if all tokens of either array are equal.
+        z is NaN if the distance is the same in all orders. z and p are NaN if all tokens of the PE or of the target are
+        equal.
     """
     whole_number("count", count, 1)
     true = _standard(target)
@@ -236,7 +243,7 @@ def procrustes_test(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, 
 
 
 def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge: float = 0.1) -> Array:
-    """Return the cross-validated accuracy of a linear probe that decodes a label from the PE.
+    """Return the cross-validated accuracy of a linear probe that decodes the label of a token from its PE.
 
     The probe is a ridge regression of one-hot labels on the concatenated blocks, with an intercept.
 
@@ -246,17 +253,18 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
     labels : array-like, shape (n,)
         Label of each token, such as its row.
     folds : array-like, shape (n,)
-        Fold of each token. Tokens of one fold are tested with a probe fitted on the other folds. The chance level is
-        1 / number of labels if every label is equally frequent in each fold, for example with columns as folds to
-        decode rows. With one fold per token it is lower, because the correct label is then the rarest in training.
+        Fold of each token. Tokens of one fold are tested with a probe fitted to the other folds. If every label is
+        equally frequent in each fold, for example if rows are decoded with columns as folds, the chance level is 1 /
+        number of labels. With one fold per token it is lower: the training tokens then have the correct label less
+        often than other labels.
     ridge : float
         Penalty, as a multiple of the mean squared length of the centred training tokens.
 
     Returns
     -------
     ndarray, shape (...)
-        Fraction of correctly decoded tokens. If k labels share the largest score, a correct one among them counts as
-        1 / k. NaN if all tokens are equal.
+        Fraction of correctly decoded tokens. If k labels share the largest score, a correct one among them counts as 1
+        / k. NaN if all tokens are equal.
     """
     tokens, finite = _finite(_compact(_standard(side_by_side(pe))))  # (..., n, n)
     label, fold = np.asarray(labels), np.asarray(folds)  # (n,)
@@ -303,8 +311,9 @@ def _standard(array: npt.ArrayLike) -> Array:
 
 
 def _compact(array: npt.ArrayLike) -> Array:
-    """Return tokens rotated into n dimensions, (..., n, d) -> (..., n, n). They span at most n, so Procrustes distances
-    do not change. All widths become equal, and 16 tokens with 160 features take about a tenth of the time."""
+    """Return tokens rotated into n dimensions, or padded with zeros, (..., n, d) -> (..., n, n). n tokens span at most
+    n dimensions, so Procrustes distances do not change. All arrays get the same width, and 16 tokens with 160 features
+    take about a tenth of the time."""
     tokens = _tokens(array)
     n, d = tokens.shape[-2:]
     if d > n:
@@ -315,7 +324,7 @@ def _compact(array: npt.ArrayLike) -> Array:
 
 
 def _finite(arrays: Array) -> tuple[Array, BoolArray]:
-    """Return matrices (..., n, d), with zeros for those that contain NaN or infinity, and which are finite, (...)."""
+    """Return matrices, (..., n, d), and which of them are finite, (...). Those with NaN or infinity are set to zero."""
     finite = np.asarray(np.isfinite(arrays).all(axis=(-2, -1)))
     return np.where(finite[..., None, None], arrays, 0.0), finite
 

@@ -1,4 +1,4 @@
-"""Compare attention maps (matrices of attention weights) with the ideal map for known positions of the tokens.
+"""Compare attention maps (matrices of attention weights) with a reference, such as the ideal map for a grid of tokens.
 
 All functions accept any leading axes (members, blocks, heads, ...) and return one result for each index along them. If
 a map contains NaN or infinity (a member that diverged), its result is NaN, and other results are not affected.
@@ -87,7 +87,7 @@ def _pair(maps: npt.ArrayLike, reference: npt.ArrayLike) -> tuple[Array, Array]:
 
 
 def _without_rounding(difference: Array, maps: Array) -> Array:
-    """Return `difference`, maps minus uniform ones, (..., n, n), with zeros for maps that are uniform up to rounding.
+    """Return `difference`, which is maps - 1 / n, (..., n, n), with zeros for maps that are uniform up to rounding.
 
     Attention is computed in float32, so differences below its precision are rounding errors.
     """

@@ -1,14 +1,15 @@
 """Baseline predictors for masked prediction: hidden channels are predicted from visible ones without a transformer.
 
-A predictor is fitted to training values of T samples and n channels, (T, n), or (T, n, w) with windows of w values.
-Like a model, it then predicts from values, (b, n) or (b, n, w), and from marks of which channels are hidden, (b, n). It
-does not read hidden values and returns visible values unchanged. The error `mse` is defined as in the task.
+A predictor is fitted to values of T samples and n channels, (T, n), or (T, n, w) if each sample is a window of w time
+points. Like a model, it then predicts from values, (b, n) or (b, n, w), and from a mask, (b, n), that is True for
+hidden channels. It does not read hidden values and returns visible values unchanged. `mse` is the error as defined in
+`tasks.masked`.
 
 | predictor | model |
 |---|---|
-| `Linear` | the best linear prediction from the training covariance, for every set of hidden channels |
-| `Pca` | the same with a few principal components, better with few samples |
-| `Ridge` | one linear map of the input of a model, for all sets of hidden channels |
+| `Linear` | the best linear prediction from the training covariance, other weights for each set of hidden channels |
+| `Pca` | as `Linear`, with a covariance of a few principal components plus noise; better with few samples |
+| `Ridge` | linear, with the same weights for all sets of hidden channels |
 | `Trees` | gradient-boosted trees, which can be nonlinear |
 
 >>> values = np.random.default_rng(0).normal(size=(1000, 1)) + [[0.0, 0.1, 0.2]]  # three identical channels
@@ -38,7 +39,8 @@ Seed = int | np.random.Generator
 RIDGE = 1e-6
 """Number added to the variances of standardized channels, so that collinear channels do not make equations singular."""
 PENALTIES = tuple(np.geomspace(1e-4, 10.0, 6))
-"""Penalties that `Ridge` chooses from, as multiples of the variance of a standardized channel."""
+"""Penalties that `Ridge` chooses from. They are added to the variances of its inputs; standardized channels have
+variance 1."""
 SELECTION_VALUES = 100_000
 """Maximum number of held-out values (samples times channels) that `Pca` uses to choose the number of components."""
 
@@ -66,7 +68,7 @@ def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayL
 
 
 def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> float:
-    """Return the mean of `errors` over samples that have hidden channels, like the metric `mse` of the task."""
+    """Return the mean of `errors` over samples that have hidden channels, like the metric "mse" of `tasks.masked`."""
     has_hidden = np.asarray(hidden).any(axis=-1)
     if not has_hidden.any():
         raise BadInput("hidden must hide at least one channel of one sample; it hides none.")
@@ -74,9 +76,10 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
 
 
 def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> BoolArray:
-    """Draw which channels are hidden in each sample, (samples, channels), with the fraction `share` as in the task.
+    """Draw which channels are hidden in each sample, as a mask, (samples, channels).
 
-    At least one channel is hidden and one is visible. The channel `always`, if set, is hidden in all samples.
+    In each sample, the same number of channels is hidden: the fraction `share`, rounded, but at least one and not all.
+    The channel `always`, if set, is hidden in all samples.
     """
     real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
@@ -87,9 +90,10 @@ def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int 
 
 
 class Predictor(ABC):
-    """Base class of predictors. It checks inputs, standardizes values, and sets hidden values to 0, their mean.
+    """Base class of predictors. It checks inputs, standardizes channels, and sets hidden values to 0, their mean.
 
-    Subclasses implement `_fit` and `_guess`. Both receive standardized values as (b, n * w), ordered by channel.
+    Subclasses implement `_fit` and `_guess`, which `fit` and `predict` call with standardized values. These have shape
+    (samples, n * w), ordered by channel.
     """
 
     channels_: int
@@ -103,9 +107,9 @@ class Predictor(ABC):
         values : array-like, shape (T, n) or (T, n, w)
             Training samples in order of time.
         seed : int or numpy.random.Generator
-            Seed of the random sets of hidden channels.
+            Seed of all random choices, such as the sets of hidden channels in training.
         share : float
-            Fraction of hidden channels, as in the training of the model to compare with.
+            Fraction of hidden channels in training. Use that of the model with which the predictor is compared.
         """
         table = np.asarray(values, dtype=np.float64)
         if table.ndim not in (2, 3):
@@ -151,8 +155,8 @@ class Predictor(ABC):
     def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, BoolArray]]:
-        """Draw `count` samples in which `channel` and others are hidden. Return two pairs of values and hidden marks,
-        for fitting and for choosing hyperparameters. No sample is repeated before all have been used."""
+        """Draw about `count` examples in which `channel` and random others are hidden. Return a pair of values and mask
+        for fitting, and one for choosing hyperparameters. All samples are used before any is repeated."""
         examples = []
         for part, size in zip(_split(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
@@ -228,7 +232,7 @@ class Pca(_Gaussian):
 
 
 class Ridge(Predictor):
-    """Ridge regression of each channel on what a model sees: all values, zero if hidden, and marks of hidden channels.
+    """Ridge regression of each channel on the input of a model: values (0 if hidden) and the mask of hidden channels.
 
     The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
     Predictions are best for the fraction of hidden channels with which the regression was fitted.
@@ -236,7 +240,8 @@ class Ridge(Predictor):
     Parameters
     ----------
     examples : int
-        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
+        Number of training examples per channel. If there are fewer samples, they are repeated with other channels
+        hidden.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -263,15 +268,17 @@ class Ridge(Predictor):
 
 
 class Trees(Predictor):
-    """Gradient-boosted trees for each channel (scikit-learn's histogram version). Hidden values are missing values.
+    """Gradient-boosted trees for each channel (scikit-learn's histogram version). Hidden values are NaN (missing).
 
-    The number of trees is chosen on held-out samples. It may be 0, which predicts the mean. Trees can learn a product
-    of two channels if there are few channels. With many this is unlikely, as the first split of a product has no gain.
+    The number of trees is chosen on held-out samples. It may be 0, which predicts the mean. With few channels, trees
+    can learn the product of two of them. With many this is unlikely, because a split on one factor alone does not
+    reduce the error.
 
     Parameters
     ----------
     examples : int
-        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
+        Number of training examples per channel. If there are fewer samples, they are repeated with other channels
+        hidden.
     trees : int
         Maximum number of trees.
     channels : sequence of int, optional
@@ -320,18 +327,20 @@ class Trees(Predictor):
 def conditional_mean(covariance: Array, values: Array, hidden: BoolArray) -> Array:
     """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
 
-    Each sample needs the block of the covariance of its visible channels. Blocks of similar size are padded with ones
-    on the diagonal and factorized together.
+    For each sample, this solves a linear system with the covariance of its visible channels. Systems of similar size
+    are padded with ones on the diagonal and solved together.
 
     Parameters
     ----------
     covariance : ndarray, shape (n, n)
     values : ndarray, shape (b, n)
+        Hidden values are not read.
     hidden : ndarray of bool, shape (b, n)
 
     Returns
     -------
     ndarray, shape (b, n)
+        Visible values are unchanged, up to rounding.
     """
     matrix, table = torch.from_numpy(covariance), torch.from_numpy(values)
     count = torch.from_numpy((~hidden).sum(axis=1))
@@ -358,8 +367,8 @@ def conditional_mean(covariance: Array, values: Array, hidden: BoolArray) -> Arr
 
 
 def pca_covariance(covariance: Array, components: int) -> Array:
-    """Return a covariance, (n, n), with the variances of all but the first `components` principal components replaced
-    by their mean."""
+    """Return a covariance, (n, n), with the variances of the first `components` principal components. The variances of
+    all others are replaced by their mean."""
     squares, axes = np.linalg.eigh(covariance)  # ascending
     rest = len(squares) - components
     squares[:rest] = squares[:rest].mean()
@@ -367,8 +376,8 @@ def pca_covariance(covariance: Array, components: int) -> Array:
 
 
 def _ridge_fits(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
-    """Fit a ridge regression of y, (T, w), on x, (T, f), for each penalty. Return a list of pairs, one per penalty, of
-    weights, (f, w), and biases, (w,). Biases are not penalized."""
+    """Fit one ridge regression of y, (T, w), on x, (T, f), for each penalty. Return a list of weights, (f, w), and
+    biases, (w,), one pair per penalty. Biases are not penalized."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     xx = x.T @ x / len(x) - x_mean[:, None] * x_mean
     xy = x.T @ y / len(x) - x_mean[:, None] * y_mean

@@ -1,7 +1,7 @@
 """Describe the answers of models (members): confidence, errors by token, and agreement between members.
 
-Arrays of answers have the axis b of examples after the axis of members. The answers of a member that diverged are NaN.
-Its results are then NaN, and the results of other members are not affected.
+Arrays have one row per member and one column per example, (e, b). The answers of a member that diverged are NaN. Its
+results are then NaN, and the results of other members are not affected.
 
 >>> answers = np.array([[0, 1, 2, 3], [0, 1, 2, 0], [3, 3, 3, 0]])  # (e, b)
 >>> agreement_with_others(answers, ["a", "a", "b"])
@@ -20,7 +20,7 @@ from placecode.errors import must_be
 
 
 def confidence(probabilities: npt.ArrayLike) -> Array:
-    """Return the probability of the most likely answer, (..., b, o) -> (..., b)."""
+    """Return the probability of the most likely of o answers to each example, (..., b, o) -> (..., b)."""
     return np.asarray(np.asarray(probabilities, dtype=np.float64).max(axis=-1))
 
 
@@ -70,18 +70,23 @@ def agreement(answers: npt.ArrayLike) -> Array:
 
 
 def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt.NDArray[np.generic]) -> Array:
-    """Return the mean agreement of each member with the others of its group, for example with the other seeds.
+    """Return, for each member, its mean `agreement` with the other members of its group.
+
+    The agreement of two members is the fraction of examples to which they give the same answer. If members of a group
+    differ only in their seed, the mean shows how much the answers depend on the seed.
 
     Parameters
     ----------
     answers : array-like, shape (e, b)
+        Answer of each member to each example, as a number.
     groups : sequence, length e
-        Group of each member.
+        Group of each member, any label.
 
     Returns
     -------
     ndarray, shape (e,)
-        NaN for a member that diverged or has no others in its group. Others that diverged are left out.
+        The mean excludes members that diverged. NaN for a member that diverged, or if no other member of its group is
+        left.
     """
     equal = agreement(answers)
     group = np.asarray(groups)
@@ -93,14 +98,14 @@ def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt
 
 
 def error_rate(right: npt.ArrayLike, places: npt.ArrayLike, tokens: int) -> Array:
-    """Return the fraction of wrong answers for each target token, the token to which the answer belongs.
+    """Return, for each token, the fraction of wrong answers to the examples that ask for this token (the target token).
 
     Parameters
     ----------
     right : array-like, shape (..., b)
         1 for correct answers, 0 for errors.
     places : array-like of int, shape (b,)
-        Target token of each example.
+        Index of the target token of each example.
     tokens : int
         Number of tokens.
 

@@ -1,8 +1,9 @@
 """Estimate the connectivity of pairs of channels (correlation, partial correlation, mutual information) from data.
 
-Connectivity is a baseline for learned PEs, as a matrix, an embedding or clusters. Values are T samples of n channels,
-(T, n), or several recordings of the same channels. Matrices of several recordings are averaged with equal weights. All
-measures compare two channels. They cannot detect structure that only appears in three or more channels together.
+Connectivity is a baseline for learned PEs: it gives similarities, embeddings and clusters of channels without training.
+Values are T samples of n channels, (T, n), or several recordings of the same channels. Matrices of several recordings
+are averaged with equal weights. All measures compare two channels. They cannot detect structure that only appears in
+three or more channels together.
 
 >>> values = np.random.default_rng(0).normal(size=(2000, 3))
 >>> values[:, 1] = values[:, 0] ** 2  # depends on channel 0, but is not correlated with it
@@ -36,8 +37,8 @@ HELD_OUT = 0.2
 """Fraction of the samples, at the end of a recording, that is used to choose hyperparameters such as a penalty. These
 samples are not drawn at random, because samples that are close in time are correlated."""
 PENALTIES = tuple(np.geomspace(1.0, 0.01, 10))
-"""Penalties of the graphical lasso to choose from, as fractions of the largest correlation. With 1, all partial
-correlations are 0."""
+"""Penalties of the graphical lasso to choose from, as fractions of the largest correlation. The penalty 1 makes all
+partial correlations 0."""
 CHUNK = 4096
 """Number of samples that `mutual_information` counts at once, which limits memory use."""
 
@@ -65,9 +66,9 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
     """Estimate the mutual information of every two channels in nats.
 
     The values of each channel are divided into bins with equal numbers of samples, so only their ranks matter. The
-    expected bias of the plug-in estimate, (k - 1)(m - 1) / 2T for two channels with k and m bins in use (Miller and
-    Madow), is subtracted. Estimates for independent channels therefore scatter around 0. If samples are autocorrelated,
-    a positive bias remains, which can be estimated from channels shifted in time. Estimates are at most log(bins).
+    expected bias, (k - 1)(m - 1) / 2T for two channels with k and m bins that are not empty (Miller and Madow), is
+    subtracted. Estimates for independent channels therefore scatter around 0. If samples are autocorrelated, a positive
+    bias remains. It can be estimated by shifting channels in time against each other. Estimates are at most log(bins).
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
     Returns
     -------
     ndarray, shape (n, n)
-        The diagonal is the entropy of the bins.
+        The diagonal is the entropy of each channel after binning.
     """
     k = None if bins is None else whole_number("bins", bins, 2)
     return np.asarray(np.mean([_information(part, k) for part in recordings(values)], axis=0))
@@ -87,10 +88,10 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
 def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
-    The penalty is the one with the highest likelihood of the last fifth of each recording, given the rest. All samples
-    are then fitted with this penalty. For several recordings, the graphical lasso is fitted to their mean correlation
-    matrix, which may be singular (T < n). If the solver does not converge, a warning is given, and the Ledoit-Wolf
-    shrinkage estimate is inverted instead.
+    The penalty is chosen with held-out samples, the last fifth of each recording: a fit to the other samples gives them
+    the highest likelihood. All samples are then fitted with this penalty. For several recordings, the graphical lasso
+    is fitted to their mean correlation matrix, which may be singular (T < n). If the solver does not converge, a
+    warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
 
     Parameters
     ----------
@@ -124,12 +125,13 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
 
 
 def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """Return a sparse inverse of `matrix` by the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
+    """Return the sparse inverse of a correlation matrix by the graphical lasso, (n, n), or None if it does not
+    converge.
 
-    `matrix` has the correlations of all samples, `train` those of the samples to fit, and `test` the second moments of
-    the held-out samples. The penalty is the one with which a fit to `train` gives the highest likelihood of `test`.
-    Penalties are tried in decreasing order, each starting from the previous solution, until the likelihood has failed
-    to increase twice in a row.
+    `matrix` has the correlations of all samples, `train` those of the samples without the held-out ones, and `test` the
+    second moments of the held-out samples. The penalty is chosen so that a fit to `train` gives the held-out samples
+    the highest likelihood. `matrix` is then fitted with this penalty. Penalties are tried in decreasing order, each fit
+    starting from the previous one. The search ends after two penalties in a row that do not improve the likelihood.
     """
     largest = float(np.abs(train - np.eye(len(train))).max())
     best, best_likelihood, failures, start = 0.0, -np.inf, 0, None
@@ -170,11 +172,13 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
     ----------
     values : array-like, shape (T, n), or several recordings
     k : int
+        Number of components.
 
     Returns
     -------
     ndarray, shape (n, k)
-        Correlations of channels and components. The largest absolute loading on a component is positive.
+        Correlations between channels and components. On each component, the loading with the largest absolute value is
+        positive.
     """
     matrix = correlation(values)
     return geometry.principal_points(matrix, whole_number("k", k, 1, len(matrix)))
@@ -230,7 +234,7 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> IntArray:
 
 
 def recordings(values: Values) -> list[Array]:
-    """Return a list of recordings, (T, n) each, after `check`.
+    """Return checked recordings as a list of arrays, (T, n) each. Raises `BadInput` for recordings that fail `check`.
 
     `values` is one recording (T, n), an array of g recordings (g, T, n), or a list of recordings of the same channels.
     """
@@ -292,7 +296,7 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
 
 
 def _standard(values: Array, reference: Array) -> Array:
-    """Return values, (T, n), minus the mean of each channel in `reference`, divided by its standard deviation there.
+    """Return values, (T, n), standardized with the mean and the standard deviation of each channel in `reference`.
 
     A channel that is constant in `reference`, which may be a part of a recording, is not divided.
     """
@@ -309,7 +313,7 @@ def _correlation(values: Array) -> Array:
 
 
 def _information(values: Array, bins: int | None) -> Array:
-    """Return the mutual information matrix of one recording, (T, n) -> (n, n). `bins` of None chooses the number."""
+    """Return the mutual information matrix of one recording, (T, n) -> (n, n). `bins` is as in `mutual_information`."""
     t, n = values.shape
     k = bins or int(np.clip(np.sqrt(t / 20), 2, 8))
     # ranks from 1 to T, with the mean rank for ties, divided into k equal parts

@@ -1,8 +1,8 @@
-"""Describe the geometry of a positional encoding (PE): its size, change in training, dimension, and maps (MDS).
+"""Describe the geometry of a positional encoding (PE): size, change in training, dimension, and 2-D maps of its tokens.
 
-All functions accept any leading axes (members, steps, ...) and return one result for each index along them. An array
-(n, d) is a PE with a single block. If a PE contains NaN or infinity (a member that diverged), its result is NaN, and
-the results of other PEs are not affected.
+A PE has shape (l, n, d): blocks, tokens and features, or (n, d) for a single block. All functions accept any leading
+axes (members, steps, ...) and return one result for each index along them. If a PE contains NaN or infinity (a member
+that diverged), its result is NaN, and the results of other PEs are not affected.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> norm(pe).shape, moved(pe, 2 * pe).relative.shape, effective_dimension(pe).shape, mds(pe).places.shape
@@ -23,7 +23,7 @@ from placecode.errors import must_be
 
 
 class Moved(NamedTuple):
-    """Change of a PE in training, as `moved` returns it. Arrays have shape (...)."""
+    """Change of a PE in training, as `moved` returns it. Each array has one value per PE, shape (...)."""
 
     absolute: Array
     """Frobenius norm of the difference between the PEs before and after training."""
@@ -41,14 +41,14 @@ class Map(NamedTuple):
 
 
 def norm(pe: npt.ArrayLike) -> Array:
-    """Return the root mean square of a PE, (..., l, n, d) -> (...). Before training it is about sigma."""
+    """Return the root mean square of all values of a PE, (..., l, n, d) -> (...). Before training it is about sigma."""
     return np.asarray(np.sqrt((_finite(pe) ** 2).mean(axis=(-2, -1))))
 
 
 def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
     """Compute the distance between two PEs, for example before and after training.
 
-    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms.
+    Steps of Adam have about the same length for small and large PEs, so the relative change of large PEs is small.
 
     Parameters
     ----------
@@ -67,9 +67,10 @@ def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
 
 
 def effective_dimension(pe: npt.ArrayLike) -> Array:
-    """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
+    """Compute the effective number of dimensions in which the tokens vary (participation ratio).
 
-    If k variances are equal and all others are zero, the result is k. Scaling and rotation do not change it.
+    It is (sum v)^2 / sum v^2, with the variances v along the principal axes. If k variances are equal and all others
+    are zero, it is k. Scaling and rotation do not change it.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
 def align_map(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
     """Return a map centred, rotated and reflected so that it is as close as possible to another map.
 
-    Use it to compare two maps visually. Sizes are not changed.
+    Use it to compare two maps visually. The map is not scaled.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def align_map(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
 
 
 def _finite(pe: npt.ArrayLike) -> Array:
-    """Return PEs with concatenated blocks, (..., l, n, d) -> (..., n, l * d). A PE that is not finite becomes NaN."""
+    """Return PEs with concatenated blocks, (..., l, n, d) -> (..., n, l * d), all NaN if any value is not finite."""
     tokens = side_by_side(pe)
     return np.where(np.isfinite(tokens).all(axis=(-2, -1), keepdims=True), tokens, np.nan)
 

@@ -1,4 +1,4 @@
-"""Measure how well similarities of tokens agree with known groups (modularity, silhouette, ...), positions or matrices.
+"""Measure how well similarities of tokens agree with known groups of tokens, positions in space, or another matrix.
 
 The argument `similarity` is a signed matrix, (..., n, n), of PEs (`alignment.token_similarity`) or of data (functional
 connectivity, mutual information). The matrix is symmetrized, and its diagonal is ignored. Labels, (..., n), are
@@ -38,12 +38,11 @@ Labels = IntArray
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
-    """Remove the signal that is common to all tokens from correlations, (..., n, n) -> (..., n, n).
+    """Remove the signal that all tokens share from a matrix of correlations, (..., n, n) -> (..., n, n).
 
     A common signal makes all correlations positive and hides groups from `modularity` and `segregation`. Correlations
-    are inner products of vectors, one per token. The mean over tokens is subtracted from these vectors, as in
-    `alignment.token_similarity`, and correlations are computed again. Tokens whose vector is then zero have correlation
-    0.
+    are inner products of vectors, one per token. The result contains the cosines of these vectors after their mean is
+    subtracted, as in `alignment.token_similarity`. Tokens whose vector is then zero have a cosine of 0.
 
     >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a common signal
     >>> labels = np.repeat([0, 1], 3)
@@ -56,7 +55,7 @@ def centred(correlations: npt.ArrayLike) -> Array:
 
 
 def cosines(products: Array) -> Array:
-    """Return the cosines of vectors from their inner products, (..., n, n). A zero vector has a cosine of 0 to all."""
+    """Return the cosines of vectors from their inner products, (..., n, n). All cosines of a zero vector are 0."""
     squares = np.diagonal(products, axis1=-2, axis2=-1)  # (..., n), squared lengths
     length = np.sqrt(np.where(squares > 1e-12, squares, np.inf))
     return np.asarray(np.clip(products / (length[..., :, None] * length[..., None, :]), -1.0, 1.0))
@@ -106,9 +105,9 @@ def segregation(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        1 if there is no similarity between groups, 0 if groups make no difference. It has no lower bound, so it is
-        noisy if few similarities are positive. NaN if there are no pairs within groups, no pairs between groups, or no
-        positive similarity within groups.
+        1 if there is no similarity between groups, 0 if groups make no difference. There is no lower bound, and values
+        are noisy if few similarities are positive. NaN if there are no pairs within groups, no pairs between groups, or
+        no positive similarity within groups.
     """
     weights, groups, valid = _prepared(similarity, labels)
     group_sums = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -165,9 +164,9 @@ def neighbor_agreement(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> Arra
     Returns
     -------
     ndarray, shape (...)
-        The chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20 tokens. If
-        several tokens are equally similar to a token, the fraction of them with the same label counts. NaN if all
-        labels are -1.
+        The chance level is the mean fraction of the n - 1 other tokens that have the same label, 0.19 for 5 groups of
+        20. If several tokens are equally similar to a token, the fraction of them with the same label counts. NaN if
+        all labels are -1.
     """
     weights, groups, valid = _prepared(similarity, labels)
     labelled = groups.sum(axis=(-2, -1))
@@ -182,8 +181,8 @@ def related_neighbor_agreement(similarity: npt.ArrayLike, related: npt.ArrayLike
     ----------
     similarity : array-like, shape (..., n, n)
     related : array-like of bool, shape (..., n, n)
-        Whether token j is related to token i: in the same row (`targets.related`), or adjacent in space
-        (`places.neighbors_in_space`).
+        True at [i, j] if token j is related to token i, such as in the same row (`targets.related`), or adjacent in
+        space (`places.neighbors_in_space`).
 
     Returns
     -------
@@ -199,9 +198,9 @@ def related_neighbor_agreement(similarity: npt.ArrayLike, related: npt.ArrayLike
 
 
 def mirror_agreement(similarity: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is their partner, such as the opposite brain region.
+    """Return the fraction of tokens whose most similar token is their partner, the same region of the other hemisphere.
 
-    For a permutation test, use `neighbor_agreement` with one label per pair of partners, which has the same value.
+    For a permutation test, use `neighbor_agreement` with one label per pair of partners. It gives the same value.
 
     Parameters
     ----------
@@ -228,12 +227,12 @@ def mirror_agreement(similarity: npt.ArrayLike, partner: npt.ArrayLike) -> Array
 
 
 def coordinate_agreement(similarity: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
-    """Return how close in space each token's most similar token is, as a normalized rank, averaged over tokens.
+    """Return how near in space the most similar token of each token is, as a rank from 0 to 1, averaged over tokens.
 
-    The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
-    farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    Equal distances count one half. If several tokens are equally similar, their ranks are averaged. Only the order of
-    the distances matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
+    If j is the token most similar to i, its rank is the fraction of the other n - 2 tokens that are farther from i than
+    j is. Tokens at the same distance as j count one half. If several tokens are equally similar to i, their ranks are
+    averaged. Only the order of the distances matters. To use all similarities, call `matrix_correlation` with a matrix
+    of distances.
 
     Parameters
     ----------
@@ -250,10 +249,11 @@ def coordinate_agreement(similarity: npt.ArrayLike, coordinates: npt.ArrayLike) 
 
 
 def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return a function for permutation tests that computes `nearest_mean` of `table`, (n, n), with permuted tokens.
+    """Return a function that computes `nearest_mean` of `table`, (n, n), after a permutation of its tokens
+    (`nulls.label_null`).
 
-    The function takes similarities, (..., n, n), and places, (..., n): for each token, the index of its row and column
-    in `table`. `table` itself, such as `farther_fraction`, is thus computed only once.
+    The function takes similarities, (..., n, n), and places, (..., n): for each token, its row and column in `table`. A
+    slow table, such as `farther_fraction`, is thus computed only once for all permutations.
     """
     values = np.asarray(table)
 
@@ -265,9 +265,10 @@ def nearest_mean_of(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayL
 
 
 def farther_fraction(coordinates: npt.ArrayLike, n: int) -> Array:
-    """Return, for all tokens i and j, the fraction of other tokens that are farther from i than j is, (..., n, n).
+    """Return, for two tokens i and j, the fraction of all other tokens that are farther from i than j is, (..., n, n).
 
-    `coordinates` has shape (..., n, axes). Equal distances count one half.
+    `coordinates` has shape (..., n, axes). Tokens at the same distance as j count one half. The diagonal has no
+    meaning.
     """
     points = np.asarray(coordinates, dtype=np.float64)
     if points.ndim < 2 or points.shape[-2] != n or not np.isfinite(points).all():
@@ -357,7 +358,8 @@ def checked_labels(name: str, labels: npt.ArrayLike, n: int) -> Labels:
 
 
 def _prepared(similarity: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, BoolArray]:
-    """Return symmetric weights, (..., n, n), one-hot groups, (..., n, k), and which matrices are valid, (...).
+    """Return symmetric weights, (..., n, n), one-hot groups, (..., n, k), and which matrices are finite and not zero,
+    (...).
 
     Tokens labelled -1 are in no group: their row of the groups is zero.
     """

@@ -1,8 +1,9 @@
-"""Test the measures of `modules` for significance: permutation tests, and random maps with the same smoothness.
+"""Test the measures of `modules` for significance, by permutations or with random data that are equally smooth in
+space.
 
 `label_null` and `matrix_null` permute tokens (`shuffles`), which is valid if tokens are exchangeable. Brain regions are
-not: near regions are similar, so any smooth map agrees with compact groups better than with shuffled ones.
-`smooth_nulls` therefore draws random maps with the same spatial smoothness.
+not: near regions are similar, so data that are smooth in space agree better with compact groups than with shuffled
+ones, even without a true relation. `smooth_nulls` therefore draws random data with the same smoothness.
 
 Tests are one-sided: larger values mean more structure. If a measure is NaN, its p value is NaN too.
 
@@ -36,10 +37,14 @@ permutation that only renames groups gives an equal value."""
 
 
 class NullTest(NamedTuple):
-    """A measure and its null distribution, as the tests of this module return them. Arrays have shape (...)."""
+    """A measure and its null distribution (its values for permuted or random data). The result of the tests of this
+    module.
+
+    Each array has one entry for each similarity matrix that was tested, with the shape of its leading axes.
+    """
 
     value: Array
-    """The measure."""
+    """The measure for the original data."""
     mean: Array
     """Mean of the null distribution."""
     low: Array
@@ -59,7 +64,7 @@ def label_null(
     draws: int = 1000,
     seed: int = 0,
 ) -> NullTest:
-    """Test a measure against its null distribution with shuffled labels (permutation test).
+    """Test a measure by permutation: the null distribution consists of its values for shuffled labels.
 
     Parameters
     ----------
@@ -75,7 +80,7 @@ def label_null(
     Returns
     -------
     NullTest
-        Arrays of shape (...).
+        One test for each similarity matrix.
     """
     orders = shuffles(labels, draws, seed)
     matrices, values = check_square(similarity), np.asarray(labels)
@@ -99,23 +104,25 @@ def smooth_nulls(
     seed: int = 0,
     hemispheres: npt.ArrayLike | None = None,
 ) -> dict[str, NullTest]:
-    """Test measures against random maps with the same spatial smoothness, by Moran spectral randomization.
+    """Test measures against random data with the same spatial smoothness, by Moran spectral randomization.
 
     The method is that of Wagner and Dray (2015). Similarities are inner products of vectors, one per token. Each
-    feature of these vectors is a map over the tokens. A map is decomposed into spatial patterns from coarse to fine,
-    the eigenvectors of the centred matrix of inverse distances. Each pattern is multiplied by a random sign, the same
-    for all features. Cosines of the resulting vectors are the similarities of a random map.
+    feature of these vectors is a map: it has a value at the position of each token. A map is decomposed into spatial
+    patterns from coarse to fine, the eigenvectors of the centred matrix of inverse distances. Each pattern is
+    multiplied by a random sign, the same for all features. The measures are then applied to the cosines of the
+    resulting vectors.
 
     Parameters
     ----------
     statistics : mapping of str to callable
-        Functions of similarities (..., n, n). All are applied to the same random maps, which take most of the time.
+        Measures by name: functions of similarities (..., n, n). All are applied to the same random data, whose
+        computation takes most of the time.
     similarity : array-like, shape (..., n, n)
         Cosines or correlations, including the diagonal.
     coordinates : array-like, shape (n, axes)
-        Distinct positions of the tokens.
+        Positions of the tokens, all different.
     draws : int
-        Number of random maps.
+        Number of random matrices of similarities.
     seed : int
     hemispheres : array-like, shape (n,), optional
         Hemisphere of each token. If set, patterns are computed in each hemisphere, and random signs are independent
@@ -124,14 +131,14 @@ def smooth_nulls(
     Returns
     -------
     dict of str to NullTest
-        Arrays of shape (...), for each name in `statistics`.
+        The test of each measure, for each similarity matrix.
 
     Notes
     -----
-    The test is approximate. For smooth noise at the 94 centres of the AAL2 atlas and compact groups, where 5% are
-    expected, 1 to 10% of the tests have p <= 0.05, for all measures and degrees of smoothness. With `shuffles` it is 50
-    to 100%, and with spin tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six
-    clouds (spin tests: 40 to 90%).
+    The test is approximate. It was applied to smooth noise at the 94 centres of the AAL2 atlas and compact groups,
+    where 5% of the tests should have p <= 0.05. Depending on the measure and the smoothness, 1 to 10% had. With
+    `shuffles` it is 50 to 100%, and with spin tests 20 to 98%. In five of six clouds of 60 very uneven positions it is
+    0 to 17%, and in one 40% (spin tests: 40 to 90%).
     """
     matrices = check_square(similarity)
     n = matrices.shape[-1]
@@ -180,12 +187,12 @@ def matrix_null(similarity: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Ar
     similarity : array-like, shape (..., n, n)
     matrix : array-like, shape (n, n)
     orders : array-like of int, shape (draws, n)
-        Permutations of the tokens of `matrix`.
+        Permutations of the tokens of `matrix`, one per row.
 
     Returns
     -------
     NullTest
-        Arrays of shape (...).
+        One test for each matrix of similarities.
     """
     pairs, true = pair_vectors(similarity), pair_vectors(matrix)
     n = np.shape(similarity)[-1]
@@ -249,9 +256,10 @@ def _chunk(n: int) -> int:
 
 
 def _null_test(values: Array) -> NullTest:
-    """Return the comparison of a measure with its null distribution, (..., 1 + draws) -> (...).
+    """Return the test of a measure from an array with the measure and its null distribution, (..., 1 + draws) -> (...).
 
-    The first value is the measure, the others are draws. A draw of NaN counts as at least as high as the measure.
+    On the last axis, the first value is the measure, the others are draws. A draw of NaN counts as at least as high as
+    the measure.
     """
     value, null = values[..., 0], values[..., 1:]
     defined = ~np.isnan(value) & ~np.isnan(null).all(axis=-1)

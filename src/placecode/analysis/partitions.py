@@ -39,9 +39,9 @@ def best_partition(similarity: npt.ArrayLike, seed: int = 0, restarts: int = 10)
     ----------
     similarity : array-like, shape (..., n, n)
     seed : int
-        Seed of the random orders. It is used anew for every matrix, so results do not depend on other matrices.
+        Seed of the random orders. Every matrix gets the same ones, so its result does not depend on other matrices.
     restarts : int
-        Number of random orders in which tokens are moved. The best result is returned.
+        Number of repetitions with other random orders of the tokens. The best result is returned.
 
     Returns
     -------
@@ -63,9 +63,9 @@ def best_partition(similarity: npt.ArrayLike, seed: int = 0, restarts: int = 10)
 def clusters(similarity: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     """Divide tokens into k clusters with scikit-learn's k-means, the best of ten starts.
 
-    k-means is applied to vectors whose inner products are the similarities. For the `similarity` of a PE, these are the
-    centred PEs scaled to length 1, up to a rotation. For other matrices, only positive eigenvalues are used. Unlike
-    elsewhere, the diagonal of the matrix matters.
+    k-means is applied to vectors whose inner products are the similarities. For similarities from
+    `alignment.token_similarity`, these vectors are the centred PEs scaled to length 1, up to a rotation. For other
+    matrices, only positive eigenvalues are used. Unlike in other functions, the diagonal of the matrix matters.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def clusters(similarity: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     Returns
     -------
     ndarray of int64, shape (..., n)
-        Cluster of each token, from 0 to k - 1.
+        Cluster of each token, from 0 to k - 1, numbered in the order of their first tokens.
     """
     # imported here because it takes a second, and most callers do not need it
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
@@ -150,10 +150,11 @@ def ami(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def shared_information(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the mutual information of clusters and labels in nats, without adjustment for chance, (...).
+    """Compute the mutual information of clusters and labels in nats, without adjustment for chance.
 
-    Arguments are as in `ari`. It can replace `ami` in permutation tests, in a hundredth of the time: a permutation of
-    the labels does not change group sizes, so both measures rank permutations equally.
+    Both arrays have shape (..., n), and the result has shape (...). Tokens with -1 in one of both are left out. It can
+    replace `ami` in permutation tests, in a hundredth of the time: a permutation of the labels does not change group
+    sizes, so both measures rank permutations equally.
     """
     counts = _contingency(partition, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
@@ -183,7 +184,7 @@ def _contingency(partition: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def _pairs(counts: npt.ArrayLike) -> Array:
-    """Return the number of pairs in groups of these sizes."""
+    """Return the number of pairs of tokens within a group, for groups of the sizes `counts`."""
     sizes = np.asarray(counts, dtype=np.float64)
     return sizes * (sizes - 1) / 2
 
@@ -194,7 +195,10 @@ def _entries(valid: BoolArray) -> list[tuple[int, ...]]:
 
 
 def _gains(weights: Array) -> Array:
-    """Return a matrix (n, n). The `modularity` of any partition is its sum over pairs within groups, with i = j."""
+    """Return a matrix of gains, (n, n), from weights, (n, n).
+
+    The `modularity` of any partition is the sum of the gains over all i and j in the same group, including i = j.
+    """
     total_weight = np.abs(weights).sum()
     gains = np.zeros_like(weights)
     for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):

@@ -32,10 +32,10 @@ CHUNK_VALUES = 2_000_000
 def neighbors_in_space(positions: npt.ArrayLike) -> BoolArray:
     """Return whether two tokens are neighbours in space (Gabriel graph), from their positions, (n, k) -> (n, n).
 
-    Two points are neighbours if no other point is in or on the ball whose diameter joins them (Gabriel and Sokal,
-    1969). On a square grid, these are the four adjacent cells. There is no threshold or unit of length, and the graph
-    is connected in any number of dimensions. Points at the same position are neighbours of each other and have the same
-    other neighbours. All triples are compared, which takes about a second for 1,000 points.
+    Two points are neighbours if no other point is in or on the ball whose diameter is the line between them (Gabriel
+    and Sokal, 1969). On a square grid, these are the four adjacent cells. There is no threshold or unit of length, and
+    the graph is connected in any number of dimensions. Points at the same position are neighbours of each other and
+    have the same other neighbours. All triples are compared, which takes about a second for 1,000 points.
     """
     points = checked_positions(positions)
     points = points - points.mean(axis=0)
@@ -61,11 +61,11 @@ def isomap_embedding(similarity: npt.ArrayLike, axes: int = 2, near: int = 8) ->
 
     Distant tokens are about equally dissimilar, so only the similarities of near tokens are used. Each token is
     connected with its `near` most similar tokens, and a minimum spanning tree keeps this graph connected. The length of
-    a connection is the angle between both vectors, the arc cosine of their similarity. Tokens at the edge have fewer
-    near neighbours. A length is therefore divided by the geometric mean of two angles, those of both tokens to the last
-    of their nearest neighbours (local scaling, Zelnik-Manor and Perona, 2004). The distance of two tokens is the length
-    of the shortest path. Classical scaling of these distances gives the map, with axes as in `geometry.mds`. The map is
-    NaN if a similarity is not finite.
+    a connection is the angle between the vectors of both tokens, the arc cosine of their similarity. Tokens at the edge
+    have fewer near neighbours and thus longer connections. Each length is therefore divided by sqrt(a b), where a and b
+    are the angles from each of the two tokens to the last of its `near` neighbours (local scaling, Zelnik-Manor and
+    Perona, 2004). The distance of two tokens is the length of the shortest path. Classical scaling of these distances
+    gives the map, with axes ordered as in `geometry.mds`. The map is NaN if a similarity is not finite.
 
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> isomap_embedding(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
@@ -93,7 +93,7 @@ def isomap_embedding(similarity: npt.ArrayLike, axes: int = 2, near: int = 8) ->
 
 
 def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
-    """Return how well a map (n, k) fits the true positions (n, k): 1 minus the Procrustes disparity.
+    """Return how well a map, `placed`, fits the true positions, (n, k) each: 1 minus the Procrustes disparity.
 
     This is the fraction of the variance of the positions that the map explains after the best translation, rotation,
     reflection and scaling, from 0 to 1. It measures the whole map rather than local neighbourhoods. A map of n random

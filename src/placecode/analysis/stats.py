@@ -1,9 +1,10 @@
 """Statistics over seeds: confidence intervals, rank correlations of two measures, and permutation tests.
 
-A table of a measure has shape (..., settings, seeds). Members with the same seed share initial weights and data, so
-seeds are the independent units, not members or puzzles. `bootstrap` and `within_permutation_p` resample whole seeds
-with all their settings. Correlations are rank correlations, because measures have different scales. NaN marks a missing
-value (a member that diverged). It is left out, together with the paired values in other arrays.
+A table of a measure has shape (..., settings, seeds): one value per trained model, for each setting of the swept fields
+and each seed. Models with the same seed share initial weights and data, so seeds are the independent units, not models
+or examples. `bootstrap` and `within_permutation_p` draw whole seeds, with all their settings. Correlations are rank
+correlations, because measures have different scales. NaN marks a missing value (a member that diverged). It is left
+out, together with the paired values in other arrays.
 
 >>> interval([0.90, 0.92, 0.97])
 Interval(mean=0.93, low=0.8404..., high=1.0195...)
@@ -113,7 +114,7 @@ def between_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        Spearman's correlation, or NaN as in `spearman`.
+        Spearman's correlation. NaN if the means do not vary, or for fewer than 3 settings.
     """
     tables = np.stack(_checked(x, y, axes=2))  # (2, ..., s, k)
     present = ~np.isnan(tables).any(axis=0)  # (..., s, k)
@@ -146,9 +147,9 @@ def within_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
 def partial_within_correlation(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
     """Compute `within_correlation` of two measures, controlling for a third measure, `given`.
 
-    The regression on `given` has a separate slope in each setting. With a single setting the result is `partial`. With
-    few seeds, ranks remove a strong common cause only in part: with 15 seeds and correlations of 0.7 to 0.8 with
-    `given`, otherwise unrelated x and y retain a correlation of about 0.05.
+    The regression on the ranks of `given` has a separate slope in each setting. With a single setting, the result is
+    the partial rank correlation. With few seeds, ranks remove a strong common cause only in part. For example, if x and
+    y are related only by `given`, with correlations of 0.7 to 0.8, about 0.05 remains with 15 seeds.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def partial_within_correlation(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.Ar
     Returns
     -------
     ndarray, shape (...)
-        NaN as in `within_correlation`.
+        NaN if ranks do not vary after the regression, or if there are too few seeds.
     """
     return _correlation(*_checked(x, y, given, axes=2), axes=(-2, -1))
 
@@ -172,10 +173,10 @@ def bootstrap(
     Parameters
     ----------
     statistic : callable
-        Function of tables with an added first axis, the bootstrap samples, that returns one number per sample. An
-        example is `within_correlation`.
+        Function, such as `within_correlation`, that takes tables with an additional first axis, the bootstrap samples,
+        and returns one number per sample.
     *tables : array-like, shape (..., seeds)
-        The arguments of `statistic`, without the axis of samples.
+        The arguments of `statistic`, without the axis of bootstrap samples.
     level : float
         Confidence level.
     draws : int
@@ -216,12 +217,12 @@ def bootstrap(
 def within_permutation_p(
     x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike | None = None, draws: int = 2000, seed: int = 0
 ) -> float:
-    """Return the two-sided p value of `within_correlation`, or with `given` of `partial_within_correlation`.
+    """Return the two-sided p value of `within_correlation`, or of `partial_within_correlation` if `given` is set.
 
     The null distribution comes from random permutations of the seeds of x and `given`, while those of y stay in place.
     The same permutation is applied in all settings, so effects of a seed that are common to all settings are accounted
-    for. If `given` strongly affects both measures, about 10% of the tests have p < 0.05 under the null hypothesis, for
-    the reason explained in `partial_within_correlation`.
+    for. If `given` strongly affects both measures, p values are too small: about 10% of the tests have p < 0.05 under
+    the null hypothesis, because a correlation remains (see `partial_within_correlation`).
 
     Parameters
     ----------
@@ -272,7 +273,7 @@ def fdr(p: npt.ArrayLike) -> Array:
 
 
 def _checked(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
-    """Return arrays as float64, after a check that the sizes of their last `axes` axes are equal. If `alike`, they are
+    """Return arrays as float64 after a check that their last `axes` axes have equal sizes. If `alike`, the arrays are
     also broadcast to one shape."""
     doubles = [np.asarray(array, dtype=np.float64) for array in arrays]
     shapes = [array.shape for array in doubles]
@@ -283,13 +284,14 @@ def _checked(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[
 
 
 def _correlation(x: Array, y: Array, *given: Array, axes: tuple[int, ...]) -> Array:
-    """Return the correlation over `axes` of ranks along the last axis, controlling for the ranks of `given`."""
+    """Rank x, y and each of `given` along the last axis. Return the correlation of the ranks of x and y over `axes`,
+    controlling for the ranks of `given`."""
     return _rank_correlation(*_ranks(np.stack([x, y, *given])), axes)
 
 
 def _ranks(joint: Array) -> tuple[Array, Array]:
-    """Return the centred ranks of t tables along the last axis, (t, ..., k), and weights, (..., k). A weight is 1, or 0
-    if the value is missing in one of the tables."""
+    """Rank t tables along the last axis. Return centred ranks, (t, ..., k), and weights of the values, (..., k). A
+    weight is 0 if the value is missing in any of the tables, else 1."""
     present = np.asarray(~np.isnan(joint).any(axis=0))  # (..., k)
     count = present.sum(axis=-1, keepdims=True)
     ranks = stats.rankdata(np.where(present, joint, np.nan), axis=-1, nan_policy="omit") - (count + 1) / 2
@@ -297,10 +299,11 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
 
 
 def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
-    """Return the `_ranks` of tables, (t, s, k), in bootstrap samples with the seeds `drawn`, (draws, k).
+    """Return the centred ranks of t tables of s settings and k seeds, (t, s, k), in bootstrap samples, and weights.
 
-    Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count how often a seed is in the sample. A centred rank
-    is half the difference between the numbers of smaller and of larger values, so counting replaces sorting.
+    `drawn`, (draws, k), has the seeds of each sample. Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count
+    how often a seed is in the sample, or are 0 if its value is missing. A centred rank is half the difference between
+    the numbers of smaller and of larger values, so counting replaces sorting.
     """
     present = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)
@@ -311,8 +314,8 @@ def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
 
 
 def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Array:
-    """Return the weighted correlation, over `axes`, of the first two tables of centred ranks, controlling for the other
-    tables. NaN if the ranks of a table do not vary or there are too few values."""
+    """Return the correlation over `axes` of the first two tables of `ranks`, (t, ..., k), weighted by `weights`, (...,
+    k), and controlling for the other tables. NaN if the ranks of a table do not vary or there are too few values."""
     x, y, *controls = ranks
     for control in controls:
         size = (weights * control**2).sum(axis=-1, keepdims=True)
@@ -326,6 +329,6 @@ def _rank_correlation(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Ar
 
 
 def _resampled(table: Array, index: IntArray) -> Array:
-    """Return one table per row of `index`, with the seeds that the row lists on the last axis: `table`, (..., seeds),
-    and `index`, (draws, k) -> (draws, ..., k)."""
+    """Return tables that have, on their last axis, the seeds listed in each row of `index`: `table`, (..., seeds), and
+    `index`, (draws, k) -> (draws, ..., k)."""
     return np.moveaxis(table[..., index], -2, 0)

@@ -1,9 +1,12 @@
 """Compute target arrangements to compare learned PEs with, from the true coordinates of the tokens.
 
-On a grid, targets contain different information. "one-hot" says which tokens are in the same row and in the same
-column, but not the order of rows and columns. "grid" contains distances only. "2d-fixed", the paper's target, contains
-both. "relation" says which tokens share a row or a column, which is what attention requires. "2d-fixed rotated" is a
-control: it must give the same results as "2d-fixed", because the measures do not depend on rotations.
+A target has one vector per token, like a PE. Targets for a grid differ in what they say about it:
+
+- "one-hot": which tokens are in the same row or the same column, but not the order of rows and columns.
+- "grid": distances only.
+- "2d-fixed": both. It is the paper's target, the sinusoidal encoding of row and column.
+- "2d-fixed rotated": a control. It must give the same results as "2d-fixed", as measures do not depend on rotations.
+- "relation": which tokens share a row or a column, which is what attention requires.
 
 >>> cells = np.stack(np.divmod(np.arange(16), 4), axis=1)  # row and column of each token, (n, k)
 >>> {name: target.shape[1] for name, target in targets(cells, 160).items()}
@@ -21,24 +24,25 @@ from placecode.encodings import sinusoid
 
 
 def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Array]:
-    """Return the target arrangements by name.
+    """Return the target arrangements by name, each as an array with one vector per token.
 
     Parameters
     ----------
     positions : array-like, shape (n, k)
-        True coordinates of the tokens.
+        True coordinates of n tokens, such as row and column.
     width : int
-        Number of features of the sinusoids.
+        Number of features of "2d-fixed".
     seed : int
         Seed of the random rotation.
 
     Returns
     -------
     dict of str to ndarray, shape (n, features)
-        "2d-fixed" (or 1d, 3d, ..., by the number of coordinates): `encodings.sinusoid` of the positions. "2d-fixed
-        rotated": "2d-fixed" times a random orthogonal matrix. "one-hot": one feature per row and one per column, 1 for
-        the tokens in it. "grid": the coordinates. "relation": one feature per token, 1 for the tokens that share a
-        coordinate with this token, including itself.
+        - "2d-fixed": the sinusoidal encoding of the coordinates (`encodings.sinusoid`). For k coordinates, "2" is k.
+        - "2d-fixed rotated": the same, multiplied by a random orthogonal matrix.
+        - "one-hot": one feature per row and one per column, 1 for the tokens in it and 0 for others.
+        - "grid": the coordinates.
+        - "relation": n features. Feature j of token i is 1 if i and j share a coordinate or are the same, otherwise 0.
     """
     points = checked_positions(positions)
     fixed = sinusoid(points, width)
@@ -54,7 +58,7 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
 
 
 def related(positions: npt.ArrayLike) -> BoolArray:
-    """Return whether two different tokens share at least one coordinate, such as a row or a column.
+    """Return, for every two different tokens, whether they share at least one coordinate, such as the row.
 
     Parameters
     ----------
@@ -76,5 +80,5 @@ def related(positions: npt.ArrayLike) -> BoolArray:
 
 
 def _shared(points: Array) -> BoolArray:
-    """Return whether two tokens share a coordinate, (n, k) -> (n, n). The diagonal is True."""
+    """Return, for every two tokens, whether they share a coordinate, (n, k) -> (n, n). The diagonal is True."""
     return np.asarray((points[:, None] == points).any(axis=-1))

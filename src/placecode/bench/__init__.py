@@ -1,4 +1,4 @@
-"""Benchmark the speed of training on this machine, beside other implementations, as done by `placecode bench`.
+"""Benchmark training on this machine beside other implementations (peers), for the command `placecode bench`.
 
 >>> plan = Plan("cpu", cases=(CASES["lst-quick"],), members=(1, 8), peers=("loop-eager",))
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
@@ -7,7 +7,7 @@ A result is a table in which each row is the time and memory of one implementati
 number of models. The module `plan` lists the rows to measure, and `options` reads a plan from the command line. `cases`
 defines the models; `peers`, `jax_peer` and `authors` are the other implementations. `measure` times them, `compare`
 defines which rows are compared, `profiling` measures the time per GPU kernel, and `figures` draws the results. `write`
-puts them into bench.json, bench.csv and images.
+saves a result as bench.json, bench.csv and images.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from placecode.reports import figures as drawing
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure everything in a plan and return the result; `notify` is called with each row and ceiling once measured.
+    """Measure everything in a plan and return the result. Each row and ceiling is passed to `notify` once it is
+    measured.
 
     The result is a dict with "rows", "ceilings" (throughput of the matrix products alone), "kernels" (time per kernel
     of placecode, on a GPU), "environment" and "calls" (the plan and time of this call). Every row, ceiling and kernel
@@ -78,8 +79,8 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 def job_with_same_work(job: Job) -> Job:
     """Return the job whose result is used for this one, so that two jobs that do the same work are measured once.
 
-    Peers use TF32 in both precisions `high` and `tf32`, so it is a `tf32` job for a `high` job of a peer. All other
-    jobs are returned unchanged.
+    Peers (other implementations) use TF32 at both precisions "high" and "tf32", so a peer's "high" job uses the result
+    of its "tf32" job. All other jobs are returned unchanged.
     """
     return dataclasses.replace(job, precision="tf32") if job.name in PEERS and job.precision == "high" else job
 

@@ -26,8 +26,8 @@ from placecode.training.trainer import steps_per_epoch
 BATCHES_PER_EPOCH = 64
 """Number of batches per epoch, all of full size. The paper's epoch also has 64, but its last batch is smaller."""
 EPOCHS_PER_MODEL = 200
-"""Number of epochs that count as one model in "models per hour" of lst-paper. After them, the mean accuracies of the
-paper's models no longer change."""
+"""Number of epochs that count as training one model in the column "models per hour" of lst-paper. The mean accuracies
+of the paper's models no longer change after this number of epochs."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Case:
     """Sizes of a model and its batch.
 
     `expansion` is the hidden width of the MLP relative to `width`. `features` and `outputs` are the numbers of inputs
-    and outputs per token. `readout` is "last" if only the last token is read out, and "token" if all are. The column
-    "models per hour" counts `steps_per_model` steps as one model.
+    and outputs per token. `readout` is "last" if the model predicts from its last token alone, and "token" if it
+    predicts from every token. `steps_per_model` steps count as training one model in the column "models per hour".
     """
 
     name: str
@@ -53,7 +53,7 @@ class Case:
     learning_rate: float = 1e-4
 
     def members(self, count: int) -> list[Member]:
-        """Return `count` members with these sizes and different seeds, with the paper's learned PE and Adam."""
+        """Return `count` members (models to train) of these sizes and different seeds, with the paper's PE and Adam."""
         names = {field.name for field in dataclasses.fields(Member)} & self.sizes().keys()
         return grid(Member(**{name: getattr(self, name) for name in names}), seed=range(count))
 
@@ -68,16 +68,16 @@ class Case:
 
     @property
     def values(self) -> int:
-        """Number of values of a layer per batch: batch x tokens x width."""
+        """Number of values in the output of a layer for one batch: batch x tokens x width."""
         return self.batch * self.tokens * self.width
 
     def queries(self, block: int) -> int:
-        """Return for how many tokens a block computes outputs: all, or 1 in the last block if only one is read out."""
+        """Return how many tokens block number `block` computes: all, or 1 in the last block if `readout` is "last"."""
         return 1 if self.readout == "last" and block == self.layers - 1 else self.tokens
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
-    """Return a case with the sizes of the experiment lst-sigma. `epochs` replaces its number of epochs per model."""
+    """Return a case with the sizes of the experiment lst-sigma. `epochs` replaces the experiment's number of epochs."""
     experiment = LstSigma.from_scale(scale)
     sizes = {name: getattr(experiment, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
@@ -118,7 +118,7 @@ USUAL_MEMBERS = {
 """Default numbers of models that placecode trains at once, by device and case."""
 USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
 """Default numbers of models, by device, at which peers that train many models at once are measured; few, since
-compilation is slow. If a case has none of them in USUAL_MEMBERS, these peers are measured at all its numbers."""
+compilation is slow. For a case without any of them in USUAL_MEMBERS, all its numbers in USUAL_MEMBERS are used."""
 
 
 class Synthetic(Task):
@@ -138,7 +138,7 @@ class Synthetic(Task):
         self.splits = {"train": Split(inputs, targets)}
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of each member, (e,): squared error if every token is predicted, else cross-entropy."""
+        """Return each member's mean loss, (members,): squared error if every token is predicted, else cross-entropy."""
         if self.readout == "token":
             return (outputs - targets).square().flatten(1).mean(1)
         losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")

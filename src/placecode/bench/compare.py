@@ -14,16 +14,16 @@ from placecode.bench.peers import STACKED
 Row = dict[str, Any]
 """One measured row of a benchmark, with the columns of `placecode.bench.measure.row_of`."""
 OURS = "placecode"
-"""Name of the rows of placecode in a benchmark."""
+"""Value of the column "name" in the rows of placecode."""
 
 
 def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
-    """Return the row of placecode that a row is compared with, or None if there is none.
+    """Return the row of placecode with which a row is compared, or None if there is none.
 
-    Both have the same case, precision and call of `bench.run`. A peer that trains many models at once (stacked) is
-    compared with placecode at the same number of models. A loop trains one model at a time, so it is compared with the
-    fastest row of placecode, and so are the rows of placecode. The authors' script chooses its precision, and is
-    compared with the first precision of placecode that was measured.
+    Both have the same case and precision, and come from the same call of `bench.run`. A peer that trains many models at
+    once (stacked) is compared with placecode at the same number of models. All other rows are compared with the fastest
+    row of placecode: those of loops, which train one model at a time, and those of placecode. The authors' script
+    chooses its precision, and is compared with the first precision of placecode that was measured.
     """
     ours = [r for r in rows if r["name"] == OURS and r["case"] == row["case"] and r.get("call") == row.get("call")]
     precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
@@ -34,12 +34,12 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 
 
 def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the time per model and step, divided by that of the baseline, or None if either was not measured."""
+    """Return a row's time per model and step, divided by that of its `baseline`; None if either was not measured."""
     return _ratio(row, rows, "us_per_model_step")
 
 
 def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the peak memory, divided by that of the baseline, or None if either was not measured."""
+    """Return a row's peak memory, divided by that of its `baseline`; None if either was not measured."""
     return _ratio(row, rows, "peak_bytes")
 
 
@@ -50,7 +50,7 @@ def _ratio(row: Row, rows: Sequence[Row], column: str) -> float | None:
 
 
 def compared_with(row: Row, rows: Sequence[Row]) -> str:
-    """Return a description of the baseline, such as "128 models" or "fastest (512 models)"; a dash if there is none."""
+    """Return a text on a row's baseline, such as "128 models" or "fastest (512 models)"; a dash if there is none."""
     ours = baseline(row, rows)
     if ours is None:
         return "-"

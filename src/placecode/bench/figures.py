@@ -1,4 +1,4 @@
-"""Draw the results of a benchmark: time and memory by number of models, and bars beside other implementations.
+"""Draw the results of a benchmark: time and memory by number of models, and bars of all implementations.
 
 >>> draw(json.loads(Path("results/bench/cpu.json").read_text())).keys()
 dict_keys(['lst-quick-time', 'lst-quick-memory', 'lst-quick-peers', ...])
@@ -103,7 +103,7 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
 
 
 def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
-    """Draw the peak memory of placecode by number of models. Dotted lines are proportional to the number of models."""
+    """Draw placecode's peak memory by number of models. Dotted: memory proportional to the number of models."""
     figure, axes = _axes((6.6, 3.8))
     ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
     for precision, style in PRECISIONS.items():
@@ -130,7 +130,7 @@ _PEERS_NOTE = (
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
     """Draw bars of the time per model and step of placecode and of other implementations (peers).
 
-    Numbers in brackets are times relative to placecode. Of a peer that trains many models at once, the bar shows the
+    Numbers in brackets are times relative to placecode. A peer that trains many models at once has a bar for the
     largest number of models at which placecode was measured too.
     """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
@@ -186,7 +186,7 @@ def _micro(row: Row) -> float:
 
 
 def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], precision: str) -> None:
-    """Draw a line for placecode: the column `value` against the number of models. Without such rows, draw nothing."""
+    """Draw the column `value` of placecode's rows, if there are any, as a line over the number of models."""
     ours = sorted((row for row in rows if row["name"] == OURS), key=lambda row: row["members"])
     if ours:
         points = ([row["members"] for row in ours], [row[value] for row in ours])
@@ -228,7 +228,7 @@ def _log_axis(axes: Axes, label: str) -> None:
 
 
 def _finish(figure: Figure, axes: Axes, about: str, note: str = "") -> None:
-    """Add the legend and the small print."""
+    """Add the legend above the axes, and `about` and `note` in small type below them."""
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5, labelcolor=INK)
     _small_print(figure, about, note)

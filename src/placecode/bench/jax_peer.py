@@ -30,14 +30,17 @@ Arrays = dict[str, Any]
 
 
 def product(x: Any, weight: Any, bf16: bool) -> Any:
-    """Return the matrix product in bfloat16, as autocast in torch does, or in the default precision of jax."""
+    """Return x times weight: in bfloat16 if `bf16`, as in torch's autocast, or in the default precision of jax."""
     if bf16:
         x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
     return x @ weight
 
 
 def forward(weights: Arrays, x: Any, case: Case, bf16: bool) -> Any:
-    """Return the outputs of one model for inputs x (b, n, f): (b, n, o) if every token is read out, else (b, o)."""
+    """Return the outputs of one model for inputs x of shape (batch, tokens, features).
+
+    They are (batch, tokens, outputs) if the model predicts from every token, and (batch, outputs) if from the last one.
+    """
     times = partial(product, bf16=bf16)
 
     def linear(x: Any, name: str, part: slice = slice(None)) -> Any:
@@ -91,10 +94,10 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: 
 
 @partial(jax.jit, static_argnames=("case", "bf16"), donate_argnames=("state",))
 def train(state: Any, data: Any, order: Any, batch_index: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
-    """Run one training step of all models; return the new state and the losses, (e,).
+    """Run one training step of all models; return the new state and the losses, (models,).
 
-    The state has the weights, both moments of Adam and the number of steps. `order` (e, N) is the order of the examples
-    of each model, and `batch_index` the number of the batch in this order.
+    The state has the weights, both moments of Adam and the number of steps. `order` (models, examples) is the order in
+    which each model takes the examples, and `batch_index` the index of the batch in this order.
     """
     weights, first, second, count = state
     rows = jax.lax.dynamic_slice_in_dim(order, batch_index * case.batch, case.batch, axis=1)  # (e, b)
@@ -111,7 +114,7 @@ def train(state: Any, data: Any, order: Any, batch_index: Any, case: Case, bf16:
 
 @partial(jax.jit, static_argnames=("examples", "models"))
 def draw_order(key: Any, examples: int, models: int) -> Any:
-    """Draw a random order of the examples for each model, (e, N)."""
+    """Draw a random order of the examples for each model, (models, examples)."""
     return jnp.argsort(jax.random.uniform(key, (models, examples)), axis=1)
 
 

@@ -37,7 +37,7 @@ from placecode.training.trainer import Trainer, stack_for
 ROUNDS = 5
 """Number of timed rounds, of which the median is reported."""
 WARM_UP = {"cpu": 1, "cuda": 8}
-"""Minimum number of steps before timing starts, by device. They compile, capture graphs and fill caches."""
+"""Minimum number of steps before timing starts, by device. In these steps, code is compiled and caches are filled."""
 MAX_OTHER_CORES = 0.15
 """A row counts as disturbed if other programs used more than this number of cores while it was measured."""
 PROCESSES = {"cpu": 3, "cuda": 1}
@@ -68,12 +68,12 @@ class Job:
 
     @property
     def execution(self) -> ExecutionSettings:
-        """Device and precision. On a GPU all members form one stack; on a CPU stacks are as in `placecode run`."""
+        """Device, precision and number of models trained as one stack: all on a GPU, as in `placecode run` on a CPU."""
         return ExecutionSettings(self.device, self.precision, self.members if self.device == "cuda" else None)
 
 
 class Candidate:
-    """Base class of what can be timed. `models` is the number of models that a step trains."""
+    """Base class of what is timed: placecode, a peer, or matrix products. `models` is the number of models per step."""
 
     models: int
 
@@ -82,12 +82,12 @@ class Candidate:
         raise NotImplementedError
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory in bytes, or None if it should be read from torch or the system by `peak_memory`."""
+        """Return the peak memory in bytes, or None if `peak_memory` should read it from torch or the system."""
         return None
 
 
 class Placecode(Candidate):
-    """Training as in `placecode run`: several stacks at once that share the cores of a CPU, or one stack on a GPU."""
+    """Training as in `placecode run`: one stack of models on a GPU, or several stacks that share the cores of a CPU."""
 
     def __init__(self, job: Job) -> None:
         self.execution, self.models = job.execution, job.members
@@ -141,7 +141,7 @@ class PeerRun(Candidate):
 class Products(Candidate):
     """Matrix products of the linear layers alone, in the forward and backward pass, with `torch.bmm` for all models.
 
-    Their throughput is the ceiling: the throughput of a training step if everything else took no time.
+    Their throughput is called the ceiling: training would reach it if everything else took no time.
     """
 
     def __init__(self, job: Job) -> None:
@@ -229,7 +229,8 @@ def peak_memory(device: str) -> int | None:
 def measure(job: Job) -> dict[str, Any]:
     """Measure the time and memory of one job in this process.
 
-    Returns the dict of `time_steps` with "peak_bytes" (None if unknown), and "tflops" of a ceiling or "note" of a peer.
+    Returns the dict of `time_steps` and "peak_bytes" (None if unknown). For matrix products alone it also has their
+    throughput "tflops", and for a peer possibly a remark "note".
     """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
@@ -272,7 +273,7 @@ def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) 
 
 
 def run_job(job: Job) -> dict[str, Any]:
-    """Measure a job in PROCESSES new processes and return the fastest result, or {"note": reason} if it failed."""
+    """Measure a job PROCESSES times, in new processes; return the fastest result, or {"note": reason} if it failed."""
     best = in_fresh_process(job)
     for _ in range(PROCESSES[job.device] - 1):
         if "us_per_model_step" not in best:
@@ -317,14 +318,15 @@ def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[st
 
 
 def _about(job: Job) -> dict[str, Any]:
-    """Return the columns that identify a row: name, case, device and precision."""
+    """Return the columns that say what a row measures: name (of the implementation), case, device and precision."""
     return {"name": job.name, "case": job.case.name, "device": job.device, "precision": job.precision}
 
 
 def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
-    """Return a row of the table of results: the sizes of a job and its measured `result`, with None for missing values.
+    """Return a row of the table of results: a job's sizes, its measured `result`, and rates computed from them.
 
-    `ceiling` is the throughput of the matrix products alone in TFLOP/s, if it was measured.
+    Numbers that are not known are None. `ceiling` is the throughput of the matrix products alone in TFLOP/s, if
+    measured.
     """
     micro = result.get("us_per_model_step")
     tflops = None if micro is None else flops(job.case) / micro / 1e6

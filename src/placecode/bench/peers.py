@@ -3,7 +3,7 @@
 All keep the data on the device, use a fused Adam, and compute no unnecessary products. Tests check that every peer has
 the same losses as placecode's `Stack`, step by step, from the same initial weights.
 
-A peer has `step()`, which runs one training step and returns the losses (e,) without waiting for the device; `models`,
+A peer has `step()`, which runs one training step and returns a loss per model without waiting for the device; `models`,
 the number of models trained per step; and `finish()`, which waits for the device. `PEERS` lists all peers.
 """
 
@@ -28,11 +28,11 @@ from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
 Weights = dict[str, Tensor]
-"""Weights of one model by name, with the names of `Plain` and the layout of torch."""
+"""Weights of one model by parameter name of `Plain`. Those of linear layers are (outputs, inputs), as in torch."""
 
 
 def weights_of(stack: Stack, index: int) -> Weights:
-    """Return copies of the weights of member `index` of a stack, with the names of `Plain` and the layout of torch."""
+    """Return copies of the weights of member `index` of a stack, with the names and layout of `Weights`."""
     renamed = {}
     for name, value in stack.named_parameters():
         weight = value[index].detach().clone()
@@ -52,7 +52,7 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Function that computes attention from queries, keys and values, (b, h, n, c)."""
+"""Function that computes attention from queries, keys and values, (batch, heads, tokens, features of a head)."""
 
 
 class PlainBlock(nn.Module):
@@ -107,7 +107,7 @@ class Plain(nn.Module):
 
     @staticmethod
     def renamed_weights(weights: Weights) -> Weights:
-        """Return initial weights, which have the names of `Plain`, with the parameter names of this class."""
+        """Return weights that are named as in `Plain`, with the parameter names of this class."""
         return weights
 
 
@@ -146,9 +146,9 @@ def build_model(
 
 
 class Peer:
-    """Base class of peers. It keeps the data on the device, and draws a new random order of the rows every epoch.
+    """Base class of peers. It keeps the data on the device, and draws a new random order of the examples every epoch.
 
-    `initial` are the initial weights of each model. With `bf16`, the forward pass uses autocast to bfloat16.
+    `initial` has the initial weights of each model. With `bf16`, the forward pass uses autocast to bfloat16.
     """
 
     note = ""
@@ -162,7 +162,7 @@ class Peer:
         self.batch_index = 0
 
     def rows(self) -> Tensor:
-        """Return the row numbers of the next batch of each model, (e, b)."""
+        """Return the indices of the examples in the next batch of each model, (models, batch)."""
         examples, start = len(self.inputs), self.batch_index * self.case.batch
         if start == 0:
             self.order = torch.rand(self.models, examples, generator=self.generator, device=self.device).argsort(1)
@@ -184,7 +184,7 @@ class Peer:
         return torch.optim.Adam(parameters, lr=self.case.learning_rate, fused=True)
 
     def step(self) -> Tensor:
-        """Start one training step of all models and return the losses, (e,), without waiting for the device."""
+        """Start one training step of all models and return their losses, (models,), without waiting for the device."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -254,7 +254,7 @@ class Vmap(Peer):
         return self.update(self.rows())
 
     def update(self, rows: Tensor) -> Tensor:
-        """Run one training step on the batches with these row numbers, (e, b), and return the losses, (e,)."""
+        """Run one training step on the examples with these indices, (models, batch); return the losses, (models,)."""
         with torch.no_grad():  # grad_and_value computes the gradients; a second autograd graph would waste memory
             gradients, losses = self.gradients(self.weights, self.inputs[rows], self.targets[rows])
         for name, weight in self.weights.items():
@@ -301,7 +301,7 @@ class CompiledVmap(Vmap):
         return self.update(rows)
 
     def capture(self, rows: Tensor) -> None:
-        """Capture a training step as a CUDA graph, for batches with row numbers like `rows`, (e, b).
+        """Capture a training step as a CUDA graph, for example indices of the same shape as `rows`, (models, batch).
 
         Capturing does not execute the step, so a failure has no effect except a note.
         """

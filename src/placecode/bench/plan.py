@@ -1,4 +1,4 @@
-"""The plan of a benchmark: which models, precisions and implementations to measure. Each becomes a row of the table."""
+"""The plan of a benchmark: the models, precisions and implementations to measure, with a job per row of the table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SECONDS = 2.0
 class Plan:
     """What to measure in every case and precision. Empty fields stand for the defaults of the device.
 
-    placecode is measured at every number of models in `members`. Stacked peers, which also train many models at once,
-    are measured at some or all of these numbers. Loops train one model at a time and are measured once.
+    placecode is measured at every number of models in `members`. Stacked peers (other implementations that train many
+    models at once) are measured at some or all of these numbers. Loops train one model at a time and are measured once.
     """
 
     device: str
@@ -79,7 +79,7 @@ class Plan:
         return dataclasses.replace(self, cases=tuple(case.resized(**sizes) for case in self.cases))
 
     def jobs(self) -> list[Job]:
-        """Return the measurements of the benchmark, in the order in which its table shows them."""
+        """Return a job for each row of the table of results, in the same order. The authors' script has no job."""
         jobs = []
         for case in self.cases:
             counts = self._counts(case)
@@ -94,11 +94,11 @@ class Plan:
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models at which placecode is measured."""
+        """Return the numbers of models at which placecode is measured in a case."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models at which stacked peers are measured."""
+        """Return the numbers of models at which stacked peers are measured in a case."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)
@@ -114,7 +114,7 @@ class Plan:
     def profiling_jobs(self) -> list[Job]:
         """Return the jobs to profile on a GPU: one of placecode for each case and precision.
 
-        Its number of models is the largest one that does not exceed CEILING_MEMBERS, or the largest if all do.
+        The job with the most models is chosen among those with at most CEILING_MEMBERS, or among all if there are none.
         """
         chosen: dict[tuple[Case, str], Job] = {}
         limit = CEILING_MEMBERS[self.device]

@@ -32,7 +32,7 @@ KERNEL_GROUPS = {
     "embedding": ("_embed", "_embed_backward"),
     "optimizer": ("_squares", "_update"),
 }
-"""Names of kernels by group. The matrix products are computed by libraries; for them, a part of the name suffices."""
+"""Names of kernels by group. Matrix products are computed by libraries; for them, these are parts of the names."""
 FORMER_KERNEL_NAMES = {"_halve": "_to_fp16", "_halve_gradient": "_gradient_to_fp16"}
 """Names of kernels in the results of earlier benchmarks, mapped to their current names."""
 OTHER_KERNELS = "the rest"

@@ -2,8 +2,8 @@
 
     placecode run lst-sigma --scale quick --out runs/first
 
-Exit codes: 0 for success, 1 for a failure, 2 for invalid input (one sentence says what is wrong), 130 if the user has
-stopped the command (a run is saved).
+Exit codes: 0 for success, 1 for a failure, 2 for invalid input or a full disk (one sentence says what is wrong), 130 if
+the user has stopped the command. A stopped `run` or `fit` is saved, and the option --resume continues it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from placecode.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command in `arguments`, by default the arguments of the process, and return the exit code."""
+    """Run `placecode` with these arguments, by default those of the command line, and return the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, 200)  # if output goes to a file, tables are not wrapped
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str], console: Console, errors: Console) -> int:
-    """Run the command whose arguments are `argv`, turn exceptions into messages, and return the exit code."""
+    """Run the command in `argv` and return its exit code. Expected exceptions become messages on `errors` (stderr)."""
     can_resume = argv[:1] in (["run"], ["fit"])
 
     def fail(message: object, code: int) -> int:
@@ -93,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands. The settings of `run` depend on the experiment, which is found in `argv`."""
+    """Build the parser of all commands. For `run`, it includes the settings of the experiment that `argv` names."""
     about = "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn"
     parser = _Parser(prog="placecode", description=f"{about}.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
@@ -102,7 +102,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     def add(
         name: str, help: str, command: Callable[..., int | None], aliases: Sequence[str] = ()
     ) -> argparse.ArgumentParser:
-        """Add a command and return its parser."""
+        """Add a command, which calls the function `command`, and return the parser of its arguments."""
         # abbreviations are off: --seed 3 would be read as --seeds 3, which means the seeds 0, 1 and 2
         subparser = commands.add_parser(
             name, aliases=aliases, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False
@@ -159,7 +159,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Add the arguments that `run` has for all experiments, and the settings of the experiment named in `argv`."""
+    """Add the options of the command `run`: those of every experiment, and the settings of the one named in `argv`."""
     parser.add_argument(
         "experiment", action=_ExperimentName, metavar="EXPERIMENT", help=f"one of {', '.join(experiments.EXPERIMENTS)}"
     )
@@ -174,7 +174,7 @@ def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
 
 
 class _ExperimentName(argparse.Action):
-    """Argparse action that checks the name of the experiment first, so that its settings are not called unknown."""
+    """Argparse action that rejects an unknown experiment at once, before argparse rejects its settings as unknown."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         experiments.lookup(values)
@@ -182,9 +182,9 @@ class _ExperimentName(argparse.Action):
 
 
 def _named_experiment(argv: Sequence[str]) -> str | None:
-    """Return the first name of an experiment in the arguments of `run` that is not the value of an option.
+    """Return the name of the experiment in the arguments of a `run` command, or None if there is none.
 
-    Returns None for other commands, and if no experiment is named.
+    A name that is the value of an option, as in `--out lst-sigma`, does not count. Other commands give None.
     """
     if argv[:1] != ["run"]:
         return None
@@ -206,7 +206,7 @@ def _experiments(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> None:
-    """Run an experiment, write its report and print the results. With --dry-run, only print the estimated cost."""
+    """Run an experiment, write its report and print the results. With --dry-run, only estimate its time and memory."""
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
     kind = experiments.lookup(arguments.experiment)
@@ -240,7 +240,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
-    """Merge runs of different members of an experiment, write the report, and print how many members are missing."""
+    """Merge runs of different members (models) of an experiment, write the report, and print how many are missing."""
     experiment = experiment_of(Run(arguments.runs[0]))
     run = merge.merge(arguments.runs, arguments.out, arguments.force, experiment.compare, experiment.members())
     missing = run.config["total"] - len(run.members)
@@ -251,7 +251,7 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
-    """Write a small copy of a finished run and print its size."""
+    """Write a copy of a finished run without weights and with arrays in half precision, and print its size."""
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
     arrays = None if arguments.arrays is None else arguments.arrays.split(",")
     run = merge.slim(arguments.run, arguments.out, arguments.force, seeds, arrays)
@@ -272,7 +272,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _claims(arguments: argparse.Namespace, console: Console) -> None:
-    """Test the claims about each run and print the verdicts, as tables or JSON."""
+    """Check the claims (statements) about an experiment on each run, and print the verdicts as tables or JSON."""
     opened = [finished_run(path) for path in arguments.runs]
     findings_by_run = [(run, experiment_of(run).findings(run)) for run in opened]
     if arguments.json:
@@ -290,7 +290,7 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the table of the runs in a folder."""
+    """Print a table of all runs in a folder and its subfolders."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
     if runs_in_folder := runs.find_runs(arguments.folder):
@@ -300,12 +300,12 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the table of the checks of this machine."""
+    """Check the packages, devices, memory and disk of this machine, and print the results as a table."""
     console.print(display.doctor_table(doctor.run_checks()))
 
 
 def _bench(arguments: argparse.Namespace, console: Console) -> int:
-    """Run a benchmark, print and write its results, and return the exit code: 1 if placecode could not be timed."""
+    """Run a benchmark, print and write its results, and return 0, or 1 if the speed of placecode was not measured."""
     plan = plan_of(arguments)
     if arguments.out is not None:
         bench.check_folder(arguments.out, arguments.force)

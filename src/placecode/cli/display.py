@@ -32,7 +32,7 @@ from placecode.runs.source import commits_text
 from placecode.tasks.table import DATA_SETS
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Minimum time between lines of progress that have no evaluation."""
+"""Minimum time between two lines of progress. Lines with the results of an evaluation are always printed."""
 
 
 def print_line(console: Console, text: str) -> None:
@@ -67,7 +67,7 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
 
 
 class _StepCounter:
-    """Counter of the steps of all stacks, some of which may train at the same time."""
+    """Counter of the training steps of all stacks (models trained together). Several stacks may train concurrently."""
 
     def __init__(self) -> None:
         self.steps: dict[int, int] = {}
@@ -75,7 +75,7 @@ class _StepCounter:
         """Number of steps done before the run was resumed. They are left out when the remaining time is estimated."""
 
     def update(self, event: Event) -> int:
-        """Record an event and return the number of steps that all stacks have done so far."""
+        """Record the step of the stack in an event, and return the sum of the steps of all stacks so far."""
         previous = self.steps.get(event.stack, 0)
         self.steps[event.stack] = event.progress.step
         if not _loss(event):  # an event without a loss reports steps that were not trained in this process
@@ -84,7 +84,7 @@ class _StepCounter:
 
 
 class _Lines:
-    """Callback that prints progress as lines of text: at every evaluation, and every few seconds."""
+    """Callback that prints a line of text at every evaluation, and otherwise every SECONDS_BETWEEN_LINES seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.begin, self.last, self.counter = console, time.monotonic(), 0.0, _StepCounter()
@@ -106,14 +106,15 @@ class _Lines:
 
 
 def _loss(event: Event) -> str:
-    """Format the loss; return "" if nothing was trained since the previous event or all members have stopped."""
+    """Return the training loss in an event as text, such as "loss 0.123", or "" if the event has no loss."""
     return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
 def results_table(run: Run, metric: str = "accuracy") -> Table:
-    """Return a table of a metric at the end of training, with one row per setting and baseline.
+    """Return a table of a metric at the end of training, averaged over seeds, with one row per setting or baseline.
 
-    It has a column per split, or one per held-out split and condition if no metric is over all examples.
+    There is a column for each split. If the metric is only known for single conditions (kinds of examples), there is a
+    column for each condition of each held-out split.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
@@ -148,7 +149,7 @@ def _short(value: object) -> str:
 
 
 def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
-    """Format a mean with the half-width of its 95% interval over seeds, such as "0.95 ± 0.03"; a dash if unknown."""
+    """Format the mean in a summary row and the half-width of its 95% interval, as "0.95 ± 0.03"; "-" without a mean."""
     if row is None or row["mean"] is None:
         return "-"
     half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
@@ -156,7 +157,7 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """Return a table of claims, with the verdicts on their direction and on their published number."""
+    """Return a table of claims with two verdicts: does the effect have the stated sign, and the published size?"""
     title = "Claims: effect and 95% interval over seeds"
     table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
     table.add_column("claim", no_wrap=True)  # so that ids can be copied
@@ -186,7 +187,7 @@ def claims_table(findings: Sequence[Finding]) -> Table:
 
 
 def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
-    """Return a table of experiments: their names, what they show, and their numbers of members at both scales."""
+    """Return a table of experiments: name, what it shows, and number of members (models) at the two scales."""
     table = Table("experiment", "what it shows", "members, quick", "members, paper")
     for experiment in experiments:
         counts = [str(len(experiment.from_scale(scale).members())) for scale in ("quick", "paper")]
@@ -195,7 +196,7 @@ def experiment_table(experiments: Iterable[type[Experiment]]) -> Table:
 
 
 def run_table(runs: Sequence[Run]) -> Table:
-    """Return a table of runs with their state and their held-out accuracy or error at up to five values of sigma."""
+    """Return a table of runs: experiment, state, source code, and held-out accuracy or error for up to five sigmas."""
     columns = ("run", "experiment", "scale", "members", "state", "device", "source")
     table = Table(*columns, "held-out accuracy or error, by sigma")
     for run in runs:
@@ -210,7 +211,7 @@ def run_table(runs: Sequence[Run]) -> Table:
 
 
 def _source(run: Run) -> str:
-    """Return the commit that produced a run, or "-" if it is unknown."""
+    """Return the commits whose code produced a run as text, or "-" if environment.json cannot be read."""
     try:
         return commits_text(run.environment)
     except BadInput:  # environment.json is missing or damaged
@@ -220,8 +221,8 @@ def _source(run: Run) -> str:
 def _outcome(run: Run) -> tuple[str, str]:
     """Return the state of a finished run, such as "done, 2 diverged", and its held-out accuracy or error as text.
 
-    The text has results of up to five settings, evenly spaced. It is empty if the run has no such results, or has
-    errors of several settings with the same encoding and sigma.
+    The text has the results of up to five settings, evenly spaced, labelled by sigma. It is empty if the run has no
+    such results, or if they are errors of several settings that have the same encoding and sigma.
     """
     diverged = int((run.members["state"] == "diverged").sum())
     measures, encodings = (("ood", "accuracy"), ("test", "mse")), set(run.members["encoding"])
@@ -265,7 +266,7 @@ def estimate_text(experiment: Experiment, expected: Estimate, execution: Executi
 
 
 def memory_text(run: Run) -> str | None:
-    """Return a sentence on the peak memory of the stack that used most, or None if it was not measured (on a CPU)."""
+    """Return a sentence on the largest peak GPU memory of any stack, or None if it was not measured (on a CPU)."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
     sizes = [len(parse_ranges(part, run.config["total"])) for part in run.environment.get("split", [])]
     measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
@@ -307,7 +308,7 @@ BENCH_LEGEND = (
 
 
 def bench_line(row: dict[str, Any]) -> str:
-    """Return one line of progress for a measured row of a benchmark: its time or throughput, or why it has none."""
+    """Return a line of text on one result of a benchmark: the time or throughput, or the reason why there is none."""
     label = f"{row['case']}, {row['precision']}: {row['name']}"
     if row["name"] == "ceiling":
         value = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
@@ -318,7 +319,7 @@ def bench_line(row: dict[str, Any]) -> str:
 
 
 def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
-    """Yield one table of benchmark results for each case and precision."""
+    """Yield one table of benchmark results for each combination of case (kind of model) and precision."""
     rows = result["rows"]
     for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
         table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")

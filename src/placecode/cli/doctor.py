@@ -54,7 +54,7 @@ def run_checks() -> list[Check]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the names of the packages that placecode requires, by optional extra, from its installed metadata.
+    """Return the names of the required packages for each optional extra of placecode, from its installed metadata.
 
     The key "" has the packages that are always needed. The result is empty if placecode is not installed.
     """

@@ -1,4 +1,4 @@
-"""The command `placecode fit FILE`, which learns a map of the channels (columns) of a table."""
+"""The command `placecode fit FILE`, which learns a map of the columns (channels) of a table: similar ones are close."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from placecode.runs.read import Run
 from placecode.runs.write import explain_write_errors
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Settings of the experiment that name what is read: files, a column (groups), or an array in a file (key)."""
+"""Fields of the experiment that say where data are read: a file or a column of the table (groups), files (labels,
+positions, names), or the name of an array in the file (key)."""
 SPECIAL_FIELDS = ("file", *FILES, "sigmas")
 """Fields of the experiment whose options are added by `add_arguments`, not by `flags.add_settings`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `fit`: input, output, effort and device, then every setting of the models."""
+    """Add the arguments of `fit`: input, output, device, effort (how much to train), and settings of the models."""
     parser.add_argument(
         "file",
         type=Path,
@@ -115,7 +116,7 @@ def _temporary_folder(out: Path) -> Iterator[Path]:
 def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[TableExperiment, tuple[str, ...]]:
     """Read the table and the known groups and positions of its channels; return the experiment and the group names.
 
-    There are no names if no groups are known. `spool` is a folder for data that do not fit into memory.
+    The names are empty without --labels. Data that do not fit into memory are written to the folder `spool`.
     """
     sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
     labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)

@@ -15,13 +15,13 @@ from placecode.runs.former_names import former_fields
 from placecode.settings import declaration
 
 SWEEP = "sweep"
-"""Field whose option can be repeated, once for every axis of the sweep."""
+"""Name of the field whose option can be repeated. Each `--sweep NAME=V,V` trains models with several values."""
 
 
 def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of an experiment, except the fields in `without`, to an argument group.
+    """Add an option for every setting of an experiment to an argument group, except for the fields in `without`.
 
-    The former names of a setting are also options, which the help does not show.
+    Names that a setting had in earlier versions also work as options, but the help does not show them.
     """
     hints = typing.get_type_hints(experiment)
     for field in dataclasses.fields(experiment):
@@ -44,7 +44,7 @@ def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str
 def settings(
     arguments: argparse.Namespace, experiment: type[Experiment], without: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of the settings that are given on the command line, by field name.
+    """Return the settings that are set on the command line, as values by field name.
 
     `arguments` are the parsed arguments. Fields in `without` are left out. A single number for --seeds is a number of
     seeds: 3 gives the seeds 0, 1 and 2.
@@ -98,9 +98,9 @@ def _flag(name: str) -> str:
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of a field and False, or the type of its elements and True if it is a tuple.
+    """Return the type of a field and whether it is a tuple. For a tuple, the type is that of its elements.
 
-    tuple[float, ...] gives (float, True). For an optional field, the type is the one other than None.
+    tuple[float, ...] gives (float, True), and float | None gives (float, False).
     """
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))

@@ -15,7 +15,7 @@ from placecode.inspection.recommend import FAMILIES, GOALS, ModelDescription, Re
 from placecode.reports import wording
 
 MAX_SETTINGS_SHOWN = 6
-"""Maximum number of studied settings in the table."""
+"""Maximum number of rows of `nearest_table`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the recommendation and the studied settings it is based on, as text or JSON."""
+    """Print the recommended sigma and the studied settings that it is based on, as text or JSON."""
     rate = arguments.learning_rate
     model = ModelDescription(
         tokens=value_of("tokens", arguments.tokens, int),
@@ -52,7 +52,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def nearest_table(recommendation: Recommendation) -> Table:
-    """Return a table of the nearest studied settings, with outcomes at the best, recommended and default sigmas."""
+    """Return a table of the studied settings nearest to the user's model, with their results for several sigmas.
+
+    These are the best sigma of the setting, the recommended sigma, and the defaults of common libraries.
+    """
     sigmas = {f"{recommendation.sigma:g}": recommendation.sigma}
     sigmas |= {f"{score.sigma:.2g}": score.sigma for score in recommendation.defaults.values()}
     sizes = wording.listed([name.replace("_", " ") for name in recommendation.model.sizes()])

@@ -15,15 +15,16 @@ from placecode.runs.read import Run
 
 
 def publish(page: Page) -> Path:
-    """Draw the figures of a finished run, write its report and return the path of the report."""
+    """Draw the figures of a finished run, write its report as an HTML file, and return the path of this file."""
     return html.write(page, command_of(page.run, page.experiment))
 
 
 def command_of(run: Run, experiment: Experiment) -> str:
     """Return the shell command that repeats a run: `placecode run` with --scale, or `placecode fit` with --effort.
 
-    It sets the fields of the experiment that differ from the defaults at this scale or effort. No command can repeat
-    the fit of an array that was passed in Python, so for such a run the command only writes the report again.
+    It sets the fields of the experiment that differ from the defaults at this scale or effort. A fit of an array in
+    Python cannot be repeated from a shell. For such a run, the command is `placecode report`, which only writes the
+    report again.
     """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]

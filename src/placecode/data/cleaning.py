@@ -1,8 +1,8 @@
 """Cleaning of a brain recording: detrending, band-pass filtering, regression of confounds and of the global signal.
 
-All functions take the recording of one person, T time points of n regions, (T, n). Recordings therefore do not affect
-each other. The steps and their order are those of nilearn's `signal.clean`, and tests compare the results with it. Only
-scipy is needed. The global signal (mean over regions) is removed together with the confounds.
+A recording is an array of T time points of n regions, (T, n). Each person's recording is cleaned independently of the
+others. The steps and their order are those of nilearn's `signal.clean`. nilearn itself is not needed, but tests compare
+the results with it. The global signal (mean over regions) is removed together with the confounds.
 
 A linear trend is removed completely:
 
@@ -44,9 +44,9 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
 
 
 def check_band(low: float | None, high: float | None, tr: float | None) -> None:
-    """Raise `BadInput` unless 0 < low < high <= 0.5 / tr, the highest frequency that can be recorded.
+    """Raise `BadInput` unless 0 < low < high <= 0.5 / tr, where 0.5 / tr is the highest frequency in the recording.
 
-    Either frequency may be None, for no limit. `tr`, the repetition time in seconds, is required unless both are None.
+    `low` or `high` may be None, for no limit. `tr`, the repetition time in seconds, is required unless both are None.
     """
     if low is None and high is None:
         return
@@ -86,7 +86,7 @@ def clean(
     confounds: npt.ArrayLike | None = None,
     global_signal: bool = False,
 ) -> Array:
-    """Return a cleaned recording, (T, n): detrended, filtered, then without confounds and global signal, as requested.
+    """Clean a recording, (T, n): detrend, filter, then regress out confounds and the global signal. Each is optional.
 
     Confounds, (T, k), are detrended and filtered like the regions before they are regressed out. The global signal is
     the mean over the detrended and filtered regions. `low` and `high` are the cut-off frequencies of the filter in Hz.

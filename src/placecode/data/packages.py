@@ -1,4 +1,4 @@
-"""Import of the optional packages that `pip install 'placecode[brain]'` installs, with an error that says so."""
+"""Import of optional packages. If one is missing, the error suggests `pip install 'placecode[brain]'`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placecode.errors import missing_package
 def import_optional(module: str, feature: str) -> Any:
     """Import and return the module that a feature needs, or raise `BadInput` with the command that installs it.
 
-    `feature` is the subject of the message, such as "Reading a.h5".
+    `feature` is the subject of the error message, such as "Reading a.h5".
     """
     try:
         return importlib.import_module(module)
@@ -22,8 +22,7 @@ def import_optional(module: str, feature: str) -> Any:
 
 
 def package_folder(package: str, feature: str) -> Path:
-    """Return the folder of a package, whose data files are read without importing it. Raises `BadInput` as
-    `import_optional`."""
+    """Return the folder of a package without importing it, to read its data files. Raise `BadInput` if missing."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise missing_package(feature, package)

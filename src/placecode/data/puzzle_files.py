@@ -1,7 +1,8 @@
-"""Reading, checking, writing and caching of Latin square puzzles as CSV files, in the format the authors published.
+"""Reading, checking, writing and caching of Latin square puzzles as CSV files.
 
-A folder has one file of training puzzles per class of difficulty (`TRAINING_FILES`) and one file of held-out puzzles
-(`HELDOUT_FILE`). Generated puzzles are cached in folders of the same layout, so a cached folder can be given to others.
+The format is that of the puzzles published by Ito et al. (arXiv 2406.08272). A folder has one file of training puzzles
+per class of difficulty (`TRAINING_FILES`) and one file of held-out puzzles (`HELDOUT_FILE`). Generated puzzles are
+cached in folders with the same files, so a cached folder can be given to others.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:
-    """Return the training puzzles, ordered by class, and the held-out puzzles of a folder in the published layout.
+    """Return the training puzzles, ordered by class of difficulty, and the held-out puzzles of a folder.
 
-    Raises `BadInput` if a file is missing or invalid, or if the Jaccard distance between a training puzzle and a
-    held-out puzzle is at most `distance`. Held-out puzzles that are closer would not test generalization.
+    `order` is the number of rows of a puzzle. Raises `BadInput` if a file is missing or invalid, or if the Jaccard
+    distance between a training puzzle and a held-out puzzle is at most `distance`. With smaller distances, the held-out
+    puzzles would not test generalization.
     """
     folder = Path(folder)
     missing = [name for name in FILE_NAMES if not os.path.exists(folder / name)]
@@ -55,10 +57,11 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
 
 
 def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
-    """Return the puzzles of a file, and the line number of each, (N,).
+    """Return the N puzzles of a file, and the line number of each, (N,).
 
-    If `condition` is not None, all puzzles must be of this class. Raises `BadInput` at the first line with an invalid
-    puzzle: without a unique solution, with a wrong solution or class, or equal to an earlier puzzle.
+    If `condition`, a class of difficulty, is not None, all puzzles must be of this class. Raises `BadInput` at the
+    first line with an invalid puzzle: one without a unique solution, with a wrong solution or class, or equal to an
+    earlier puzzle.
     """
     path = Path(path)
     cells, conditions, answers, lines = [], [], [], []
@@ -123,7 +126,7 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
 def _parse(text: str, order: int, location: str) -> list[int]:
     """Return the cells, (n*n,), of a puzzle that is written as n*n digits in row order.
 
-    `location` is the file and line in words, for error messages.
+    `location` says where the puzzle is in error messages, such as "a.csv, line 3".
     """
     target = str(order + 1)
     allowed = "".join(map(str, range(order + 2)))
@@ -162,9 +165,9 @@ def to_csv(puzzles: Puzzles) -> str:
 
 
 def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
-    """Write puzzles to a folder in the published layout.
+    """Write puzzles to the files of a folder, in the published format, and their SHA-256 hashes to another file.
 
-    The file of hashes is written last. A folder without it, or with other hashes, is incomplete.
+    The file of hashes is written last. A folder without it, or whose files do not match it, is incomplete.
     """
     from placecode.files import write_bytes  # loads pandas, which training does not need
 
@@ -183,10 +186,10 @@ def _hashes(contents: Mapping[str, bytes]) -> bytes:
 def load_or_make(
     key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
 ) -> tuple[Puzzles, Puzzles]:
-    """Return training and held-out puzzles from the folder `key` of the cache, or generate them with `make`.
+    """Return training and held-out puzzles from the folder named `key` in the cache, or generate them with `make`.
 
-    Generated puzzles are written to the cache. A cached folder is replaced if its hashes are wrong or if its puzzles
-    are invalid for this `order` and `distance` (see `read_folder`). A cache that cannot be read or written is ignored.
+    Generated puzzles are written to the cache. A cached folder is replaced if its hashes are wrong or if its puzzles do
+    not have this `order` and minimum `distance` (see `read_folder`). A cache that cannot be read or written is ignored.
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key

@@ -2,7 +2,7 @@
 
 In a Latin square of order n, each of n symbols occurs once in every row and every column. A puzzle has n*n cells in row
 order: 0 is a blank, 1 to n are given symbols ("givens"), and n+1 is the target, the cell whose symbol is to be
-predicted. `solve` returns the symbols that are possible there. All functions are pure.
+predicted. `solve` returns the symbols that are possible in the target. All functions are pure.
 
 >>> solve([1, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 {4}
@@ -25,12 +25,12 @@ Cells = npt.NDArray[np.uint8]
 ORDERS = (4, 5, 6)
 CLASSES = ("Binary", "Ternary", "Quaternary")  # classes of difficulty, see `classify`
 UNSOLVED = -1
-"""Class of puzzles that cannot be solved in one step."""
+"""Class of puzzles whose target cannot be found in one reasoning step, see `classify`."""
 
 
 @dataclass(frozen=True)
 class Puzzles:
-    """A set of N puzzles."""
+    """N puzzles of order n, with their classes of difficulty and solutions."""
 
     cells: Cells
     """Cells in row order, (N, n*n)."""

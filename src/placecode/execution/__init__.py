@@ -1,2 +1,2 @@
-"""Run an experiment on this machine: choose the device, split members into stacks that fit into memory, start worker
-processes, save checkpoints and report progress."""
+"""Run an experiment on this machine: choose the device, split its models into stacks (models trained together) that fit
+into memory, start worker processes, save checkpoints and report progress."""

@@ -1,6 +1,7 @@
-"""Save and load the state of a stack during training (a checkpoint), so that an interrupted run can be resumed.
+"""Save and load checkpoints, so that an interrupted run can be resumed.
 
-The checkpoint of the stack NAME after STEP steps consists of three files in the folder `checkpoints/` of the run:
+A checkpoint is the state of a stack (models trained together) during training. That of the stack NAME after STEP steps
+consists of three files in the folder `checkpoints/` of the run:
 `NAME-STEP.safetensors` has the arrays, `NAME-STEP.parquet` the metrics so far, and `NAME.json` the step and the hashes
 of the other two. `NAME.json` is replaced last, so a process that is killed at any moment leaves the previous checkpoint
 intact. Loading verifies the hashes and rejects damaged files.
@@ -26,8 +27,9 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
     """Write the checkpoint of stack `name` after `step` training steps, then delete the previous one.
 
-    `state` is the result of `Trainer.state` or, at the end, `Trainer.outcome`. `metrics` has the rows of all
-    evaluations so far. `step` must be larger than the step of the previous checkpoint.
+    `state` has all arrays that training needs to continue (`Trainer.state`) or, after the last step, the parameters and
+    how training ended (`Trainer.outcome`). `metrics` has the rows of all evaluations so far. `step` must be larger than
+    that of the previous checkpoint.
     """
     arrays, table = folder / f"{name}-{step}.safetensors", folder / f"{name}-{step}.parquet"
     try:
@@ -85,5 +87,5 @@ def _damaged(file: Path, reason: str) -> BadInput:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 hash of the content of `NAME.json`, in hexadecimal digits."""
+    """Return the SHA-256 hash, in hexadecimal digits, of what `NAME.json` contains besides this hash."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,10 +1,9 @@
-"""The interface of an experiment that `execution` relies on: which members to train, on which task, and what to
-analyse.
+"""What `execution` needs of an experiment: which members (models) to train, on which task, and what to analyse.
 
-The implementation is `placecode.experiments.base.Experiment`, the base class of all experiments, which documents every
-method. Imports go from experiments to execution and not back, so execution cannot import `Experiment`. This protocol
-lists the attributes and methods of `Experiment` that execution uses. Experiments need not inherit from it: any object
-that has them can be executed. What `Experiment` has in addition (scales, claims, figures) is not needed to execute it.
+`placecode.experiments.base.Experiment`, the base class of all experiments, implements this and documents every method.
+Experiments import `execution`, so `execution` cannot import `Experiment`. Instead, this protocol lists the attributes
+and methods of `Experiment` that execution uses. Any object that has them can be executed. What `Experiment` has in
+addition (scales, claims, figures) is not needed.
 
 Execution writes the rows of `analyse`, `measure_pe_swaps` and `compare` to analysis.parquet, those of `baselines` to
 baselines.parquet, and the arrays of `arrays` and `data_arrays` to arrays.safetensors.
@@ -24,7 +23,7 @@ from placecode.tasks.base import Task
 
 
 class ExperimentProtocol(Protocol):
-    """Interface of an object that can be executed, as described at the top of this module."""
+    """Attributes and methods that an experiment needs to be executed. `Experiment` implements and documents them."""
 
     name: ClassVar[str]
     temporary_arrays: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""Initialize the PE of a member from the PE of another member of the experiment, its donor.
+"""Initialize the positional encoding (PE) of a member (model) from that of another member of the experiment, its donor.
 
 `Member.donor` is the number of the donor, and `Member.start` says how the PE of the donor is changed before it is used.
 Members train in two generations: first those without a donor, then those whose donor is in the first generation. The PE
@@ -28,9 +28,10 @@ SHARED_FIELDS = ("width", "layers", "placement")
 
 
 def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None:
-    """Raise BadInput unless the donor of every member exists, is trained too and has a PE of a suitable shape.
+    """Raise BadInput unless every member to train that has a donor can use the donor's PE.
 
-    Only the members to train, `numbers`, are checked, and of these only members that have a donor.
+    The donor must be trained in the same run, have no donor itself, and have a learned PE of the same shape, or one
+    that can be resized. `members` are all members of the experiment, and `numbers` are the numbers of those to train.
     """
     missing = set()
     for number in numbers:
@@ -55,9 +56,10 @@ def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None
 
 
 def _check_fit(number: int, member: Member, donor: Member, task: Task) -> None:
-    """Raise BadInput if the PE of the donor cannot be used for a member, because it has another shape.
+    """Raise BadInput if the PE of the donor does not have the shape that member `number` needs.
 
-    The number of tokens may differ if the member's `start` resizes the PE from one full grid of tokens to another.
+    The number of tokens may differ if the member's `start` resizes the PE. The tokens of both must then form complete
+    grids of rows and columns.
     """
     member_task, donor_task = task.for_data_set(member.data), task.for_data_set(donor.data)
     sizes = [(name, getattr(member, name), getattr(donor, name)) for name in SHARED_FIELDS]
@@ -81,7 +83,7 @@ def _check_fit(number: int, member: Member, donor: Member, task: Task) -> None:
 def generations(members: Sequence[Member], numbers_by_stack: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return two lists of stack indices: stacks whose members have no donor, and stacks whose members have one.
 
-    `numbers_by_stack` has the member numbers of each stack.
+    The first must be trained before the second. `numbers_by_stack` has the member numbers of each stack.
     """
     have_donors = [members[numbers[0]].donor is not None for numbers in numbers_by_stack]
     return [[index for index, has_donor in enumerate(have_donors) if has_donor is later] for later in (False, True)]
@@ -94,10 +96,10 @@ def resolve_starts(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, list[Member]]:
-    """Return the members of each stack in `indices`, by stack index. A member with a donor gets its initial PE.
+    """Return the members of the stacks in `indices`, by stack index, with initial PEs instead of references to donors.
 
-    `numbers_by_stack` has the member numbers of each stack. `weights(index)` must return the weights (e, P) of a
-    trained stack.
+    `numbers_by_stack` has the member numbers of each stack. `weights(index)` must return the parameters of a trained
+    stack, (members, parameters).
     """
     stacks = {index: [members[number] for number in numbers_by_stack[index]] for index in indices}
     donors = {member.donor for stack in stacks.values() for member in stack if member.donor is not None}
@@ -120,10 +122,10 @@ def _with_initial_pe(
     donor_positions: np.ndarray | None,
     positions: np.ndarray | None,
 ) -> Member:
-    """Return a copy of the member whose field `start` is the initial PE, instead of the name of a way to compute it.
+    """Return a copy of a member in which `start`, the name of a way to use the donor's PE, is replaced by the PE.
 
-    `before` and `learned` are the PEs (l, n, d) of the donor before and after training. The positions are those of the
-    tokens of both members, or None if the tokens have no positions.
+    `before` and `learned` are the donor's PEs before and after training, (blocks, tokens, features). `donor_positions`
+    and `positions` are those of the tokens of the donor and of the member, or None if the tokens have no positions.
     """
     # only a donor that diverged has values that are not finite; members that start from it are recorded as diverged
     pe = np.nan_to_num(learned, posinf=0.0, neginf=0.0)
@@ -149,7 +151,7 @@ def _donor_pes(
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the PEs (l, n, d) before and after training of the members with the numbers `donors`, by number."""
+    """Return the PEs, (blocks, tokens, features), before and after training of the members numbered `donors`."""
     pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for index, numbers in enumerate(numbers_by_stack):
         rows = [row for row, number in enumerate(numbers) if number in donors]
@@ -164,7 +166,7 @@ def _donor_pes(
 
 
 def _vectors(stack: Stack) -> np.ndarray:
-    """Return a copy of the current PEs (e, l, n, d) of a stack."""
+    """Return a copy of the current PEs of a stack, (members, blocks, tokens, features)."""
     vectors = stack.encoding.vectors()
     assert vectors is not None  # guaranteed by check()
     return vectors.detach().double().numpy()

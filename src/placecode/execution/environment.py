@@ -17,9 +17,9 @@ from placecode.version import VERSION
 
 
 def describe_environment(execution: ExecutionSettings, concurrency: Concurrency) -> dict[str, Any]:
-    """Return the content of environment.json: code, package versions, device, precision and number of threads.
+    """Return the content of environment.json: versions of code and packages, device, precision, number of threads.
 
-    They are needed to reproduce a run to the last digit.
+    They are needed to reproduce the numbers of a run to the last digit.
     """
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
@@ -45,7 +45,7 @@ def describe_environment(execution: ExecutionSettings, concurrency: Concurrency)
 
 
 def _git_state() -> str | None:
-    """Return the commit of the code, with "-dirty" appended if there are uncommitted changes.
+    """Return the commit of the code as `git describe` names it, with "-dirty" appended if files have changed.
 
     Return None if this file is not tracked by git.
     """

@@ -36,7 +36,7 @@ class Estimate:
     seconds_per_prediction: float
     """Time for the prediction of one member on one example during evaluation."""
     bytes: int
-    """On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train concurrently."""
+    """On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train at the same time."""
     bytes_per_member: int | None
     """Memory that each member adds to a stack. None on a CPU, where it is not measured."""
 
@@ -44,7 +44,7 @@ class Estimate:
 def estimate(experiment: ExperimentProtocol, execution: ExecutionSettings, member_ranges: str = ":") -> Estimate:
     """Train the largest stack of a run for a few steps and return the estimated time and memory of the whole run.
 
-    `member_ranges` selects the members of the run, in the syntax of `--members` (":" for all).
+    `member_ranges` selects the members (models) of the run by their numbers: "0:3,5:6" for 0, 1, 2 and 5; ":" for all.
     """
     members, numbers, task = prepare(experiment, member_ranges)
     with execution.arithmetic():
@@ -94,9 +94,9 @@ def estimate(experiment: ExperimentProtocol, execution: ExecutionSettings, membe
 
 @torch.no_grad()
 def _seconds_per_prediction(stack: Stack, task: Task, execution: ExecutionSettings) -> float:
-    """Return the time in seconds of the prediction of one member on one example.
+    """Return the mean time in seconds that one member needs to predict one example.
 
-    It is measured on as many training examples as one batch of an evaluation has.
+    It is measured with all members of `stack`, on a batch of training examples that is as large as at evaluation.
     """
     device_task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     rows = torch.arange(len(portions(stack, task, task.row_count("train"))[0]), device=stack.flat.device)

@@ -36,8 +36,8 @@ from placecode.training.trainer import Progress, stack_for
 def prepare(experiment: ExperimentProtocol, member_ranges: str) -> tuple[list[Member], list[int], Task]:
     """Return all members of an experiment, the numbers of the members to train, and the task.
 
-    `member_ranges` selects the members to train, in the syntax of `--members`. Raise BadInput if one of them cannot be
-    trained.
+    `member_ranges` selects the members to train, as in `execute`. Raise BadInput if one of them is invalid or needs the
+    PE of a member that is not trained.
     """
     members = experiment.members()
     numbers = parse_ranges(member_ranges, len(members))
@@ -78,9 +78,9 @@ def execute(
     force : bool, default=False
         Delete an existing run in `out` first.
     notify : callable, optional
-        Called with an `Event` whenever a stack makes progress.
+        Called with an `Event` whenever a stack (members trained together) makes progress.
     stop : callable, optional
-        Polled during training. When it returns True, a checkpoint is saved and `Interrupted` is raised.
+        Called regularly during training. When it returns True, a checkpoint is saved and `Interrupted` is raised.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def execute(
             report(index, Progress(steps, float("nan")))
 
         def record_peak(index: int, peak: int | None) -> None:
-            """Write the peak GPU memory of a trained stack to environment.json; on a CPU, where it is None, nothing."""
+            """Write the peak GPU memory of a trained stack to environment.json. Do nothing if it is None (on a CPU)."""
             if peak is None:
                 return
             peaks = recorded.setdefault("memory", {}).setdefault("peak bytes", [None] * len(sizes))
@@ -163,7 +163,7 @@ def execute(
 
 
 def check(experiment: ExperimentProtocol, task: Task, members: Sequence[Member]) -> None:
-    """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
+    """Build and analyse one member of every kind on two examples, so that errors in them appear before training.
 
     Members are of one kind if they have the same shape, encoding and initial PE.
     """
@@ -184,8 +184,8 @@ def _config(
 ) -> dict[str, Any]:
     """Return the content of config.json: everything that determines the results.
 
-    `members` are all members of the experiment, and `numbers` those to train. A run is resumed only with an equal
-    config.
+    `members` are all members of the experiment, and `numbers` are the numbers of those to train. A run can only be
+    resumed with an equal config.
     """
     shapes = {data: _shape(task.for_data_set(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
@@ -225,8 +225,9 @@ def _stack_plan(
 ) -> memory.StackPlan:
     """Return which members train together: the recorded plan if a run is resumed, otherwise a new one.
 
-    `previous` is the content of environment.json of a resumed run, otherwise None. If the GPU has no room for a single
-    member, the new run folder is deleted and BadInput is raised.
+    `members` are all members of the experiment, and `numbers` are the numbers of those to train. `previous` is the
+    content of environment.json of a resumed run, otherwise None. If the GPU has too little memory for a single member,
+    the new run folder is deleted and BadInput is raised.
     """
     if previous is not None and "split" in previous:  # earlier versions did not record it
         return memory.StackPlan([parse_ranges(text, len(members)) for text in previous["split"]])
@@ -242,7 +243,7 @@ def _train_all(
 ) -> None:
     """Train all stacks in threads of this process. When one fails, the others save a checkpoint and stop.
 
-    Each job trains one stack. It is called with a function that returns True when the job must stop.
+    Each job is a function that trains one stack. Its argument is a function that returns True when the job must stop.
     """
     failed, threads_before = threading.Event(), torch.get_num_threads()
 

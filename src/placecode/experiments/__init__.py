@@ -44,19 +44,20 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
         brain.BrainPreprocessing,
     )
 }
-"""All experiments but `TableExperiment` by name, in the order in which `placecode experiments` lists them."""
+"""All experiments by name, in the order in which `placecode experiments` lists them. `TableExperiment` is not among
+them: `placecode fit` runs it."""
 
 
 def lookup(name: str) -> type[Experiment]:
-    """Return the class of the experiment with this name. An unknown name is a `BadInput`."""
+    """Return the class of the experiment with this name. Raise `BadInput` if there is none."""
     if name not in EXPERIMENTS:
         raise one_of("experiment", EXPERIMENTS, name)
     return EXPERIMENTS[name]
 
 
 def experiment_of(run: Run) -> Experiment:
-    """Return the experiment of a run, with the settings that the run recorded. A setting that is newer than the run
-    gets its value in `Experiment.legacy_defaults`, or else its default."""
+    """Return the experiment of a run, with the settings in its config.json. A setting that did not exist when the run
+    was made gets its value in `Experiment.legacy_defaults`, or else its default."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     experiment = TableExperiment if run.experiment == TableExperiment.name else lookup(run.experiment)
     if unknown := set(fields) - set(experiment.recorded()):

@@ -1,10 +1,13 @@
-"""Base class of experiments. An experiment is a question with a name: a task, members (models to train),
-measurements and claims.
+"""Base class of experiments. An experiment is a question with a name: a task, members (models to train), measurements
+and claims.
 
-An experiment is a frozen dataclass. Its fields are all settings that affect a result: its own, and those of its task
-and of its models, which it inherits (`placecode.settings`). Every setting has a help text, is a flag of the command
-line and is recorded in the run. `scales` holds a quick and a paper-size set of values; `--scale` chooses one of them.
-Values from the user override both.
+An experiment is a frozen dataclass. Its fields are all settings that affect a result. It inherits those of its task and
+of its models from other dataclasses (`placecode.settings`). Every setting has a help text, is a flag of the command
+line and is recorded in config.json of the run.
+
+An experiment can be run at two scales (sizes), "quick" and "paper", chosen by `--scale`. Its class, such as
+`latin.squares.LstSigma` for lst-sigma, lists the settings of both in `scales`. Values from the user override them. (The
+initial scale of a PE is not meant here; it is called sigma.)
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class Experiment(Settings):
 
     @classmethod
     def from_scale(cls, scale: str, **fields: Any) -> Self:
-        """Return the experiment at a scale, one of `SCALES`. Values in `fields` override those of the scale."""
+        """Return the experiment with the settings of a scale, one of `SCALES`. Values in `fields` override them."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
         for name, value in fields.items():
@@ -60,13 +63,14 @@ class Experiment(Settings):
         return cls(**{**cls.scales[scale], **fields})
 
     def fields(self) -> dict[str, Any]:
-        """Return all settings as plain values by name, for the record of a run."""
+        """Return the values of all settings by name, with tuples as lists, for config.json of a run."""
         values = {name: getattr(self, name) for name in self.recorded()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def recorded(cls) -> list[str]:
-        """Return the names of the settings. Fields without a help text hold data and are not recorded."""
+        """Return the names of the settings, which config.json of a run records. Fields without a help text are not
+        settings: they hold data."""
         return settings_of(cls)
 
     def task(self) -> Task:
@@ -79,7 +83,8 @@ class Experiment(Settings):
 
     @property
     def axes(self) -> list[Axis]:
-        """The fields and values that the setting `sweep` adds to the experiment; empty without it."""
+        """The fields that the setting `sweep` varies (`--sweep heads=1,2`), with their values. Empty if it is not
+        set."""
         return axes_of(self, self.sweep)
 
     def build_task(self) -> Task:
@@ -93,13 +98,13 @@ class Experiment(Settings):
         return TaskCollection(tasks)
 
     def plan(self) -> list[Member]:
-        """Return the members of the experiment in a fixed order. `members` then repeats them for the values in `sweep`,
-        and gives those without a label the name of their encoding."""
+        """Return the members of the experiment, without those that `sweep` adds, in a fixed order. Labels can be
+        empty."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
-        """Return all members with their labels: those of `plan`, once for every combination of the values in `sweep`.
-        `--members i:j` is a slice of this list."""
+        """Return all members: those of `plan`, once for every combination of the values in `sweep`. A member without a
+        label gets the name of its encoding as label. `--members i:j` is a slice of this list."""
         members = []
         for member in self.plan():
             label = member.label or encoding_label(member.encoding, member.sigma, member.options)
@@ -107,12 +112,13 @@ class Experiment(Settings):
         return crossed(members, self.axes) if self.sweep else members
 
     def describe_data(self, data: str) -> str:
-        """Return the name of a data set for figures."""
+        """Return the text that figures show for a data set. `data` is its name, `Member.data`."""
         return data
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """Return the finished members of the sweep over sigma. The columns `panel` and `line` say where the figure over
-        sigma shows them. Every combination of the values in `sweep` is one line."""
+        """Return the finished members that have a sigma and the role "swept", for figures with sigma on the x axis. The
+        columns `panel` and `line` say where a member is drawn: here in one panel, with a line for every combination of
+        the values in `sweep`."""
         members = finished_members(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
@@ -131,17 +137,21 @@ class Experiment(Settings):
         return ()
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        """Measure all members of a stack, before and after training. Return rows (member in the stack, block, analysis,
-        target, value) of the analysis table."""
+        """Measure all members of a stack, and return rows of the analysis table.
+
+        Called twice for every stack: with the parameters before and after training. Each row has the values member
+        (index in the stack), block (index of a block, or -1 for the whole model), analysis, target and value.
+        """
         return []
 
     def trial_analysis(self, stack: Stack, task: Task) -> None:
-        """Run `analyse`, or a faster version of it, to test that it works and how much GPU memory it needs."""
+        """Run `analyse`, or a faster version of it, before training starts, to test that it works and how much GPU
+        memory it needs."""
         self.analyse(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        """Return arrays (e, ...) by name for the e members of a stack, before and after training. `compare` and figures
-        use them."""
+        """Return arrays (e, ...) by name for the e members of a stack. Called before and after training, like
+        `analyse`. The run keeps them for `compare` and for figures."""
         return {}
 
     temporary_arrays: ClassVar[tuple[str, ...]] = ()
@@ -152,34 +162,37 @@ class Experiment(Settings):
     ) -> list[dict[str, Any]]:
         """Return rows of the analysis table that need several members, or both the start and the end of training.
 
-        `members` is the table of all members of the run. `arrays` has the arrays NAME_start/i and NAME_end/i of member
-        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. `compare` is called again
-        when runs of parts of an experiment are merged.
+        Called once when all stacks are analysed, and again when runs of parts of an experiment are merged. `members` is
+        the table of all members of the run. `arrays` has the PE and the `arrays` of member i, as NAME_start/i and
+        NAME_end/i. `shapes` has the sizes and token positions of each data set, by `Member.data`. `step` is the last
+        step.
         """
         return []
 
     @property
     def swaps_pes(self) -> bool:
-        """Whether the experiment implements `measure_pe_swaps`. If so, its stacks are built again after training."""
+        """Whether the experiment implements `measure_pe_swaps`. It is called for one trained stack after the other,
+        when the arrays of all stacks are known."""
         return type(self).measure_pe_swaps is not Experiment.measure_pe_swaps
 
     def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Measure a trained stack with PEs of other members, and return rows like those of `analyse`.
+        """Measure a trained stack with other PEs, such as those of other members. Return rows like those of `analyse`.
 
-        `numbers` are the numbers of the stack's members in the run. `members` and `arrays` are those of the whole run,
-        as in `compare`: with `--members`, only some members of the experiment.
+        `numbers` are the numbers of the stack's members in the run. `members` and `arrays` are those of all members of
+        the run, as in `compare`. A run with `--members` lacks some members of the experiment.
         """
         return []
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
-        """Return rows (world, baseline, split, condition, metric, value) with the results of other methods on the data
-        of these members. A world is the data of one seed: one simulated data set, or one split of the people."""
+        """Return the results of other methods on the data of these members, as rows (world, baseline, split, condition,
+        metric, value). A world is the data of one seed: one simulated data set, or one split of the people."""
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Return arrays that describe the data of these members, for figures. The names end in "/i" for world i."""
+        """Return arrays that describe the data of these members, for figures. Names end in "/i" for the i-th simulated
+        data set or split of the people (world i)."""
         return {}
 
     metric: ClassVar[str] = "accuracy"

@@ -29,7 +29,7 @@ from placecode.runs.read import Run
 PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
 """Who makes the statement or asks the question: the paper, its reviewers, or the authors of placecode."""
 WAYS = ("above", "below", "within")
-"""Sides of the margin on which the interval of an effect must lie; see `Claim`."""
+"""Values of `Claim.way`: where the interval of an effect must lie."""
 HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
 MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
 DASH = "-"
@@ -64,20 +64,20 @@ class Claim:
     label : str
         One of `LABELS`.
     margin : float
-        Threshold that the whole interval must be beyond, on the side that `way` names.
+        Threshold that the whole interval must be beyond.
     measure : callable
         Returns the effect in a run with its interval over seeds, or raises NotInRun.
     way : str
-        Side of the margin on which the effect must lie: "above" it, "below" it, or "within" it on both sides of zero
-        (for effects that should be zero).
+        Where the whole interval must lie: "above" the margin, "below" it, or "within" it, that is, between -margin and
+        margin (for effects that should be zero).
     published : float, optional
         Value in the paper, in the unit of the effect.
     tolerance : float, optional
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
     data_differ : bool
-        Whether the data of every run differ from the paper's, so that a failure says nothing about the paper's data.
-        It need not be set for Latin squares that differ from the published ones: `check` recognizes their runs.
+        Whether no run of the experiment uses the paper's data, so that a failure says nothing about these data. Leave
+        it False for Latin squares: `check` recognizes runs on other puzzles than the published ones.
     remark : str
         A note, such as when the margin was set.
     """
@@ -201,8 +201,8 @@ def _has_bounds(effect: Interval) -> bool:
 
 
 def judge(effect: Interval, margin: float, way: str = "above") -> str:
-    """Return the direction of an effect: "holds" if its whole interval lies beyond the margin, "fails" if the whole
-    interval falls short of it, else "undecided"."""
+    """Return the direction of an effect: "holds" if its whole interval lies where `way` says (above or below the
+    margin, or within it on both sides of zero), "fails" if the whole interval lies elsewhere, else "undecided"."""
     if not _has_bounds(effect):
         return UNDECIDED
     if way == "within":
@@ -216,8 +216,8 @@ def judge(effect: Interval, margin: float, way: str = "above") -> str:
 
 
 def compare(effect: Interval, published: float | None, tolerance: float | None = None) -> str:
-    """Return MATCH if the published value lies within the interval or within the tolerance of the mean, else NO_MATCH.
-    Without a published value or without an interval, return NO_NUMBER."""
+    """Return MATCH if the published value lies within the interval, or differs from the mean by no more than the
+    tolerance; else NO_MATCH. Without a published value or without an interval, return NO_NUMBER."""
     if published is None or not _has_bounds(effect):
         return NO_NUMBER
     inside = effect.low <= published <= effect.high

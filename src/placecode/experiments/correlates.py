@@ -53,17 +53,18 @@ CORRELATION_KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
     "fixed sigma, after training": ("end", stats.within_correlation),
     "fixed sigma, after, given before": ("given", stats.partial_within_correlation),
 }
-"""The kinds of correlation by name: when the measure is taken ("start" or "end" of training, or "given": at the end,
-with its value at the start partialled out), and the statistic."""
+"""The kinds of correlation by name. Each is a pair: when the measure was taken, and the statistic. "start" and "end"
+are those of training; "given" is at the end, with the value at the start partialled out."""
 
 
 def correlations(run: Run) -> pd.DataFrame | None:
-    """Return rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
+    """Return a table of rank correlations of the measures in `MORE_MEASURES` with OOD accuracy, or None.
 
-    `question` is a key of `CORRELATION_KINDS`. Intervals (low to high) are over seeds. At a fixed sigma, p is from a
-    permutation test over seeds. Over the sigmas, p is that of a correlation with one independent point per sigma.
-    `adjusted` is p with the FDR correction over the measures. The result is None if the run has none of the measures,
-    fewer than 3 sigmas, or too few seeds.
+    It has a row for each measure and kind of correlation. Its columns are measure, question (a key of
+    `CORRELATION_KINDS`), value, low and high (the interval over seeds), p and adjusted. At a fixed sigma, p is from a
+    permutation test over seeds. Over the sigmas, each sigma counts as one independent point. `adjusted` is p with the
+    FDR correction over the measures. The result is None if the run has none of the measures, fewer than 3 sigmas, or
+    too few seeds.
     """
     rows = []
     for label, (analysis, target) in MORE_MEASURES.items():
@@ -92,8 +93,8 @@ def correlations(run: Run) -> pd.DataFrame | None:
 
 
 def _between_p(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the two-sided p value of `stats.between_correlation`, computed from the same rounded means.
-    It is NaN if the correlation is NaN."""
+    """Return the two-sided p value of `stats.between_correlation` of two tables (sigmas, seeds), which correlates means
+    over seeds in single precision. It is NaN if the correlation is NaN."""
     if np.isnan(stats.between_correlation(x, y)):
         return math.nan
     pairs = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))  # (2, sigmas, seeds)
@@ -102,8 +103,9 @@ def _between_p(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def measure_table(run: Run) -> pd.DataFrame | None:
-    """Return the main measures of every member with its final OOD accuracy. `moment` says whether `value` was measured
-    before or after training ("start", "end"). The result is None if the run has none of the measures."""
+    """Return a table with a row for each member of the sweep over sigma, each measure in `MEASURES` and each `moment`
+    ("start" or "end" of training): its `value` at that time, and the final OOD accuracy. The result is None if the run
+    has none of the measures."""
     final, parts = accuracy(run), []
     for label, (analysis, target) in MEASURES.items():
         try:
@@ -118,8 +120,8 @@ def measure_table(run: Run) -> pd.DataFrame | None:
 
 
 def correlation_notes(run: Run) -> dict[str, str]:
-    """Return a text for each main measure of the run: the correlations over the sigmas of the measure after training,
-    and of the measure before training, with the final OOD accuracy."""
+    """Return a text for each measure in `MEASURES` that the run has: its correlation over the sigmas with the final OOD
+    accuracy, for the measure after and before training."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:

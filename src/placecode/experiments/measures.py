@@ -1,10 +1,14 @@
 """Measurements of models on tasks with a true arrangement of tokens: PE, attention, confidence, robustness.
 
-They return rows (member, block, analysis, target, value) of a run's analysis table. `pe_measures`,
-`behaviour_measures` and `robustness_measures` measure one stack on its task, before and after training.
-`compare_members` compares all members of a run, from the arrays that the run keeps. In the column `block`, -1 stands
-for all blocks side by side, and -2 for the mean PE of all blocks. Cosines that are computed puzzle by puzzle
-(attention_cosine_each) have the mean of the blocks at -1.
+They return rows (member, block, analysis, target, value) of a run's analysis table. `pe_measures`, `behaviour_measures`
+and `robustness_measures` measure one stack on its task, before or after training. `compare_members` compares all
+members of a run, from the arrays that the run keeps.
+
+The column `block` is the index of a block, or negative:
+
+- -1 (`ALL_BLOCKS`) is the whole model. A PE is then the PEs of all blocks concatenated. Attention is the maps of all
+  blocks together; only "attention_cosine_each", computed puzzle by puzzle, is the mean of its values in the blocks.
+- -2 (`alignment.MEAN_BLOCK`) is the PE averaged over the blocks.
 """
 
 from __future__ import annotations
@@ -34,18 +38,20 @@ Rows = list[dict[str, Any]]
 MeasureKey = tuple[str, str]
 """An analysis and its target, as in the columns of analysis.parquet, for example ("modularity", "labels")."""
 FIXED = "2d-fixed"
-"""Label of the paper's reference encoding: sinusoids of the true row and column."""
+"""Name of the paper's reference encoding, the sinusoids of the true row and column, as label of members and as
+target."""
 NOISY_EXAMPLES = 108
 """Maximum number of examples of a split on which accuracy under noise is measured."""
 
 
 def analysis_rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
-    """Return one row for each member of a stack, from the values (e,) of an analysis."""
+    """Return one row for each of the e members of a stack, from the values (e,) of an analysis."""
     return [_row(member, block, analysis, target, value) for member, value in enumerate(values)]
 
 
 def _row(number: int, block: int, analysis: str, target: str, value: Any, **more: int) -> dict[str, Any]:
-    """Return one row of the analysis table. `number` is that of the member, and `more` are columns such as the step."""
+    """Return one row of the analysis table. `number` is its value in the column member, and `more` are further
+    columns."""
     columns = {"member": int(number), "block": block, "analysis": analysis, "target": target}
     return {**columns, "value": float(value), **more}
 
@@ -57,14 +63,15 @@ def pe_vectors(stack: Stack) -> np.ndarray | None:
 
 
 def size_measures(pe: np.ndarray, block: int = ALL_BLOCKS) -> Rows:
-    """Measure the norm and the effective dimension of the PE of each member, (e, l, n, d)."""
+    """Return rows with the norm (root mean square) and the effective dimension of the PE of each member, (e, l, n,
+    d)."""
     result = analysis_rows("norm", geometry.norm(pe), block)
     return result + analysis_rows("effective_dimension", geometry.effective_dimension(pe), block)
 
 
 def pe_measures(stack: Stack, task: Task) -> Rows:
-    """Measure size and shape of the PE of each member, and its agreement with the true arrangement if that is known.
-    Return no rows if the encoding has no vectors."""
+    """Return rows with size and shape of the PE of each member, and its agreement with the true arrangement if that is
+    known: for all blocks together, for their mean, and for each block. Empty if the encoding has no vectors."""
     pe = pe_vectors(stack)
     if pe is None:
         return []
@@ -83,8 +90,8 @@ def pe_measures(stack: Stack, task: Task) -> Rows:
 
 
 def main_pe_measures(stack: Stack, task: Task) -> Rows:
-    """Compute the main measures of `pe_measures` for all blocks side by side, fast enough for experiments with many
-    members. Return no rows if the encoding has no vectors."""
+    """Return rows with the main measures of `pe_measures`, for all blocks together, fast enough for experiments with
+    many members. Empty if the encoding has no vectors."""
     pe = pe_vectors(stack)
     if pe is None:
         return []
@@ -111,8 +118,8 @@ def weight_change(stack: Stack, task: Task) -> Rows:
 
 
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
-    """Compute all measures of agreement between one of the `alignment.views` of a PE, (e, l, n, d), and all targets.
-    `block` is the number of the view in the column of this name."""
+    """Return rows with all measures of agreement between a PE, (e, l, n, d), and the target arrangements. `pe` is one
+    of `alignment.views` (all blocks, their mean, or one block), and `block` is its key there."""
     result: Rows = []
     tokens = alignment.side_by_side(pe)  # (e, n, l * d)
     for name, target in targets(positions, pe.shape[-1]).items():
@@ -131,8 +138,8 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
 
 
 def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
-    """Measure confidence in the answers by condition, and the error rate by target cell. `cells` (b,) is the target
-    cell of each example of the split."""
+    """Return rows with the confidence in the answers, by condition of the examples, and with the error rate by target
+    cell, the one to fill in. `cells` has the target cell of each of the b examples of the split."""
     data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
     result = analysis_rows("confidence", confidence.mean(-1), target="all")
@@ -213,7 +220,7 @@ def noisy_accuracy(
 
 @torch.no_grad()
 def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
-    """Return the probabilities of all answers for every example of a split, (e, b, o)."""
+    """Return the probabilities of all answers, (members, examples of the split, answers)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     parts = [
         stack(local.batch(split, _example_index(part, stack))[0], first_row=part.start).to(stack.flat.dtype).softmax(-1)
@@ -225,7 +232,8 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
 @torch.no_grad()
 def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
     """Return the attention weights of all members on the first `most` examples of a split, as two tensors: averaged
-    over the examples, (e, l, h, n, n), and averaged over the heads, (e, b, l, n, n), in half precision."""
+    over the b examples, (e, l, h, n, n), and averaged over the h heads in half precision, (e, b, l, n, n). Members are
+    e, blocks l."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
@@ -250,10 +258,10 @@ def _example_index(part: range, stack: Stack) -> Tensor:
 def compare_members(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int
 ) -> Rows:
-    """Compare members with each other and with their start. The rows also have a step, and `member` is the number in
-    the run.
+    """Return rows that compare members with each other and with their start. `arrays` is that of `Experiment.compare`.
 
-    `positions` (n, k) are the true positions of the tokens, by data set. Members on different data are not compared.
+    Rows also have a step, and their member is the number in the run. `positions` has the true positions of the n
+    tokens, (n, axes), by data set. Members on different data are not compared.
     """
     result = list(pe_change(members, arrays, step))
     for data, places in positions.items():
@@ -266,7 +274,7 @@ def compare_members(
 
 def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
     """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
-    distance divided by the norm before training. `step` is the value of the column of this name, the last step."""
+    distance divided by the norm before training. The last step, `step`, is a column of the rows."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
@@ -277,8 +285,8 @@ def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) ->
 
 
 def _answer_agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each finished member: the fraction of held-out examples that it answers like the other seeds of
-    the same setting."""
+    """Yield a row for each finished member: the fraction of held-out examples to which it and a member with the same
+    settings and another seed give the same answer, averaged over these other members."""
     alive = members[members["state"] == "done"]
     alive = alive[[f"probabilities_end/{number}" in arrays for number in alive["member"]]]
     if alive.empty:
@@ -294,8 +302,9 @@ def _answer_agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step:
 def _attention_rows(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the agreement of attention with the ideal map, with uniform attention ("even"), and with the
-    trained 2d-fixed members. `moment` is "start" or "end"."""
+    """Yield rows with the agreement of each member's attention with three targets: "ideal" (even attention within row
+    and column), "even" (even attention to all tokens), and the mean of the trained members with the encoding 2d-fixed.
+    `moment` is "start" or "end" of the member's training."""
     ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     references = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:
@@ -328,8 +337,8 @@ def _attention_agreement(
     target: str,
     measures: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the agreement of a member's attention maps, (l, n, n), with those of a target, (l, n, n): one row
-    for all blocks together, and one per block. `measures` has names and functions."""
+    """Yield rows with the agreement of a member's attention maps with those of a target, both (blocks, tokens, tokens):
+    one row for all blocks together, and one per block. `measures` are pairs of a name and a function."""
     n = maps.shape[-1]
     for analysis, measure in measures:
         yield _row(number, ALL_BLOCKS, analysis, target, measure(maps.reshape(-1, n), target_maps.reshape(-1, n)))
@@ -338,8 +347,8 @@ def _attention_agreement(
 
 
 def _block_rows(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Yield rows of cosines, (l,), which are means over examples: a row with the mean over blocks, then one per
-    block."""
+    """Yield rows of "attention_cosine_each" from its values for each block, (l,): one with the mean over the blocks,
+    then one per block. The values are means over examples."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
     for block, value in enumerate(values):
         yield _row(number, block, "attention_cosine_each", target, value)
@@ -352,8 +361,8 @@ def _head_mean(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
 
 
 def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
-    """Return the numbers of the finished members with the 2d-fixed encoding, by the name of the target: "2d-fixed", or
-    with dropout "2d-fixed, dropout 0.1"."""
+    """Return the numbers of the finished members with the encoding 2d-fixed, grouped by dropout. Keys are names of
+    targets in the analysis table: "2d-fixed", or with dropout "2d-fixed, dropout 0.1"."""
     numbers: dict[str, list[int]] = {}
     for row in members[(members["label"] == FIXED) & (members["state"] == "done")].to_dict("records"):
         name = FIXED + (f", dropout {row['dropout']:g}" if row["dropout"] else "")
@@ -362,8 +371,8 @@ def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
 
 
 class _Reference:
-    """Attention maps of reference members, such as those with the 2d-fixed encoding. Other members are compared with
-    their mean, and each of them with the mean of the rest."""
+    """Attention maps of a group of trained members, such as those with the encoding 2d-fixed, as a target for other
+    members. A member of the group is compared with the mean of the rest of the group."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
         self.maps = {n: _head_mean(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
@@ -372,18 +381,18 @@ class _Reference:
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())
 
     def mean_without(self, number: int) -> np.ndarray | None:
-        """Return the attention map of each block, (l, n, n), averaged over heads, examples and all reference members
-        except `number`. None if there is no other."""
+        """Return the attention map of each block, (l, n, n), averaged over heads, examples and all members of the group
+        but `number`. None if there is no other."""
         return _mean_without(self.maps, self._sum, number)
 
     def each_without(self, number: int) -> np.ndarray | None:
-        """Return the attention map of each example and block, (b, l, n, n), averaged over heads and all reference
-        members except `number`. None if there is no other."""
+        """Return the attention map of each example and block, (b, l, n, n), averaged over heads and all members of the
+        group but `number`. None if there is no other."""
         return _mean_without(self.by_example, self._sum_by_example, number)
 
 
 def _mean_without(maps: Mapping[int, np.ndarray], total: Any, number: int) -> np.ndarray | None:
-    """Return the mean of the maps of all members but `number`, or None if there is no other. `maps` are by member, and
-    `total` is their sum."""
+    """Return the mean of `maps`, which are by member, without that of member `number`, or None if no other is left.
+    `total` is the sum of all maps."""
     others = len(maps) - (number in maps)
     return None if others == 0 else np.asarray((total - maps.get(number, 0.0)) / others)

@@ -41,7 +41,7 @@ class ModelExperiment(Experiment, ModelSettings):
         self._check(real_number, "output_gain", above=0)
 
     def _all_different(self, name: str, least: int) -> None:
-        """Raise `BadInput` if a field lists fewer than `least` values, or a value twice."""
+        """Raise `BadInput` unless the field `name` lists at least `least` values, all different."""
         values = getattr(self, name)
         if len(values) < least:
             raise must_be(name, "at least one", list(values))
@@ -49,8 +49,8 @@ class ModelExperiment(Experiment, ModelSettings):
             raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the arguments of the task in which the data sets differ, by the name of the data set. Empty if there
-        is a single data set."""
+        """Return, by the name of each data set, the arguments of the task in which it differs from the settings of the
+        experiment. Empty if there is a single data set."""
         return {}
 
     def task(self) -> Task:
@@ -58,24 +58,24 @@ class ModelExperiment(Experiment, ModelSettings):
         return TaskCollection(tasks) if tasks else self.make_task()
 
     def make_task(self, **changes: Any) -> Task:
-        """Return the task with the settings of the experiment and these changes."""
+        """Return a task whose arguments are the settings of the experiment, except for those in `changes`."""
         arguments = (*inspect.signature(self.task_class).parameters, *settings_of(self.task_class.settings_class))
         values = {name: getattr(self, name) for name in arguments if hasattr(self, name)}
         return self.task_class(**{**values, "seed": self.data_seed, **changes})
 
     def spec(self, **changes: Any) -> Member:
-        """Return a member with the settings of the experiment and these changes."""
+        """Return a member whose fields are the settings of the experiment, except for those in `changes`."""
         names = {field.name for field in fields(Member)} & {field.name for field in fields(self)}
         shared = {name: getattr(self, name) for name in names}
         return Member(**{**shared, **changes})
 
     def moments(self, length: int) -> list[int]:
-        """Return the steps or epochs, from 1 to `length`, at which splits are evaluated. They are closer together at
-        the start, where the curves are steep."""
+        """Return the whole numbers from 1 to `length` (steps or epochs) at which splits are evaluated. They are closer
+        together at the start, where the curves are steep."""
         moments = np.round(length * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         return sorted({int(moment) for moment in moments if moment > 0})
 
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
-        """Return members with these sigmas and all seeds of the experiment, in this order: all seeds of the first
-        sigma, then all seeds of the next."""
+        """Return a member for every sigma in `sigmas` and every seed of the experiment, sorted by sigma, then by seed.
+        `changes` are fields of all of them, as in `spec`."""
         return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

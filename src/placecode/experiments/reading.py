@@ -40,8 +40,8 @@ def finished_members(run: Run) -> pd.DataFrame:
 
 
 def is_swept(run: Run) -> pd.Series:
-    """Return a boolean column: whether each member belongs to the sweep over sigma. References, donors, controls and
-    members with another encoding do not."""
+    """Return whether each member of a run belongs to its sweep over sigma, as a boolean column. Members with the role
+    reference, donor or control, and members with another encoding do not."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
@@ -60,8 +60,8 @@ def _accuracies(run: Run) -> pd.DataFrame:
 
 
 def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series:
-    """Return the accuracy on a split by member, at `step` (None: the last step). Raise NotInRun if the run does not
-    have it."""
+    """Return the accuracy on a split, indexed by member, at `step` (None: the last step). Raise NotInRun if the run
+    does not have it."""
     rows = _accuracies(run)
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
     if rows.empty:
@@ -97,8 +97,8 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
 
 
 def analysis_values(run: Run, analysis: str, target: str, when: str = "end", block: int = ALL_BLOCKS) -> pd.Series:
-    """Return the values of an analysis by member, before (`when` is "start") or after training ("end"). Raise NotInRun
-    if the run does not have the analysis."""
+    """Return the rows of the analysis table with this analysis, target and block, as values indexed by member. They are
+    from before (`when` is "start") or after training ("end"). Raise NotInRun if the run does not have them."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
     rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
     if rows.empty:
@@ -107,7 +107,8 @@ def analysis_values(run: Run, analysis: str, target: str, when: str = "end", blo
 
 
 def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
-    """Arrange values by member as a table (sigmas, seeds) of the sweep over sigma."""
+    """Return the values of the members of the sweep over sigma as a table (sigmas, seeds). `values` is indexed by
+    member."""
     rows = sweep_members(run).assign(value=lambda table: table["member"].map(values))
     return rows.pivot(index="sigma", columns="seed", values="value")
 
@@ -122,8 +123,8 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
-    """Return the final accuracy by seed of the members with this dropout and this encoding, such as
-    "sinusoid:axes=2"."""
+    """Return the final accuracy, by seed, of the members with an encoding, such as "sinusoid:axes=2", and a dropout.
+    Raise NotInRun if there are none."""
     rows = with_encoding_names(finished_members(run))
     rows = rows[(rows["name"] == encoding_label(**parse_encoding(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
@@ -133,11 +134,11 @@ def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -
 
 
 def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Select members of the sweep by their columns, and return the mean of their values over sigmas, by seed.
+    """Return the mean over sigmas of the values of some members of the sweep, by seed.
 
-    `values` are by member. `columns` are the values to select; None selects members that have no value. The mean is
-    over those of `sigmas` that the run sweeps (None: over all that it sweeps). Seeds without a finished member at one
-    of these sigmas are left out.
+    `values` is indexed by member. `columns` selects the members: heads=4 selects those with 4 in the column heads, and
+    None those with a missing value. The mean is over those of `sigmas` that the run sweeps (None: over all that it
+    sweeps). Seeds without a finished member at one of these sigmas are left out. Raise NotInRun if no seed has one.
     """
     rows = sweep_members(run)
     for name, value in columns.items():
@@ -152,13 +153,13 @@ def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Arrange the column `value` as a table (seeds, sigmas). Several members with the same seed and sigma are
-    averaged."""
+    """Return the mean of the column `value` for each seed and sigma, as a table (seeds, sigmas)."""
     return rows.dropna(subset=["value"]).groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
 def swept_sigmas(run: Run, sigmas: Sequence[float]) -> list[float]:
-    """Return those of these sigmas that the run sweeps, or all of them if it sweeps none. (Small runs sweep fewer.)"""
+    """Return those of `sigmas` that the run sweeps (small runs sweep fewer). If it sweeps none of them, return
+    `sigmas`."""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
 
@@ -181,8 +182,8 @@ def late_change(run: Run, split: str = "ood") -> pd.Series:
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """Add the accuracy at the last step to a table of members. Rows are by member and `split`, with the accuracy in
-    `value`."""
+    """Return a table with a row for each of these members and each split: the columns of `members`, `split`, and the
+    accuracy at the last step in `value`."""
     rows = _accuracies(run)
     rows = rows[rows["step"] == run.metrics["step"].max()]
     joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
@@ -190,7 +191,8 @@ def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_and_accuracy(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return two tables (sigmas, seeds): an analysis before or after training (`when`), and the final OOD accuracy."""
+    """Return two tables (sigmas, seeds): an analysis before or after training (`when` is "start" or "end"), and the
+    final OOD accuracy. Raise NotInRun if some sigmas lack the analysis."""
     values, accuracies = by_sigma(run, analysis_values(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
         raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # when merged from parts
@@ -205,8 +207,8 @@ def contrast_sigmas(run: Run) -> tuple[float, float]:
 
 
 def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
-    """Return chance levels by analysis and target, for the measures of channels that have one. `task` is the run's
-    record of its data."""
+    """Return the chance level of each measure of channels that has one, by analysis and target. `task` is the entry
+    "task" in config.json of the run."""
     chance: dict[MeasureKey, float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
@@ -221,7 +223,7 @@ def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
 
 
 def drop_repeated_lines(lines: pd.DataFrame) -> pd.DataFrame:
-    """Keep each member of a table of `Experiment.lines` once, in its first line. If several panels show this line, the
-    panel is empty."""
+    """Return a table of `Experiment.lines` with one row for each member, that of its first line. The column `panel` is
+    empty if several panels show this line."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

@@ -14,7 +14,7 @@ from placecode.errors import must_be
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 DEFAULT_SIGMA = 0.2
-"""Sigma of encodings with random initial values, if the text does not set it."""
+"""Sigma that `parse_encoding` uses for encodings with random initial values, unless the text sets it."""
 ALWAYS_WITH_SIGMA = ("learned", "random")
 """Encodings whose name in figures always includes sigma. Other names include it only if it is not the default."""
 ENCODING_NAMES = {"none": "NoPE", "causal-none": "NoPE with a causal mask"}

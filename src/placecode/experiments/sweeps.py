@@ -36,7 +36,7 @@ NOT_SWEPT = (
     "slow_baseline_worlds",
     "data_seed",
 )
-"""Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
+"""Fields that `--sweep` cannot sweep, since they apply to the whole run, such as its length."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Axis:
 
     @property
     def of_member(self) -> bool:
-        """Whether this is a field of members. If not, it changes the data, as the gain at the nodes of a network."""
+        """Whether this is a field of members, such as `heads`. If not, such as `train`, it changes the data."""
         return self.name in Member.__dataclass_fields__
 
 
@@ -123,7 +123,7 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Return the values of the fields of the axes that change the data, by the name of the data set."""
+    """Return, by the name of each data set, the values of those axes that change the data."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 

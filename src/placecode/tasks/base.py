@@ -1,10 +1,10 @@
 """`Task`, the base class of all tasks: data, loss, metrics, and the true positions of the tokens if they are known.
 
-A task does not depend on models. Its batches have a leading axis for the members of a stack (models that are trained
-together), because members with different seeds read the examples in a different order. Losses and metrics keep this
-axis, so that members do not affect each other.
+A task does not depend on models. A member is a model to train, and a stack is a group of members that are trained
+together. Batches have a leading axis for the members of a stack, because members with different seeds read the examples
+in a different order. Losses and metrics keep this axis, so that members do not affect each other.
 
-Shapes: e members, b examples per batch, n tokens, f features, N examples.
+Shapes: e members, b examples per batch, n tokens, f features, o outputs, N examples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Split:
 
 
 class MemberLike(Protocol):
-    """The fields of `models.member.Member` (a model to train) that a task may use. Tasks must not import models."""
+    """The fields of a model to train, `models.member.Member`, that a task may use. Tasks must not import models."""
 
     @property
     def seed(self) -> int: ...
@@ -88,7 +88,7 @@ class Task:
 
     @property
     def worlds(self) -> int:
-        """Number of worlds: independent realizations (or splits) of the data.
+        """Number of worlds: independent realizations of the data, or different splits of the same data.
 
         A member with seed s is trained on world s modulo this number.
         """
@@ -133,16 +133,17 @@ class Task:
         raise NotImplementedError
 
     def for_data_set(self, name: str) -> Task:
-        """Return the task on which members whose field `data` is `name` are trained: this one, except in a collection.
+        """Return the task on which members (models) with the value `name` in their field `data` are trained: this one.
 
-        `TaskCollection` holds several tasks and returns the one with this name.
+        Only `TaskCollection`, which holds several tasks, returns another one: its task with this name.
         """
         return self
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
         """Return the task for the members of one stack. By default it is this one, with the same data for all members.
 
-        A task whose batches depend on the members, for example on their seeds, returns a copy that knows them.
+        A task whose batches depend on the members, for example on their seeds, returns a copy that stores what it needs
+        of them.
         """
         return self
 
@@ -154,7 +155,10 @@ class Task:
         return len(self.splits[split])
 
     def row_conditions(self, split: str) -> Sequence[str] | None:
-        """Return the condition of each row of an evaluation on `split`, or None if there are no conditions."""
+        """Return the condition of each row of an evaluation on `split`, or None if there are no conditions.
+
+        Conditions, such as classes of difficulty, are subsets of the rows over which metrics are averaged separately.
+        """
         return self.splits[split].conditions
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -166,7 +170,7 @@ class Task:
         rows : Tensor of int64, shape (e, b)
             In training, the indices of each member's examples. At evaluation, indices of rows (see `row_count`).
         step : int or Tensor, optional
-            Training step, from which random numbers are derived if `stochastic_batches`. None at evaluation.
+            Training step, used only if training batches are random (`stochastic_batches`). None at evaluation.
 
         Returns
         -------
@@ -179,9 +183,7 @@ class Task:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss of each member over a batch.
 
-        Parameters
-        ----------
-        outputs : Tensor, shape (e, b, o) or (e, b, n, o)
+        Parameters ---------- outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
         targets : Tensor, shape (e, b, ...)
 
         Returns
@@ -196,9 +198,7 @@ class Task:
         Every evaluation averages the metrics over the examples of each condition. The means are written to
         metrics.parquet in the run folder, with the keys of the returned dict in the column `metric`.
 
-        Parameters
-        ----------
-        outputs : Tensor, shape (e, b, o) or (e, b, n, o)
+        Parameters ---------- outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
         targets : Tensor, shape (e, b, ...)
 
         Returns

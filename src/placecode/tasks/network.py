@@ -33,16 +33,16 @@ NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 bound."""
 MAX_DRAWS = 1_000  # maximum number of random graphs that are drawn until one has a cycle, see `draw_cluster_weights`
 SIGNAL_STEPS = 2_000
-"""Number of time points at the end of the training data from which the fraction of signal is estimated."""
+"""Number of time points, at the end of the training data, for which `signal` is computed to check the activity."""
 MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
-"""Limits beyond which a warning is given: a channel with a smaller standard deviation is nearly constant, and a process
-with larger values diverges."""
+"""Limits for warnings. A channel with a smaller standard deviation counts as nearly constant, and a process with larger
+values as diverging."""
 SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
-"""A warning says that the signal is saturated if more than this fraction of its values is, in absolute value, above the
-bound."""
+"""There is a warning if more than this fraction of the values of the signal is above the bound in absolute value."""
 MIN_SIGNAL_FRACTION = 0.05  # smallest fraction of the variance that is signal, without a warning
 MIN_COHESION = 0.05
-"""Smallest difference between the mean correlations within and between clusters, without a warning."""
+"""There is a warning if the mean correlation of nodes of the same cluster exceeds that of nodes of different clusters
+by less than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Network(Masked):
     labels : ndarray of int, shape (n,)
         Cluster of each node, equal in all worlds.
     weights : ndarray, shape (g, lag, n, n)
-        Connections, see `graph`: from the node of the last axis to the node of the second last.
+        Connections from the node of the last axis to the node of the second last, by delay (second axis), see `graph`.
     """
 
     name = "network"
@@ -151,9 +151,9 @@ def graph(
 
     Returns weights, (g, lag, n, n). `weights[k, d, i, j]` is the connection from node j to node i of graph k with a
     delay of d + 1 steps. Each connection has one delay. `labels`, (n,), is the cluster of each node. `density` is the
-    fraction of ordered pairs that are connected, first within and then between clusters. `strength` is the spectral
-    radius of the weights within a cluster, summed over delays, and the standard deviation of the weights between
-    clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays are.
+    fraction of ordered pairs of nodes that are connected, first within and then between clusters. `strength` is a pair:
+    first the spectral radius of the weights within a cluster, summed over delays, then the standard deviation of the
+    weights between clusters. With a spectral radius below 1, activity within a cluster decays, whatever the delays are.
     """
     n = len(labels)
     same = labels[:, None] == labels
@@ -192,7 +192,7 @@ def simulate(
     """Simulate the activity of all networks at once, from random initial states.
 
     Returns the states of all nodes at T = `length` time points, (g, T, n). `rngs` are g random generators, and
-    `weights`, (g, lag, n, n), are the connections from `graph`. The other parameters are those of `Network`.
+    `weights`, (g, lag, n, n), are the connections from `graph`. The other parameters are fields of `NetworkSettings`.
 
     >>> rngs = [np.random.default_rng(0)]
     >>> round(float(simulate(rngs, np.zeros((1, 1, 4, 4)), 1_000, noise=0.5).std()), 2)
@@ -216,7 +216,8 @@ def simulate(
 def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinearity: str = "tanh") -> np.ndarray:
     """Return the signal, (g, T - lag, n): what each state would be if no noise were added in its time step.
 
-    It is computed from the previous states. `states` has shape (g, T, n), so the first `lag` states have no signal.
+    It is computed from the previous states. `states` has shape (g, T, n), and the first `lag` states have no signal.
+    The other parameters are as in `simulate`.
     """
     lag, length = weights.shape[1], states.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -225,10 +226,11 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
 
 
 def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
-    """Check the activity of each world, and return a sentence for each world with a problem.
+    """Check the activity of each world (simulated network), and return a sentence for each world with a problem.
 
-    `states`, (g, T, n), is the activity, and `drive`, (g, t, n), is the signal of the last t states (see `signal`).
-    `labels`, (n,), is the cluster of each node. `bounded` says whether the activation function is bounded.
+    The activity should not diverge, nor be constant, saturated, mostly noise or without clusters. `states`, (g, T, n),
+    is the activity, and `drive`, (g, t, n), is the signal of the last t states (see `signal`). `labels`, (n,), is the
+    cluster of each node. `bounded` says whether the activation function is bounded.
     """
     problems = [_problem(state, part, labels, bounded) for state, part in zip(states, drive, strict=True)]
     return [f"world {world} {problem}" for world, problem in enumerate(problems) if problem]

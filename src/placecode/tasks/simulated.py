@@ -1,6 +1,7 @@
-"""What tasks with simulated or randomly drawn data share: seeds of the worlds, order of the channels, standardization.
+"""Functions for tasks with simulated or randomly drawn data: seeds, order of the channels, standardization.
 
-`network`, `synergy` and `pixels` use these functions.
+`network`, `synergy` and `pixels` use them. Such a task may have several worlds, which are independent realizations of
+its data.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ digits of a float64, but after rounding the data, and their hash in config.json,
 
 
 def split_seed(worlds: int, seed: int) -> tuple[np.random.SeedSequence, list[np.random.SeedSequence]]:
-    """Return the seed of the order of the channels, and the seed of the data of each world.
+    """Return a seed for the order of the channels, and a list with a seed for the data of each world.
 
-    The seed of a world does not depend on the number of worlds. Raises `BadInput` if `worlds` is less than 1 or `seed`
-    is negative.
+    All are derived from `seed`. That of a world does not depend on the number of worlds, `worlds`. Raises `BadInput` if
+    `worlds` is less than 1 or `seed` is negative.
     """
     whole_number("worlds", worlds, 1)
     whole_number("seed", seed, 0)
@@ -29,7 +30,7 @@ def split_seed(worlds: int, seed: int) -> tuple[np.random.SeedSequence, list[np.
 
 
 def channel_order(count: int, shuffled: bool, seed: np.random.SeedSequence) -> np.ndarray:
-    """Return the indices of `count` channels in the order in which a task has them, (count,), random if `shuffled`."""
+    """Return the indices of `count` channels, (count,), in random order if `shuffled`, otherwise 0, 1, 2 ..."""
     return np.random.default_rng(seed).permutation(count) if shuffled else np.arange(count)
 
 

@@ -25,8 +25,8 @@ MAX_AUTOCORRELATION = 0.1  # samples count as independent from the lag at which 
 AUTOCORRELATION_SAMPLES = 2_000  # maximum number of samples from which autocorrelation is estimated
 HALVES = ("first half", "second half")  # names of the two halves of the training samples
 MIN_HALF_FRACTION = 0.05
-"""If a half of the training samples that consists of whole groups has a smaller fraction of all samples, the halves are
-not made of whole groups."""
+"""If a half of the training samples that consists of whole groups has less than this fraction of all samples, the
+training samples are divided in the middle instead."""
 
 
 def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0, seed: int = 0) -> dict[str, Rows]:
@@ -70,11 +70,11 @@ def has_enough_groups(groups: npt.ArrayLike | None) -> bool:
 
 
 def exchange_blocks(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """Divide `count` samples into blocks that a split must not separate, and return the indices of each block.
+    """Divide `count` samples into blocks of dependent samples, and return the indices of the samples of each block.
 
-    The blocks are the groups or, if there are fewer than `MIN_GROUPS`, stretches of consecutive samples. `groups` is
-    the group of each sample, (count,), or None. Usually a stretch lies within one group. If samples of different groups
-    alternate, it may contain several groups, so that neighbours in time stay together.
+    All samples of a block belong to the same split. `groups` is the group of each sample, (count,), or None. With
+    `MIN_GROUPS` groups or more, the blocks are the groups. Otherwise they consist of consecutive samples of one group,
+    or of all groups if samples of different groups alternate, so that neighbours in time stay together.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     by_group = has_enough_groups(groups)
@@ -140,7 +140,8 @@ def _assign_groups(groups: list[Rows], rng: np.random.Generator) -> list[str]:
     """Return the split of each group, "train", "validation" or "test", with about 60, 20 and 20% of all samples.
 
     `groups` are the indices of the samples of each group. The largest groups are assigned first, and groups of equal
-    size in random order. Each is assigned to the split that lacks the largest fraction of its samples.
+    size in random order. Each is assigned to the split that has so far the smallest part of its intended number of
+    samples.
     """
     total = sum(map(len, groups))
     missing = {"train": 0.6 * total, "validation": 0.2 * total, "test": 0.2 * total}

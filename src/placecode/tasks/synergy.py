@@ -82,17 +82,15 @@ class Synergy(Masked):
     Attributes
     ----------
     labels : ndarray of int, shape (n,)
-        Group of each channel, -1 for distractors. The numbers of synergistic groups come before those of correlated
-        groups. Labels are equal in all worlds.
+        Number of the group of each channel, counted from 0, or -1 for distractors. Synergistic groups are counted
+        first, then correlated groups. Labels are equal in all worlds.
     kinds : ndarray of str, shape (n,)
         "product" (in a synergistic group), "correlated" or "distractor", for each channel.
 
-    Notes
-    -----
-    With "gaussian", only the sign of a channel is a product. If its magnitude were a product too, a large value would
-    imply large factors, which pairwise measures detect. The sign of a normal number is independent of its magnitude.
-    With independent magnitudes, the channels of any proper subset of a group are therefore exactly independent, and
-    every channel is exactly normal.
+    Notes ----- If the setting `values` is "gaussian", only the sign of a channel is the product of other channels. If
+    its magnitude were a product too, a large value would imply large factors, which pairwise measures detect. The sign
+    of a normal number is independent of its magnitude. With independent magnitudes, the channels of any proper subset
+    of a group are therefore exactly independent, and every channel is exactly normal.
     """
 
     name = "synergy"
@@ -165,10 +163,10 @@ def draw(
     correlation: float = 0.5,
     noise: float = 0.1,
 ) -> np.ndarray:
-    """Draw independent samples, (count, n), of groups of channels.
+    """Draw `count` independent samples of n channels in groups, (count, n).
 
     `blocks` has the kind ("product", "correlated" or "distractor") and the size of each group, in the order of the
-    channels. The other parameters are those of `Synergy`.
+    channels. The other parameters are fields of `SynergySettings`.
     """
     parts = []
     for kind, size in blocks:
@@ -191,7 +189,7 @@ def draw_signs(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
 
 
 def draw_correlated(rng: np.random.Generator, count: int, size: int, values: str, correlation: float) -> np.ndarray:
-    """Draw samples, (count, size), of channels with a common cause, any two of which have this correlation.
+    """Draw samples of `size` channels, (count, size). Any two of them have this `correlation`, due to a common cause.
 
     `values` is "sign" or "gaussian".
     """
@@ -231,10 +229,10 @@ def best_error(
 
 
 def explained_variance(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
-    """Return the variance of a hidden channel that `visible` channels of its group explain.
+    """Return the variance of a hidden channel that can be explained by `visible` other channels of its group.
 
-    This is the variance of the conditional mean of the channel. `kind` and `size` are those of the group. The other
-    parameters are those of `Synergy`.
+    This is the variance of the conditional mean of the channel. `kind` and `size` are those of its group, as in `draw`.
+    The other parameters are fields of `SynergySettings`.
     """
     if kind == "product":
         if visible < size - 1:
@@ -274,9 +272,9 @@ def certainty(values: str, noise: float) -> float:
 
 
 def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the conditional mean of a sign for each noisy value, (k,), and the probability of each value, (k,).
+    """Return the conditional mean of a sign at k noisy values, (k,), and the probabilities of these values, (k,).
 
-    The noisy values are those of the true sign `sign` plus noise at the `POINTS`.
+    The noisy values are the true sign, `sign` (1 or -1), plus `noise` times each of the `POINTS`.
     """
     if noise == 0:
         return np.array([float(sign)]), np.ones(1)

@@ -6,9 +6,9 @@
 (6, {'train': 600, 'validation': 200, 'test': 200})
 
 Values may be missing (NaN). In the inputs, a missing value looks like a hidden one, but it is not part of the loss. A
-channel may be categorical. Its token is then a one-hot vector, centred and scaled. Always predicting the frequency of
-each value has a mean squared error of 1, like always predicting the mean of a numerical channel. The table may be a
-memory-mapped file. Samples are read and standardized when they are needed.
+channel may be categorical. Its token is then a one-hot vector, centred and scaled. It is scaled such that always
+predicting the frequencies of its words has a mean squared error of 1, like always predicting the mean of a numerical
+channel. The table may be a memory-mapped file. Samples are read and standardized when they are needed.
 
 `table_tasks` returns three tasks on one table: with "all" training samples, and with the first or the second half of
 them. A result that agrees between the halves does not depend on single samples.
@@ -52,9 +52,9 @@ MIN_SAMPLES = 2  # smallest number of samples in each split
 class TableTask(Masked):
     """Masked prediction on a user's table. Missing values are never hidden. `table_tasks` creates the tasks.
 
-    `values`, (T, m), is the table, as in `table_tasks`. `columns` says which n columns are channels, and has the
-    numbers that standardize them. `rows_by_split` has the indices of the samples in each split. `eval_mask_ratios` and
-    `seed` are those of `Masked`.
+    `values`, (T, m), is the table of T samples and m columns, as in `table_tasks`. `columns` says which n of its
+    columns are channels, and how they are standardized. `rows_by_split` has the indices of the samples in each split.
+    `eval_mask_ratios` and `seed` are parameters of `Masked`.
     """
 
     name = "table"
@@ -127,7 +127,7 @@ class TableTask(Masked):
         return self.hide(self.raw_values(split, rows), mask_scores.view(*rows.shape, self.tokens), mask_ratio)
 
     def hide(self, raw: Tensor, mask_scores: Tensor, mask_ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """Hide some channels of samples, and return inputs and targets, (..., n, w + 1), as `batch` does.
+        """Hide some of the n channels of samples, and return inputs and targets, (..., n, w + 1), as in `batch`.
 
         `raw`, (..., n), are samples as in the table. `mask_ratio`, (...), is the fraction of each sample's values to
         hide, not counting missing ones. At least one is hidden, and never all if there are two or more. `mask_scores`,
@@ -237,9 +237,9 @@ def table_tasks(
     groups : array-like, shape (T,), optional
         Group (person, day) of each sample.
     labels : array-like of int, shape (m,), optional
-        True group of each column.
+        Known group of each column (not of samples).
     positions : array-like, shape (m, 2) or (m, 3), optional
-        True position of each column.
+        Known position of each column.
     eval_mask_ratios : sequence of float
         Fractions of hidden channels at evaluation.
     seed : int

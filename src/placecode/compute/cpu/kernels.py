@@ -1,12 +1,13 @@
-"""Compute what is between the matrix products of a training step on a CPU: GELU, layer norm, attention and Adam.
+"""Compute what is between the matrix products of a training step on a CPU (GELU, layer norm, attention), and Adam.
 
-`Kernels` implements these operations in torch, as a reference. `CompiledKernels` does the same in one pass over memory.
-Its source, kernels.cpp, is compiled with the installed C++ compiler on first use, which takes seconds, and cached.
-Without a compiler, `Kernels` is used.
+`Kernels` implements GELU, layer norm and attention in plain torch. `CompiledKernels` computes the same in C++, in one
+pass over memory, and also Adam, whose torch version is in `training.optimizers`. Its source, kernels.cpp, is compiled
+with the installed C++ compiler on first use, which takes seconds, and cached. Without a compiler, torch is used.
 
-Unless stated otherwise, arrays have shape (e, rows, features), with one row per example and token. Biases, scales and
-shifts have shape (e, features). Functions return nothing: they write results to their first arguments. A name that
-starts with d, such as `dx`, is a gradient. Backward functions overwrite inputs that are no longer needed.
+Unless stated otherwise, arrays have shape (members, rows, features), with one row per token of each example. Biases,
+scales and shifts have shape (members, features). Functions return nothing: they write results to arrays among their
+arguments. A name that starts with d, such as `dx`, is a gradient. Backward functions may overwrite their inputs. In
+other shapes: e members, b examples, n tokens, d features, h heads.
 """
 
 from __future__ import annotations
@@ -28,27 +29,28 @@ from torch import Tensor
 from placecode.data.puzzle_files import cache_folder
 
 LANES = 16
-"""Number of floats of a SIMD vector in kernels.cpp."""
+"""Number of floats that kernels.cpp processes at once (a SIMD vector)."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp")
 """Options of the C++ compiler."""
 
 Parts = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values, each (e, rows, d). They may be slices of an array with more features."""
+"""Queries, keys and values, each (members, rows, features). They may be slices of an array with more features."""
 
 
 class Kernels:
-    """Reference implementation in torch."""
+    """GELU, layer norm and attention in plain torch: the reference for `CompiledKernels`."""
 
     name = "torch"
 
     def gelu(self, y: Tensor, x: Tensor, bias: Tensor) -> None:
-        """Compute y = gelu(x + bias)."""
+        """Compute gelu(x + bias) and write it to y."""
         y.copy_(F.gelu(x + bias[:, None]))
 
     def gelu_backward(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
-        """Compute the backward pass of `gelu`, given the gradient `dy` of y.
+        """Compute the backward pass of `gelu` from the gradient `dy` of its result y.
 
-        Write the gradient of x to `dy`, the gradient of the bias to `dbias`, and gelu(x + bias) to x.
+        Overwrite `dy` with the gradient of x, and write the gradient of the bias to `dbias`. Also overwrite x with
+        gelu(x + bias), which the caller needs next.
         """
         inner = x + bias[:, None]
         dy.copy_(torch.ops.aten.gelu_backward(dy, inner))
@@ -59,10 +61,11 @@ class Kernels:
         self, y: Tensor, normalized: Tensor, inverse_std: Tensor, x: Tensor, branch: Tensor, bias: Tensor,
         scale: Tensor, shift: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        """Compute y = layer norm of x + f(branch + bias), where f is GELU if `gelu` is true, otherwise the identity.
+        """Compute the layer norm of x + f(branch + bias) and write it to y. If `gelu`, f is GELU, otherwise the
+        identity.
 
-        Also write to `normalized` the normalized values before scale and shift, and to `inverse_std`, (e, rows), one
-        divided by the standard deviation of each row. The backward pass needs both.
+        Also write to `normalized` the normalized values before scale and shift, and to `inverse_std`, (members, rows),
+        one divided by the standard deviation of each row. The backward pass needs both.
         """
         inner = branch + bias[:, None]
         total = x + (F.gelu(inner) if gelu else inner)
@@ -75,9 +78,10 @@ class Kernels:
         self, dx: Tensor, branch: Tensor, dy: Tensor, normalized: Tensor, inverse_std: Tensor, bias: Tensor,
         scale: Tensor, dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
     ) -> None:  # fmt: skip
-        """Compute the gradients of x and of the parameters of `norm`, given the gradient `dy` of y.
+        """Compute the backward pass of `norm` from the gradient `dy` of its result y.
 
-        If `gelu` is true, `branch` is overwritten with its gradient. Otherwise its gradient equals that of x.
+        Write the gradients of x, scale, shift and bias to `dx`, `dscale`, `dshift` and `dbias`. If `gelu` is true,
+        overwrite `branch` with its gradient. Otherwise that gradient equals `dx`, and `branch` does not change.
         """
         torch.sum(dy * normalized, 1, out=dscale)
         torch.sum(dy, 1, out=dshift)
@@ -89,10 +93,10 @@ class Kernels:
         torch.sum(branch if gelu else dx, 1, out=dbias)
 
     def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
-        """Compute attention. `parts` are queries, keys and values, and `bias` is added to the queries.
+        """Compute attention from `parts`, the queries, keys and values. `bias` is added to the queries.
 
-        Write to `mixed`, (e, rows, d), the means of the values weighted by attention, and to `weights`, (e, b, h, n, n
-        or more), the attention weights, with keys in rows and queries in columns. Columns from n on are padding.
+        Write to `mixed`, (members, rows, features), the attention-weighted mean of the values for each query. Write the
+        attention weights to `weights`, (e, b, h, n keys, n queries). Its last axis may be longer; the rest is padding.
         """
         q, k, v = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:]))
         n, c = q.shape[-2:]
@@ -102,10 +106,11 @@ class Kernels:
     def attend_backward(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
-        """Write the gradients of queries, keys and values to `into`, given the gradient `dmixed` of `mixed`.
+        """Compute the backward pass of `attend` from the gradient `dmixed` of `mixed`.
 
-        If `residual` is true, the keys are the same tokens to which `mixed` is added afterwards. Their gradient then
-        includes `dmixed`, and may be stored in the memory of `dmixed`.
+        Write the gradients of queries, keys and values to the three arrays `into`. If `residual` is true, the keys are
+        the input of the block, to which the caller adds `mixed`. `dmixed`, the gradient through this sum, is then added
+        to the gradient of the keys, which may be written over `dmixed`.
         """
         q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
         dq, dk, dv = (_by_head(part, weights) for part in into)
@@ -118,11 +123,10 @@ class Kernels:
         dk.copy_(ds @ q + g if residual else ds @ q)
 
     def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """Compute attention with one query per example and head, (e, h, b, d). Tokens x, (e, b, n, d), are keys and
-        values.
+        """Compute attention with one query per example and head. The tokens x, (e, b, n, d), are both keys and values.
 
-        Write the attention weights to `weights`, (e, b, h, n), and the weighted means of the tokens to `means`, which
-        has the shape of `query`.
+        Write the attention weights to `weights`, (e, b, h, n), and the attention-weighted means of the tokens to
+        `means`, which has the shape of `query`, (e, h, b, d).
         """
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
         means.copy_((weights @ x).transpose(1, 2))
@@ -130,7 +134,7 @@ class Kernels:
     def attend_one_backward(
         self, dx: Tensor, dquery: Tensor, dmeans: Tensor, weights: Tensor, query: Tensor, x: Tensor
     ) -> None:
-        """Write the gradients of x and of `query` to `dx` and `dquery`, given the gradient `dmeans` of `means`."""
+        """Write to `dx` and `dquery` the gradients of x and `query` in `attend_one`, given the gradient of `means`."""
         g, q = dmeans.transpose(1, 2), query.transpose(1, 2)  # (e, b, h, d)
         dw = g @ x.mT
         ds = weights * (dw - (weights * dw).sum(-1, keepdim=True))
@@ -139,16 +143,16 @@ class Kernels:
 
 
 def _by_head(x: Tensor, weights: Tensor) -> Tensor:
-    """Return a view of x, (e, b n, d), with one axis per index: (e, b, h, n, c), where c = d / h.
+    """Return a view of x, (e, b n, d), in which examples, heads and tokens have separate axes: (e, b, h, n, d / h).
 
-    b, h and n are read from the shape of the attention weights, (e, b, h, n, ...).
+    The numbers b, h and n are those of the attention weights, (e, b, h, n, ...).
     """
     e, b, h, n = weights.shape[:4]
     return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
 class CompiledKernels(Kernels):
-    """Implementation in kernels.cpp, for float32. `path` is the shared library that was compiled from this file."""
+    """The operations of `Kernels`, and Adam, in C++ for float32. `path` is the library compiled from kernels.cpp."""
 
     name = "compiled"
 
@@ -211,11 +215,11 @@ class CompiledKernels(Kernels):
     def adam(
         self, flat: Tensor, gradient: Tensor, first: Tensor, second: Tensor, settings: Tensor, encoding_columns: int
     ) -> None:
-        """Update the parameters `flat`, (e, P), and both moments in place by one step of Adam.
+        """Update the parameters `flat`, (members, parameters), and both moments in place by one step of Adam.
 
-        `settings`, (e, 7), has beta1, beta2, the bias corrections 1 - beta1^t and sqrt(1 - beta2^t), epsilon, the
-        learning rate of the weights, and the learning rate of the PE. The PE is in the columns from `encoding_columns`
-        on.
+        `first` and `second` are the running means of the gradient and of its square. `settings`, (members, 7), has
+        beta1, beta2, the bias corrections 1 - beta1^t and sqrt(1 - beta2^t), epsilon, the learning rate of the weights,
+        and that of the PE. The PE is in the columns from `encoding_columns` on.
         """
         self._adam(*_pointers(flat, gradient, first, second, settings), *flat.shape, encoding_columns)
 
@@ -226,10 +230,10 @@ def _pointers(*arrays: Tensor) -> list[int]:
 
 
 def _sizes(weights: Tensor, parts: Parts, bias: Tensor) -> list[int]:
-    """Return the numbers that the C++ functions of attention take after the arrays.
+    """Return the integers that the C++ functions of attention take after the pointers.
 
-    They are the numbers of members, examples, tokens, heads and features per head, the strides of rows of queries, keys
-    and values, and the stride of the biases of members.
+    They are the numbers of members, examples, tokens, heads and features per head, then strides: between rows of the
+    queries, of the keys and of the values, and between the biases of two members.
     """
     e, b, h, n = weights.shape[:4]
     return [e, b, n, h, parts[0].shape[-1] // h, *(part.stride(1) for part in parts), bias.stride(0)]
@@ -239,7 +243,7 @@ _lock = threading.Lock()
 
 
 def kernels_for(array: Tensor) -> Kernels:
-    """Return the fastest available kernels for an array: compiled ones for float32 on a CPU, if there is a compiler."""
+    """Return the fastest kernels for arrays like `array`: compiled ones for float32 on a CPU, if possible."""
     compiled = None
     if array.dtype == torch.float32 and array.device.type == "cpu":
         with _lock:  # several stacks may start at the same time

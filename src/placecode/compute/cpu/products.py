@@ -26,7 +26,7 @@ def to_bf16(x: Tensor) -> Tensor:
 
 
 def product(out: Tensor, a: Tensor, b: Tensor, add: bool = False) -> Tensor:
-    """Write the product a b to `out`, or add it to `out` if `add` is true, and return `out`.
+    """Write the matrix product a @ b to `out`, or add it to `out` if `add` is true, and return `out`.
 
     If a and b are bf16 and `out` is not, the product is rounded to bf16 first.
     """
@@ -36,5 +36,5 @@ def product(out: Tensor, a: Tensor, b: Tensor, add: bool = False) -> Tensor:
 
 
 def times(vectors: Tensor, matrices: Tensor) -> Tensor:
-    """Return the products (g, k) of one vector per member, (g, d), and one matrix per member, (g, d, k)."""
+    """Return vector @ matrix for each of g members: (g, d) and (g, d, k) -> (g, k)."""
     return torch.bmm(vectors[:, None], matrices)[:, 0]

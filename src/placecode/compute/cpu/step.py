@@ -1,19 +1,20 @@
 """Compute the losses and gradients of a stack on a CPU, with explicit forward and backward passes.
 
 Compared with automatic differentiation, this saves memory and memory traffic. Groups of a few members (g) are computed
-one after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones:
+one after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones.
+(x: tokens; q: a query; Q, K, V, W: matrices of queries, keys, values and output; ': transposed.)
 
 - The embedding and the projection to queries, keys and values are both linear. The first block therefore projects the
   weights of the embedding and the PE instead of all tokens.
-- If the last block computes only one token, there is one query per head. Its scores are q (x K)' = (q K') x', and the
-  mean of the values x V is the mean of x, times V. So keys and values are not computed.
-- With a single head, four matrices are folded into two, Q K' and V W. Scores are (x Q)(x K)' = (x Q K') x', so the
-  tokens themselves are the keys. Values are x V W, so the output projection W is not applied afterwards.
+- If only the last token is read, the last block has one query per head. Its scores are q (x K)' = (q K') x', and the
+  attention-weighted mean of the values x V is that of x, times V. So keys and values are not computed.
+- With a single head, four matrices are multiplied into two ("folded"), Q K' and V W. Scores are (x Q K') x', so the
+  tokens themselves are the keys. Values are x V W, so the output layer W is not applied afterwards.
 - The key bias adds a constant to all scores of a query, which softmax cancels. The value bias adds a constant to all
   means, so it is added to the output bias.
 
-Results equal those of `models.encoder` up to rounding. Attention with an encoding that acts inside it is differentiated
-automatically, and so are models that `fits` rejects. Automatic differentiation is also the reference in the tests.
+Results equal those of `models.encoder` up to rounding. Automatic differentiation is used for attention with an encoding
+that changes queries, keys or scores, for models that `fits` rejects, and as the reference in tests.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from placecode.models.encoder import Stack
 GROUP_VALUES = 1 << 19
 """Maximum number of values (members x batch x tokens x width) of a group, so that its arrays fit into the caches."""
 MIN_ROWS_PER_FEATURE = 2
-"""Smallest ratio of rows (examples x tokens) to features for which folding the matrices of a head saves time."""
+"""Smallest ratio of rows (examples x tokens) to features for which folding (see the top of the module) saves time."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # returns losses (g,) from outputs and targets
 
 
 def fits(stack: Stack) -> bool:
-    """Return whether `Step` supports a stack: it is on a CPU and not `plain`, has post-norm blocks without dropout, and
-    its encoding is `Additive` or acts only inside attention."""
+    """Return whether `Step` supports a stack: on a CPU, not created with `fast=False`, post-norm blocks, no dropout,
+    and an encoding that is `Additive` or acts only inside attention (changes queries, keys or scores)."""
     member, encoding = stack.members[0], type(stack.encoding)
     supported = (encoding is Additive or encoding.add is Encoding.add) and member.norm == "post" and member.dropout == 0
     return supported and stack.flat.device.type == "cpu" and not stack.plain
 
 
 class Step:
-    """Function that returns the losses of a stack and writes their gradients to `gradient`, an array like `flat`."""
+    """Function that returns the losses of a stack and writes their gradients to `gradient`, (members, parameters)."""
 
     def __init__(self, stack: Stack, gradient: Tensor) -> None:
         self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
@@ -57,7 +58,7 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-        """Return losses (e,) for inputs (e, b, n, f) and targets (e, b, ...). Under autocast, products are in bf16."""
+        """Return losses, (e,), for inputs (e, b examples, n tokens, f features). Under autocast, products use bf16."""
         e, b, n, _ = inputs.shape
         rounded = to_bf16 if torch.is_autocast_enabled("cpu") else unrounded
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
@@ -73,14 +74,14 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Return an uninitialized array. Arrays of one name share memory, as groups are computed one after another."""
+        """Return an uninitialized array. Calls with the same name return the same memory, for one group at a time."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Return views of `flat`, (e, P), by parameter name, for the members in `part`. Matrices are (g, in, out)."""
+        """Return views of `flat`, (e, parameters), by name, for the g members in `part`. Matrices are (g, in, out)."""
         by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
         views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
@@ -90,7 +91,7 @@ class Step:
 
 
 class _Group:
-    """Computation of the members in the slice `part` of a stack together, for one batch size."""
+    """The members in the slice `part` of a stack, which are computed together, for one batch size."""
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
@@ -111,7 +112,7 @@ class _Group:
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
-        """Return the losses, (g,), and write the gradients. Factors of products are rounded by `rounded`."""
+        """Return the losses, (g,), and write the gradients to `dw`. `rounded` rounds the factors of products."""
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         for block in self.blocks:
             block.fold()
@@ -136,11 +137,11 @@ class _Group:
         return losses
 
     def _by_token(self, x: Tensor) -> Tensor:
-        """Return a view of x, (g, b n, d), with shape (g, b, n, d)."""
+        """Return a view of x, (g, b n, d), in which examples and tokens have separate axes: (g, b, n, d)."""
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """Compute the input of the first block and, if `shortcut`, its queries, keys and values from the few inputs."""
+        """Compute the input of the first block and, if `shortcut`, its queries, keys and values, from raw inputs."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.with_pe:
@@ -168,7 +169,7 @@ class _Group:
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return the losses, (g,), and the gradient of the last block's output. Autograd computes what follows it."""
+        """Return the losses, (g,), and the gradient of the last block's output. Autograd computes read-out and loss."""
         arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
         x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
@@ -183,10 +184,8 @@ class _Group:
 
 
 class _Block:
-    """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs.
-
-    If `last_only` is true, only the last token is computed. Torch computes products with weights, `kernels` the rest.
-    """
+    """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs. If
+    `last_only` is true, only the last token is computed. Torch computes products with weights, `kernels` the rest."""
 
     def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, last_only: bool) -> None:
         self.kernels: Kernels = step.kernels
@@ -233,14 +232,14 @@ class _Block:
         self.dx = step.array("dx", g, b * n, d)
 
     def _parts(self, projected: Tensor, x: Tensor) -> Parts:
-        """Return queries, keys and values as slices of `projected`, or their gradients. If folded, the keys are x."""
+        """Return queries, keys and values: slices of `projected`, but x for the keys if folded. Same for gradients."""
         first, *between, last = projected.chunk(2 if self.folded else 3, -1)
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """Compute products of weights, unless an encoding acts inside attention: `offset`, the output bias plus the
-        value bias times W. If `self.folded` (one head), also `matrix`, which holds Q K' and V W (see the top of this
-        module), and `query_offset`, the query bias times K'."""
+        """Multiply weights with each other, unless an encoding acts inside attention. Set `offset` to the output bias
+        plus the value bias times W. If `folded`, also set `matrix` to Q K' and V W, and `query_offset` to the query
+        bias times K'."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -253,9 +252,9 @@ class _Block:
             self.query_offset.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """Compute gradients of weights from `dmatrix` and from `dprojected`, (g, d or more), the sum over all tokens.
-
-        The gradient of the key bias is set to exactly zero. Adam would amplify a rounding error."""
+        """Compute the gradients of the weights that `fold` multiplies, from `dmatrix`, the gradient of `matrix`, and
+        from the first d columns of `dprojected`, the gradient of the queries summed over all tokens. The gradient of
+        the key bias is set to exactly zero: Adam would amplify a rounding error."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
@@ -275,7 +274,8 @@ class _Block:
         dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """Write the output of the block to y. The input is `x` and, if the block projects, `projected`."""
+        """Write the output of the block to y, computed from `x` and, if `projects` is true, `projected` (see
+        `project`)."""
         w, kernels = self.w, self.kernels
         if self.last_only:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
@@ -300,7 +300,7 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of `x`. If the block projects, `project_backward` must add the part from `projected`."""
+        """Return the gradient of `x` from that of y, without the part through `projected` (`project_backward`)."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_backward(
             dmiddle, self.down, dy, self.normalized_2, self.inverse_std_2, w["down.bias"], w["norm_2.scale"],
@@ -334,18 +334,18 @@ class _Block:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_backward(self, gradient: Tensor, rounded: Round) -> None:
-        """Add the part that comes through `projected` to `gradient`, the gradient of `x`, in place."""
+        """Add to `gradient`, that of `x`, the part through `projected`. Compute the gradients of the projection."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
         product(gradient, dprojected, rounded(self.matrix).mT, add=True)
         self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """Return a view of x, (g, b, d), with shape (g, h, b, c), or of weights (g, d, d) with shape (g, h, d, c)."""
+        """Return a view of x, (g, b, d), by head: (g, h, b, d / h); or of weights, (g, d, d): (g, h, d, d / h)."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _attend_last(self) -> None:
-        """Compute attention of the last token alone; the key matrix is applied to its query, not to all tokens."""
+        """Compute attention of the last token only. The key matrix is applied to its query instead of to all tokens."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
@@ -371,7 +371,7 @@ class _Block:
         return self.dx
 
     def _attend_autograd(self, rounded: Round) -> None:
-        """Compute attention with an encoding that acts inside it. Autograd differentiates the plain implementation."""
+        """Compute attention with an encoding that acts inside it, by `Attention.mix`, for autograd to differentiate."""
         assert self.encoding is not None
         at, e = slice(self.n - 1, self.n) if self.last_only else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)

@@ -1,6 +1,6 @@
-"""Autograd functions of attention with a single head, whose matrices are multiplied with each other first.
+"""Autograd functions of attention with a single head, in which weight matrices are multiplied with each other first.
 
-See `functions` for the conventions.
+For shapes, sinks and float16 copies see the top of `functions`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from placecode.compute.gpu.kernels import relative, rows
 
 
 class Fold(Function):
-    """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
+    """Multiply the four matrices of single-head attention into two, Q K^T and V W ("fold" them), and fold their biases.
 
-    The matrices are Q K^T and V W side by side, and the vectors K q (`query_offset`) and v W + w (`offset`). Scores are
+    Q, K, V and W are the matrices of queries, keys, values and output; q, k, v and w are their biases. The scores are
     (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query. Softmax cancels these, so
     the key bias k has no effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the attention weights P
-    of a query sum to 1. Computing Q K^T and V W first saves half of the products over rows.
+    of a query sum to 1. Computing Q K^T and V W first saves half of the products with tokens.
 
-    `vectors`, (e, r, d), are those of relative positions, or None. Products of queries with them are (x Q + q) R^T, so
-    Q R^T is appended to the matrices, padded with zeros to a multiple of `PADDING` columns, and q R^T, (e, r), is
-    returned as `lift`, otherwise None."""
+    Returns the two matrices side by side, (members, d, 2 d), then `query_offset`, K q, `lift`, and `offset`, v W + w.
+    `lift` is None unless positions are relative. Then `vectors` are the r vectors R of relative positions, (members, r,
+    d). Their products with the queries are (x Q + q) R^T. So `lift` is q R^T, (members, r), and Q R^T is appended to
+    the matrices, padded with zeros to a multiple of `PADDING` columns."""
 
     PADDING = 16
-    """Number of columns is rounded up to a multiple of this, because libraries multiply aligned matrices faster."""
+    """The appended columns are padded to a multiple of this number: libraries multiply aligned matrices faster."""
 
     @staticmethod
     def forward(
@@ -82,11 +83,11 @@ class Fold(Function):
 
 
 class FoldedSublayer(Function):
-    """Compute LN(x + attention(x)) with a single head from the results of `Fold`, for all tokens or, if `last`, for the
-    last token only. `x_fp16` must be None if `last`.
+    """Compute LN(x + attention(x)) with a single head from the results of `Fold`. LN is a layer norm.
 
-    With relative positions, `lift` is the one of `Fold`, and `index`, (axes, m, n), says which of their vectors belongs
-    to each axis, query and key. Otherwise both are None."""
+    If `last` is true, only the last token is computed, and `x_fp16` must be None. With relative positions, `lift` comes
+    from `Fold`, and `index`, (axes, queries, keys), contains for each axis of the positions which of the relative
+    vectors belongs to a query and a key. Otherwise both are None."""
 
     @staticmethod
     def forward(

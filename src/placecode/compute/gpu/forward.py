@@ -1,13 +1,14 @@
 """Compute the forward pass of a stack on a GPU with fused kernels, with explicit backward passes.
 
-`forward` returns the same as `Stack._forward`, the reference implementation, up to rounding. A post-norm block is two
-autograd functions: one for projection, attention, output layer and layer norm, and one for the MLP and its layer norm.
-They add biases, residuals and PEs without further passes over memory, and write the gradients of weights directly to
-the array `Stack.sink`.
+`forward` returns the same as `Stack._forward`, the reference implementation, up to rounding. A block with layer norms
+after attention and MLP (post-norm) is two autograd functions: one for projection, attention, output layer and layer
+norm, and one for the MLP and its layer norm. They add biases, residuals and PEs without further passes over memory, and
+write the gradients of weights directly to the array `Stack.sink`.
 
-Some models take a slower path. The attention kernels include ALiBi, causal masks, and relative positions with a single
-head. If another encoding changes queries, keys or scores, torch computes attention with the methods of the encoding,
-and autograd differentiates it. Pre-norm blocks use the reference implementation.
+The attention kernels support additive encodings, ALiBi, causal masks and, with a single head, relative positions. Other
+encodings, and heads that do not fit into the memory on the chip, are slower: torch computes attention with the methods
+of the encoding, and autograd differentiates it. Blocks with layer norms before attention and MLP (pre-norm) are slower
+too: they use the reference implementation.
 
 Under autocast to bfloat16, activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
@@ -52,8 +53,8 @@ MAX_EMBED_FEATURES = 16
 
 
 class Weights:
-    """The parameters of a stack, in the dtype of the activations, and the sinks of their gradients (see
-    `functions`)."""
+    """The parameters of a stack, in the dtype of the activations, each with its sink. A sink is the array to which the
+    gradient of a parameter is written (see `functions`), or None."""
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
@@ -64,26 +65,27 @@ class Weights:
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
     def matrix(self, layer: Linear) -> Matrix:
-        """Return the matrix of a layer, (e, in, out), and the sink of its gradient, (e, in, out), or None."""
+        """Return the matrix of a layer, (members, inputs, outputs), and its sink, which has the same shape, or None."""
         view, sink = self._of[id(layer.weight)]
         return layer.as_matrix(view), None if sink is None else layer.as_matrix(sink)
 
     def sinks(self, *vectors: Tensor) -> rows.Sinks:
-        """Return the sinks of the gradients of biases, scales or shifts, (e, d) each, or None if there are none."""
+        """Return the sinks of biases, scales or shifts, (members, features) each, or None if they have no sinks."""
         sinks = [self._of[id(vector)][1] for vector in vectors]
         return None if sinks[0] is None else tuple(sinks)
 
 
 def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
-    """Return the outputs of all members for inputs x. The arguments and the result are those of `Stack.forward`."""
+    """Return the outputs of all members for inputs x, (members, examples, tokens, features), on a GPU. The result, with
+    one vector of outputs per example (or per token), `step` and `first_row` are those of `Stack.forward`."""
     weights, blocks, (n, member) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
     drops = member.dropout > 0 and (step is not None or member.dropout_at_evaluation)
     pre = member.norm == "pre"
 
     def pe_at(i: int) -> Tensor | None:
-        """Return the PE (e, n, d) that the kernel before block i adds to its result.
+        """Return the PE (members, tokens, features) that the kernel before block i adds to its result.
 
-        Return None if no PE is added to the input of block i, or if the encoding adds it by another method.
+        Return None if no PE is added to the input of block i, or if the encoding overrides `Additive.add`.
         """
         encoding = stack.encoding_at(i) if i < blocks else stack.no_encoding
         if type(encoding).add is not Additive.add:
@@ -104,9 +106,9 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         return _is_fused(stack.encoding_at(i), member.heads, n, member.width)
 
     def writes_fp16(i: int) -> bool:
-        """Return whether the kernel before block i writes the float16 input of the block.
+        """Return whether the kernel before block i also writes the float16 input of the block.
 
-        It does so unless dropout or an encoding changes the input afterwards.
+        It does so if the block needs this input, and neither dropout nor an encoding changes it afterwards.
         """
         return with_fp16(i) and not drops and type(stack.encoding_at(i)).add in (Encoding.add, Additive.add)
 
@@ -157,7 +159,7 @@ def _uses_float16(stack: Stack, x: Tensor) -> bool:
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
-    """Return whether fused attention can be used.
+    """Return whether the fused kernels support attention with this encoding and these sizes.
 
     The encoding must not change queries and keys. It must add the same bias to the scores of all examples and members,
     or be `Relative` with a single head. The tokens and features of a head must fit into the memory on the chip.
@@ -171,7 +173,7 @@ def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
 
 
 def _is_relative(encoding: Encoding) -> bool:
-    """Return whether the score bias of an encoding is that of `Relative`, for which there is a kernel."""
+    """Return whether an encoding adds the score bias of `Relative`, for which there is a kernel."""
     return isinstance(encoding, Relative) and type(encoding).bias is Relative.bias
 
 
@@ -181,16 +183,16 @@ def _adds_the_same(encoding: Encoding) -> bool:
 
 
 WithFp16 = tuple[Tensor, Tensor | None]
-"""Values, and the same values in float16 if products use it."""
+"""The result of a sublayer, and the same values in float16 if products use it, otherwise None."""
 
 
 def _folded_sublayer(
     block: Block, x: Tensor, x_fp16: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> WithFp16:
-    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at` in block i, and a copy in float16 if there is one.
+    """Return LN(x + attention(x)) of block i, (members, examples, tokens, features), at the tokens `at`, with one head.
 
-    With a single head, the matrices of queries and keys are multiplied into one ("folded"), and so are those of values
-    and outputs. `x_fp16` is x in float16, or None.
+    LN is a layer norm. Matrices of attention are multiplied with each other first (see `Fold`). `x_fp16` is x in
+    float16, or None. If it is not None, the result is also returned in float16.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     vectors, index = None, None
@@ -211,7 +213,11 @@ def _folded_sublayer(
 def _attention_sublayer(
     block: Block, x: Tensor, x_fp16: Tensor | None, encoding: Encoding, i: int, at: slice, weights: Weights
 ) -> WithFp16:
-    """Return the same as `_folded_sublayer`, for any number of heads."""
+    """Return LN(x + attention(x)) of block i, (members, examples, tokens, features), at the tokens `at`. LN is a layer
+    norm.
+
+    `x_fp16` is x in float16, or None. If it is not None, the result is also returned in float16.
+    """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     result: WithFp16 = AttentionSublayer.apply(
         x, x_fp16, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
@@ -225,10 +231,11 @@ def _attention_sublayer(
 def _attention_by_pieces(
     block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, with_fp16: bool
 ) -> WithFp16:
-    """Return LN(x + attention(x)), (e, b, m, d), at the tokens `at`, for any encoding in block i.
+    """Return LN(x + attention(x)) of block i, (members, examples, tokens, features), at the tokens `at`, for any
+    encoding.
 
-    The methods of the encoding, which may change queries, keys and scores, are called between projection and softmax,
-    and autograd differentiates them. If `with_fp16` is true, the result is also returned in float16.
+    LN is a layer norm. Torch computes attention with the methods of the encoding, which may change queries, keys and
+    scores, and autograd differentiates it. If `with_fp16` is true, the result is also returned in float16.
     """
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
@@ -254,10 +261,11 @@ def _attention_by_pieces(
 
 
 def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
-    """Return what an encoding adds to the attention scores of all examples and members, (1 or h, m, n), in block i.
+    """Return what an encoding adds to attention scores in block i, (1 or heads, queries `at`, keys), or None for
+    nothing.
 
-    This is its score bias (as in ALiBi), unless that differs between examples, plus -inf where its mask hides a key
-    from a query. Rows are the queries `at`, columns are keys. Return None if it adds nothing.
+    It is the same for all members and examples: the score bias (as in ALiBi), unless that depends on the queries, plus
+    -inf where the mask hides a key from a query.
     """
     n, table = x.shape[2], None
     if _adds_the_same(encoding):
@@ -272,7 +280,7 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
 def _mlp_sublayer(
     block: Block, x: Tensor, x_fp16: Tensor | None, pe: Tensor | None, weights: Weights, with_fp16: bool
 ) -> WithFp16:
-    """Return LN(x + MLP(x)), with the PE of the next block added if `pe` is not None.
+    """Return LN(x + MLP(x)), where LN is a layer norm, plus `pe`, the PE of the next block, unless that is None.
 
     `x_fp16` is x in float16, or None. If `with_fp16` is true, the result is also returned in float16.
     """

@@ -1,9 +1,9 @@
 """Autograd functions with explicit backward passes: the embedding, and the sublayers (attention, MLP) of a block.
 
-Activations are (e, b, n, d). In the backward pass, the gradient of a parameter is a new tensor, unless the parameter
-has a *sink*. Then the gradient is written into this tensor. Sinks are views of `Stack.sink`, an array for the gradients
-of all parameters, so that gradients need not be copied to it afterwards. `sinks` are those of biases, scales and
-shifts.
+Activations are (e, b, n, d): e members, b examples, n tokens, d features. LN is a layer norm. The gradient of a
+parameter is written to its *sink*, an array, if it has one, otherwise to a new tensor. Sinks are views of `Stack.sink`,
+which contains the gradients of all parameters, so gradients need not be copied there afterwards. Arguments named
+`sinks` are the sinks of biases, scales and shifts.
 
 Every matrix is passed twice: as a parameter, for autograd, and as a `Matrix`, the same values in the dtype of the
 activations together with the sink.
@@ -25,16 +25,16 @@ from placecode.compute.gpu.kernels import attention, dropping, long_attention, m
 from placecode.compute.gpu.kernels.attention import Parts
 
 Matrix = tuple[Tensor, Tensor | None]
-"""A matrix, (e, in, out), and the sink of its gradient or None."""
+"""A weight matrix, (members, inputs, outputs), and the array to which its gradient is written (its sink), or None."""
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """Return x, (e, b, n, d), with shape (e, b n, d)."""
+    """Return x, (members, examples, tokens, features), with one axis for all tokens of a member: (e, b n, d)."""
     return x.flatten(1, 2)
 
 
 def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
-    """Return the product a b, or add it to `plus` in place and return `plus`. Float16 factors give float32 results."""
+    """Return the matrix product a @ b, or add it to `plus` in place and return that. Float16 factors give float32."""
     if a.dtype != torch.float16:
         return torch.bmm(a, b) if plus is None else plus.baddbmm_(a, b)
     if a.device.type != "cuda":
@@ -45,8 +45,8 @@ def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
-    """Return x^T grad, the gradient of a matrix W in float32, given the gradient of x W. It is written to `sink`, or to
-    a new tensor if `sink` is None."""
+    """Return x^T @ grad in float32: the gradient of a matrix W, given `grad`, the gradient of x W. It is written to
+    `sink`, or to a new tensor if `sink` is None."""
     if sink is None:
         sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
     if x.dtype == torch.float32:
@@ -57,7 +57,7 @@ def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def returned(ctx: Any, result: Tensor, copy: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Return the result and its float16 copy, if there is one, reshaped. No gradient flows through the copy."""
+    """Return the result of a function and its float16 copy (or None), reshaped. No gradient flows through the copy."""
     if copy is None:
         return result.view(shape), None
     copy = copy.view(shape)
@@ -67,7 +67,7 @@ def returned(ctx: Any, result: Tensor, copy: Tensor | None, shape: tuple[int, ..
 
 
 def _is_long(parts: Parts, heads: int) -> bool:
-    """Return whether to use `long_attention` instead of `attention`, given queries, keys and values."""
+    """Return whether `long_attention`, instead of `attention`, computes attention of these queries, keys and values."""
     keys = parts[1]
     return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
 
@@ -75,9 +75,9 @@ def _is_long(parts: Parts, heads: int) -> bool:
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """Return the result of `attention.attend`, (e, b m, d), and what `attend_backward` needs as `saved`.
+    """Return the result of attention, (members, examples x queries, features), and tensors for `attend_backward`.
 
-    The arguments are those of `attention.attend`. Long sequences are left to `long_attention`.
+    The arguments are those of `attention.attend`. Long sequences are computed by `long_attention`.
     """
     if _is_long(parts, heads):
         out, saved = long_attention.attend(parts, biases, table, heads)
@@ -90,10 +90,10 @@ def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, sinks: rows.Sinks = None, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write the gradients of queries, keys and values to `into`, and return those of the biases, (e, 3 d or d).
+    """Write the gradients of queries, keys and values to `into`, and return those of their biases side by side.
 
-    `grad` is the gradient of `out`, the result of `attend`. The other arguments are those of
-    `attention.attend_backward`.
+    `out` and `saved` are the results of `attend`, and `grad` is the gradient of `out`. The other arguments and the
+    result are those of `attention.attend_backward`.
     """
     arguments = (parts, biases, table, heads, into, sinks, residual)
     if not _is_long(parts, heads):
@@ -102,7 +102,7 @@ def attend_backward(
 
 
 class Embed(Function):
-    """Compute x W + bias (+ pe), for tokens with few features."""
+    """Compute the embedding x W + bias for tokens with few features, and add `pe` if it is not None."""
 
     @staticmethod
     def forward(
@@ -141,7 +141,7 @@ class Project(Function):
 
 
 class OutputSublayer(Function):
-    """Compute LN(x + mixed W + bias), where LN is a layer norm and `mixed` the result of attention."""
+    """Compute LN(x + mixed W + bias). LN is a layer norm, and `mixed` are attention-weighted means of values."""
 
     @staticmethod
     def forward(
@@ -168,7 +168,8 @@ class OutputSublayer(Function):
 
 
 class AttentionSublayer(Function):
-    """Compute LN(x + attention(x)) for all tokens or, if `last`, for the last only. `x_fp16` must be None if `last`."""
+    """Compute LN(x + attention(x)), where LN is a layer norm, for all tokens or, if `last` is true, for the last token
+    only. `x_fp16` must be None if `last` is true."""
 
     @staticmethod
     def forward(
@@ -233,7 +234,8 @@ class AttentionSublayer(Function):
 
 
 class MlpSublayer(Function):
-    """Compute LN(x + GELU(GELU(x U + up_bias) D + down_bias)) (+ pe), with matrices U (`up`) and D (`down`)."""
+    """Compute LN(x + GELU(GELU(x U + up_bias) D + down_bias)), where LN is a layer norm, U is `up` and D is `down`. Add
+    `pe` to the result if it is not None."""
 
     @staticmethod
     def forward(
@@ -272,7 +274,7 @@ class MlpSublayer(Function):
 
 class ScaleGradients(Function):
     """Return the outputs unchanged. In the backward pass, multiply the gradient of each member by a power of two, so
-    that it fits into the range of float16, and write the inverse of this power to `inverse_scale`, (e,)."""
+    that it fits into the range of float16, and write the inverse of this power to `inverse_scale`, (members,)."""
 
     PEAK_EXPONENT = 6
     """The largest gradient at the outputs is scaled to at least 2 ** (PEAK_EXPONENT - 1) and less than 2 **
@@ -300,7 +302,7 @@ def _power_of_two(power: Tensor) -> Tensor:
 
 
 class Drop(Function):
-    """Apply dropout, with the same mask in the forward and backward pass. See `dropping.drop` for the arguments."""
+    """Apply dropout, with the same mask in both passes. The arguments are those of `dropping.drop`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:

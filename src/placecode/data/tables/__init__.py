@@ -2,7 +2,7 @@
 
 | module | content |
 |---|---|
-| `files` | the public functions `read_sheet`, `sheet_of` and `read_cells`; start reading here |
+| `files` | start here: `read_sheet` (from a file) and `sheet_of` (from data in memory) return a table as a `Sheet` |
 | `columns` | which columns are channels, categories or groups |
 | `sources` | reading of rows in chunks, from Parquet, frames and arrays; parsing of cells |
 | `texts`, `headers` | reading of .csv and .tsv, and whether the first line is a header |

@@ -28,7 +28,7 @@ MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # numpy types of MAT
 
 
 class ArrayRule(NamedTuple):
-    """Conditions on an array that is read. Tables and recordings differ in them."""
+    """Conditions that an array in a file must satisfy. They differ between tables (`TABLE`) and brain recordings."""
 
     axes: str
     """Meaning of the two axes, for error messages."""
@@ -73,7 +73,7 @@ def array_source(
 
 
 def array_source_of(array: np.ndarray) -> ArraySource:
-    """Return a source for an array in memory. Masked values become NaN. Raises `BadInput` unless it is a table."""
+    """Return a source (reader of rows) for a two-dimensional array in memory, with NaN in place of masked values."""
     check_table("data", array, TABLE)
     return ArraySource(None, array.shape, lambda first, end: fill_masked(array[first:end]))
 
@@ -107,14 +107,14 @@ def check_table(label: str | Path, array: Any, rule: ArrayRule) -> None:
 
 
 def _is_table(array: Any, kinds: str, min_length: int) -> bool:
-    """Return whether an array or header has a dtype of these kinds, and two axes of at least `min_length`."""
+    """Return whether an array or header has a dtype kind in `kinds`, and two axes of at least `min_length`."""
     return array.dtype.kind in kinds and len(array.shape) == 2 and min(array.shape) >= min_length
 
 
 def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule: ArrayRule) -> str:
-    """Return the name of the array to read: `key`, or the only array in the file with two axes longer than 1.
+    """Return the name of the array to read: `key`, or the only table of numbers with both axes longer than 1.
 
-    Shorter ones do not count, because MATLAB stores single numbers as arrays of 1 x 1.
+    Shorter arrays do not count, because MATLAB stores a single number as an array of 1 x 1.
     """
     if key is not None:
         return choice(f"key for {path}", key, headers)
@@ -128,7 +128,7 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
 
 
 def _check_size(path: Path, size: int, memory: int) -> None:
-    """Raise `BadInput` if the array of a file that must be read at once has a `size` of more than `memory` bytes."""
+    """Raise `BadInput` if an array of `size` bytes, which cannot be read in chunks, needs more than `memory` bytes."""
     if size > memory:
         raise BadInput(
             f"{path} takes {format_megabytes(size)} of {format_megabytes(memory)} of memory, and its format cannot be "
@@ -197,7 +197,7 @@ def _matlab_type(kind: str) -> np.dtype[Any]:
 
 
 def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transposed: bool) -> ArraySource:
-    """Return a source for an array of an HDF5 file, `transposed` if it is a .mat file, in which columns come first."""
+    """Return a source for an array of an HDF5 file. `transposed` is True for .mat files, which reverse the axes."""
     h5py = import_optional("h5py", f"Reading {path}")
     headers: dict[str, ArrayHeader] = {}
     stored_rows: dict[str, int] = {}  # number of rows of a compressed chunk of the file, for each array

@@ -27,13 +27,14 @@ SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
 """Limits of the range of a column (maximum - minimum) relative to its largest absolute value. Below the first limit,
 the minimum is subtracted before values are converted to float32. Below the second, values differ by rounding only."""
 MAX_STEP_ERROR = 0.3
-"""Largest deviation of row numbers or times from even spacing, in steps. Times are often rounded: 0.03, 0.07, 0.1."""
+"""Largest deviation of row numbers or times from even spacing, as a fraction of the step between rows. Times are often
+rounded, as in 0.03, 0.07, 0.1."""
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{4}Q[1-4]"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?|-?\d+ days?,?( .*)?",
     re.IGNORECASE,
 )
-"""Pattern of the dates and times that are recognized."""
+"""Pattern of texts that count as dates or times. A column of them is rejected, because it is not a category."""
 
 
 # First pass over the table: statistics of the columns
@@ -68,7 +69,7 @@ class Survey:
         return cls(np.zeros(width, dtype=np.int64), numeric, rounded, np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, chunk: Chunk, stored: np.ndarray) -> None:
-        """Update the statistics with a chunk of rows. `stored` are its numbers as float32."""
+        """Update the statistics with a chunk of rows. `stored` are the numbers of the chunk, rounded to float32."""
         is_number = ~np.isnan(chunk.numbers)
         self.numeric |= is_number.any(axis=0)
         self.low = np.fmin(self.low, np.fmin.reduce(chunk.numbers, axis=0, initial=np.inf))
@@ -88,7 +89,7 @@ class Survey:
         self.rows += len(is_number)
 
     def _narrow_step(self, first: np.ndarray) -> None:
-        """Update `steps` with further values of the first column, `first`, which may be rounded."""
+        """Update `steps`, the possible steps between values of the first column, with its next values, `first`."""
         if self.rows == 0 and len(first):
             self.start = float(first[0])
         rows = np.arange(self.rows, self.rows + len(first))
@@ -101,7 +102,7 @@ class Survey:
 
     @property
     def first_column_counts_rows(self) -> bool:
-        """Whether the values of the first column increase in even steps, from any first value, like row numbers."""
+        """Whether the first column increases by equal steps (up to rounding), like row numbers that begin anywhere."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
@@ -117,7 +118,7 @@ class Survey:
         return np.where(loses_variation, self.low, 0.0)
 
     def add_groups(self, texts: Sequence[str]) -> None:
-        """Append the groups of further rows, given by their names."""
+        """Append the groups of the next rows of the table. `texts` are the names of their groups."""
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
 
@@ -161,7 +162,10 @@ def _decimal_comma_found(source: Source, row: int, column: int, word: str) -> Ba
 
 
 def _invalid_cell(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
-    """Return the exception for a cell with an invalid value. `row` and `column` are its indices."""
+    """Return the exception for a cell that has the value `actual`, although its column must hold `allowed`.
+
+    `row` and `column` are the indices of the cell. `allowed` and `actual` are parts of the message.
+    """
     return BadInput(f"{source.row_label(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
 
 
@@ -171,9 +175,9 @@ def _name(source: Source, column: int) -> str:
 
 
 def group_column(source: Source, groups: str | Path | None) -> int | None:
-    """Return the index of the column called `groups`, or None if `groups` is None or a file.
+    """Return the index of the column named `groups`, or None if `groups` is None or the path of a file.
 
-    Raises `BadInput` if several columns have this name, or if it is neither a column nor a file.
+    Raises `BadInput` if several columns have this name, or if there is neither such a column nor such a file.
     """
     if groups is None:
         return None
@@ -206,9 +210,9 @@ class ColumnRoles:
 def column_roles(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> ColumnRoles:
     """Return which columns are channels, categories or groups, according to the statistics of the first pass.
 
-    `group` is the index of the column with the groups, or None. A first column of row numbers is left out. Columns of
-    true and false become 1 and 0, and other words become codes. `names`, if given, replace the names of the channels.
-    Raises `BadInput` for a wrong number of names and for columns of words that cannot be categories.
+    `group` is the index of the column with the groups, or None. A first column of row numbers is left out. In columns
+    of words, true and false become 1 and 0, and other words become codes. `names` replace the names of the channels,
+    unless None. Raises `BadInput` for a wrong number of names and for columns of words that cannot be categories.
     """
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
@@ -240,7 +244,7 @@ def column_roles(source: Source, survey: Survey, group: int | None, names: Seque
 
 
 def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
-    """Raise `BadInput` if a column has too many words to be a category, dates, or numbers with decimal commas.
+    """Raise `BadInput` if the words in a column are dates, numbers with decimal commas, or too many for a category.
 
     `words` maps each word to the row of its first occurrence.
     """

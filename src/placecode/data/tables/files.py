@@ -3,18 +3,18 @@
 Rows are samples, and columns are channels. A column with a few different words is a category, and is converted to
 codes. One column may contain the group (person, day) of each sample. A table is read twice: once to check it and to
 interpret its columns, and once for its values. If the values do not fit into memory, they are written to a
-memory-mapped file chunk by chunk.
+memory-mapped file chunk by chunk. The result is a `Sheet`:
 
 >>> sheet = sheet_of([[1, "west", None], [2, "east", 0.5]], names=["speed", "wind", "rain"])
 >>> sheet.values.tolist(), dict(sheet.categories)
 ([[1.0, 1.0, nan], [2.0, 0.0, 0.5]], {1: ('east', 'west')})
 
-| format | read in chunks | names of channels | categories |
+| format | read in chunks | has names of channels | can have categories |
 |---|---|---|---|
-| .csv, .tsv | yes | header | yes |
+| .csv, .tsv | yes | in the header, if any | yes |
 | .parquet | yes | yes | yes |
-| .npy, .h5, .hdf5, .mat of version 7.3 | yes | | |
-| .npz, older .mat | no | | |
+| .npy, .h5, .hdf5, .mat of version 7.3 | yes | no | no |
+| .npz, older .mat | no | no | no |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MIN_CHANNELS, MIN_SAMPLES = 5, 50  # smallest number of channels and of samples 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of T samples and n channels."""
+    """A table of T samples and n channels: values as float32, names of channels, categories and groups of samples."""
 
     values: np.ndarray
     """Values as float32, (T, n): NaN if missing, codes from 0 for categories. The array may be a read-only memory
@@ -71,13 +71,15 @@ def read_sheet(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Read a table from a file. Raises `BadInput` with the reason, and where possible the row, if it is not valid.
+    """Read a table from a file as a `Sheet`. If it is invalid, `BadInput` has the reason and, where possible, the row.
 
     `key` is the name of the table in a .npz, .mat or .h5 file that contains several. `names` is a file with names for
     the channels, which replace those in the table: one per line, or a CSV with a column `name`. `groups` is the name of
-    a column, or a file with one group per row. Values of more than `memory` bytes, by default a quarter of the
-    available memory, are written to a memory-mapped file in the folder `spool`. A .npy file of float32 in row order is
-    memory-mapped itself instead.
+    the column with the group (person, day) of each sample, or a file with one group per row.
+
+    Values of more than `memory` bytes, by default a quarter of the available memory, are written to a file in the
+    folder `spool`, which is memory-mapped. No such copy is made of a .npy file of float32 in row order. It is
+    memory-mapped itself, unless one of its columns contains the groups.
     """
     path = Path(path)
     memory = available_memory() // 4 if memory is None else memory
@@ -108,12 +110,14 @@ def sheet_of(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Convert a NumPy array, a pandas frame or a list of rows to a `Sheet`.
+    """Convert data in memory (a NumPy array, a pandas frame or a list of rows) to a `Sheet`, a table of float32 values.
 
-    Raises `BadInput` if it is not valid, for example without samples or channels. `names` are names for the channels.
-    `groups` is the name of a column, or the group of each row. A memory map of float32 in row order is used without
-    copying, unless it contains the column of groups. `spool` and `memory`, as in `read_sheet`, apply only to other
-    memory maps.
+    `names` are names for the channels. `groups` is the name of the column with the group (person, day) of each row, or
+    a sequence of these groups. Raises `BadInput` if the data are invalid, for example without samples or channels.
+
+    `spool` and `memory` are used only if `data` is a `numpy.memmap`. A memory map of float32 in row order is used
+    without a copy, unless one of its columns contains the groups. The values of another memory map are copied, to a
+    file in the folder `spool` if they have more than `memory` bytes, by default a quarter of the available memory.
     """
     import pandas as pd
 
@@ -146,7 +150,7 @@ def sheet_of(
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
-    """Read all columns of a file into a pandas frame of numbers and words, as input of a trained model.
+    """Read all columns of a file into a pandas frame of numbers and words, for prediction with a trained model.
 
     Unlike `read_sheet`, this function accepts any number of samples, and does not convert categories to codes.
     """
@@ -231,10 +235,11 @@ def _check_width(path: Path, channels: int) -> None:
 def _make_sheet(
     source: Source, survey: Survey, roles: ColumnRoles, name: str, stored: Any, spool: str | Path | None, memory: int
 ) -> Sheet:
-    """Read the values of a table after the first pass, `survey`, and return them with its description as a `Sheet`.
+    """Read the values of a table in a second pass, and return them with the description of its columns as a `Sheet`.
 
-    Values of more than `memory` bytes are written to a file in the folder `spool`. If `stored` is a memory map of
-    float32 in row order and no column contains groups, it is used without a copy. `name` is the file's, or "array".
+    `survey` and `roles` are results of the first pass. Values of more than `memory` bytes are written to a file in the
+    folder `spool`. However, if `stored` is a memory map of float32 in row order and no column contains groups, it
+    becomes the values without a copy. `name` is the name of the file, or "array".
     """
     is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
     if is_float32_map and roles.group is None:
@@ -260,7 +265,7 @@ def _make_sheet(
 
 
 def _converted_blocks(source: Source, survey: Survey, roles: ColumnRoles) -> Iterator[np.ndarray]:
-    """Yield the values of the channels in blocks of rows, (r, n), as float32 with codes for words."""
+    """Yield the values of the n channels in blocks of r rows, (r, n), as float32 with codes in place of words."""
     rows, offsets = 0, survey.offsets
     for chunk in source.chunks(roles.group):
         for column, words in chunk.words.items():

@@ -1,18 +1,18 @@
 """Detection of a header: does the first line of a text file contain names of columns, or the first sample?
 
-The first line is a header in these cases:
+The first line is a header if its cells and the cells below fit one of these rows:
 
 | cells of the first line | cells below |
 |---|---|
-| at least one word | numbers below one of the words |
-| words only | anything |
+| at least one word | a number below one of the words |
+| only words | anything |
 | 0, 1, 2 ... or 1, 2, 3 ..., optionally after a word such as "time" | anything |
-| 1, 2, 3 ... and words | other words below the words |
-| an empty cell, then anything | 0, 1, 2 ... or 1, 2, 3 ... below the first |
-| all in quotes | numbers without quotes |
-| different integers, optionally with words | decimals far from them, and other words below the words |
+| words, and 1, 2, 3 ... in the other cells | other words below the words |
+| an empty first cell | 0, 1, 2 ... or 1, 2, 3 ... below this cell |
+| all in quotes | a number without quotes in the second line |
+| different integers, optionally with words | decimals far from these integers, other words below the words |
 
-Otherwise the first line is a sample. The last case does not mistake a sample for a header: in a table of integers there
+Otherwise the first line is a sample. The last row does not mistake a sample for a header: in a table of integers there
 are no decimals below the first sample, and in a table of decimals, a first sample that happens to consist of integers
 is close to the values below.
 
@@ -39,8 +39,8 @@ a sample that begins with its row number."""
 def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
     """Return whether the first line of a text file is a header, which names the columns, and not the first sample.
 
-    `rows` are the cells of the first lines, line by line. The rules are in the docstring of this module. `quoted` says
-    whether all cells of the first line are in quotes while the second line has a number without quotes.
+    `rows` are the first lines of the file, split into cells. The rules are in the docstring of this module. `quoted`
+    says whether all cells of the first line are in quotes while the second line has a number without quotes.
     """
     first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = list(zip(*below, strict=True)) or [()] * len(first)
@@ -71,10 +71,10 @@ def is_number(cell: str) -> bool:
 
 
 def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Return whether the integers in a first line are names of columns (years, wavelengths, station numbers).
+    """Return whether the integers `first` of a first line name columns, such as years, wavelengths or station numbers.
 
-    They are if they all differ, if the columns below contain mostly decimals, and if more than half of them are far
-    from the values in their column. Otherwise they are the first sample. `columns` are the cells below each integer.
+    `columns` are the cells below each integer. The integers are names if they all differ, if the cells below are mostly
+    decimals, and if more than half of the integers are far from the values below them. Otherwise they are a sample.
     """
     if len(set(first)) < max(2, len(first)) or not all(cell.isascii() and cell.isdigit() for cell in first):
         return False

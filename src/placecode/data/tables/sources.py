@@ -80,8 +80,9 @@ class Source:
 class ArraySource(Source):
     """The rows of an array of numbers, in memory or in a file.
 
-    `shape` is that of the array, and `rows(first, end)` returns its rows from `first` up to `end`, exclusive. Pieces
-    have a multiple of `row_multiple` rows, for example the size of a chunk in an HDF5 file.
+    `shape` is the shape of the array. The function `rows(first, end)` returns its rows from `first` up to `end`,
+    exclusive. The number of rows of a chunk is a multiple of `row_multiple`, for example of the rows in a block of an
+    HDF5 file.
     """
 
     def __init__(
@@ -268,9 +269,9 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
-    """Return the words, (r,), of a categorical column, with None for missing values. None if all are missing.
+    """Return the words, (r,), of a categorical column, None for missing values, or None if all values are missing.
 
-    `codes`, (r,), are indices into the `values` of the category. A code of -1 is a missing value.
+    `codes`, (r,), are indices into `values`, the values of the category. A code of -1 is a missing value.
     """
     texts = ["" if value is None else str(value).strip() for value in values]
     words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)
@@ -279,9 +280,10 @@ def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
 
 
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert r cells of any Python type, from one column, to numbers and words, as `_of_texts` returns them.
+    """Convert r cells of any Python type, from one column, to numbers, (r,), NaN for words, and words, (r,), or None.
 
-    `column` is the index of the column in `source` and `first` that of the first row, for error messages.
+    The array of words has None for other cells, and is None itself if no cell is a word. `column` is the index of the
+    column in `source`, and `first` the index of the first row, for error messages.
     """
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
@@ -322,7 +324,8 @@ def parse_cell(cell: Any) -> float | str:
 def _unsupported(source: Source, column: int, value: str, row: str | None = None) -> BadInput:
     """Return the exception for a column with a value that is neither a number nor a word.
 
-    `value` is the value, or the data type of the column, as text. `row` is the row in words, by default the table.
+    `value` is the value, or the data type of the column, as text. `row` says where it is, such as "a.csv, line 3". By
+    default only the table is named.
     """
     name = source.header[column] if source.header else f"channel {column + 1}"
     return BadInput(f"{row or source.label}: column {name!r} must hold numbers, or words; got {value}.")

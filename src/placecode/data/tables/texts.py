@@ -52,7 +52,7 @@ class TextSource(Source):
             return next(lines, ""), next(lines, "")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Return whether all cells of the first line are in quotes, as R writes headers, and a number below is not."""
+        """Return whether all cells of the first line are in quotes (as R writes headers), but a number below is not."""
         first_cells, second_cells = ([cell.strip() for cell in line.split(self._sign)] for line in (first, second))
         has_number = any(map(is_number, second_cells))  # without quotes
         return has_number and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first_cells)
@@ -122,9 +122,9 @@ class TextSource(Source):
             self._fail(error)
 
     def _fail(self, error: Exception | None = None) -> NoReturn:
-        """Raise `BadInput` for a file that could not be parsed, with the first line of wrong encoding or width, if any.
+        """Raise `BadInput` for a file that could not be parsed. The message names the first invalid line, if any.
 
-        `error` is the exception of the parser.
+        A line is invalid if it is not UTF-8 or has a wrong number of cells. `error` is the exception of the parser.
         """
         with open(self.label, "rb") as file:
             for line, content in enumerate(file, 1):

@@ -4,7 +4,7 @@ For short sequences with few features, matrix products are too small to hide the
 kernel therefore reads its operands once, does everything between two products, and writes once. Matrix products use the
 vendor's library. The reference for every kernel is in `models.encoder` or `training.optimizers`.
 
-    rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; sums of pieces
+    rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; partial sums
     mlp             bias + GELU between the two layers, and backward
     attention       softmax(q k^T) v for every member, example and head, and backward
     long_attention  the same for sequences that do not fit into one tile, with kernels in long_attention_tiles
@@ -12,10 +12,11 @@ vendor's library. The reference for every kernel is in `models.encoder` or `trai
     dropping        dropout with counter-based random numbers
     updates         norms of gradients, Adam, AdamW, SGD
 
-The functions take and return tensors. Arrays are (e, rows, features) in float32 or bfloat16, some also in float16.
-Parameters are float32 views of the flat array of a stack. Sums over rows have two stages, so results do not depend on
-the order in which a GPU schedules its work. In kernels, x_member and x_row are the distances in memory between two
-members and two rows of x.
+The functions take and return tensors, of shape (members, rows, features) with one row per token of each example, in
+float32 or bfloat16, some also in float16. Parameters are float32 views of the flat array of a stack. Sums over rows
+have two stages, so results do not depend on the order in which a GPU schedules its work. In kernels, x_member and x_row
+are the distances in memory between two members and two rows of x. Other shapes: e members, b examples, m queries, n
+tokens or keys, d features, h heads, c = d / h.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _float16_allowed = True
 
 @contextlib.contextmanager
 def float16_products(allowed: bool) -> Iterator[None]:
-    """Return a context manager that sets whether products with rounded inputs (precision "high") may use float16.
+    """Allow or forbid float16 in products whose inputs may be rounded (precision "high"), inside a `with` block.
 
-    If not, they use TF32, which is as accurate but slower. By default, float16 is allowed.
+    If it is forbidden, they use TF32, which is as accurate but slower. By default, float16 is allowed.
     """
     global _float16_allowed
     before, _float16_allowed = _float16_allowed, allowed

@@ -18,7 +18,7 @@ from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 MAX_TILE_TOKENS = 128
 """Maximum number of tokens of a sequence, all of which form one tile."""
 MAX_SAVED_TOKENS = 32
-"""Maximum number of tokens for which attention weights are saved for the backward pass. Above, it recomputes them."""
+"""Maximum number of tokens for which attention weights are saved for the backward pass, not computed again."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
         16: {"C": 128, "num_warps": 2, "num_stages": 3},
@@ -34,7 +34,7 @@ LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     },
 }
 """Launch settings of both kernels, by the number of tokens of a tile: `C` is the number of bytes of a row that are read
-at a time. The others are the number of warps of a program and of iterations of its loop that are loaded in advance."""
+at a time, `num_warps` of warps of a program, `num_stages` of iterations of its loop that are loaded in advance."""
 
 
 @triton.jit
@@ -54,7 +54,7 @@ def operand(value, like, PRECISION: tl.constexpr):
 def read(x, bias, row, row_stride, real, col, c, BIAS: tl.constexpr):
     """Return a tile of x in float32: the rows `row` and the columns `col`, a chunk of the c features of a head.
 
-    Rows where `real` is false, (rows, 1), and columns beyond c are 0. If BIAS, the bias of these columns is added to
+    Rows where `real` is false, (rows, 1), and columns from c on are 0. If BIAS, the bias of these columns is added to
     all rows.
     """
     value = tl.load(x + row[:, None] * row_stride + col[None, :], mask=real & (col < c)[None, :], other=0.0)
@@ -184,7 +184,10 @@ def _backward(
 
 
 def _settings(q: Tensor, n: int, heads: int, biases: int, kernel: str) -> dict[str, Any]:
-    """Return the constants and launch settings of a kernel, "forward" or "backward", for n keys."""
+    """Return the constants and launch settings of a kernel, "forward" or "backward", for n keys.
+
+    `biases` is the number of biases: 3 (of queries, keys and values), or 1 (of queries).
+    """
     m, c = q.shape[2], q.shape[3] // heads
     tokens = max(16, triton.next_power_of_2(n))
     launch = dict(LAUNCH[kernel][tokens])
@@ -194,25 +197,26 @@ def _settings(q: Tensor, n: int, heads: int, biases: int, kernel: str) -> dict[s
 
 
 def exactness(x: Tensor) -> str:
-    """Return Triton's name of the precision of products of x, from the current settings of torch.
+    """Return the name that Triton uses for the precision of products of x: "ieee" (exact float32) or "tf32".
 
-    It is "ieee" for float32 products, and "tf32" if inputs may be rounded or x is not float32.
+    It is "ieee" if x is float32 and torch's precision of float32 products is "highest".
     """
     return "ieee" if x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 Parts = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values, or their gradients."""
+"""Queries, keys and values, or their gradients, each (members, examples, tokens, features)."""
 
 
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
-    """Compute softmax(q k^T / sqrt(c) + table) v, after adding the biases (e, d) of q, k and v, or of q only.
+    """Compute softmax(q k^T / sqrt(c) + table) v for h heads with c features each.
 
-    `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), with contiguous features ordered by head. k may be float16
-    if q is float32 and products round their inputs. `table`, in float32, is added to the scores. Its shape is
-    (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n). Returns the result,
-    (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are None if there are
-    more than `MAX_SAVED_TOKENS` keys.
+    Before that, the biases, (e, d) each, are added to q, k and v, or to q only if there is one bias. `parts` are q, (e,
+    b, m, d), and k and v, (e, b, n, d), for e members, b examples, m queries and n keys, with contiguous features
+    ordered by head. k may be float16 if q is float32 and products round their inputs. `table`, in float32, is added to
+    the scores. Its shape is (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n).
+    Returns the result, (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are
+    None if there are more than `MAX_SAVED_TOKENS` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -234,12 +238,13 @@ def attend_backward(
     grad: Tensor, saved: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
     into: Parts, sinks: Sinks, residual: bool = False, d_table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write the gradients of q, k and v to `into`, given the gradient `grad` of the result of `attend`.
+    """Write the gradients of q, k and v to the tensors `into`, given the gradient `grad` of the result of `attend`.
 
     `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
-    is written. If `residual` is true, `grad`, (e, b, n, d), is added to the gradient of k. The gradient of the scores
-    is written to `d_table`, (e, b, h, m, n), unless it is None. Returns the concatenated gradients of the biases,
-    (e, 3 d or d), which are written to the tensor in `sinks`, if there is one.
+    is written in the place of k. If `residual` is true, `grad` is added to the gradient of k (used if the keys are the
+    tokens to which the result is added). The gradient of the scores is written to `d_table`, (members, examples, heads,
+    queries, keys), unless it is None. Returns the gradients of the biases side by side, (members, 3 d) or, if only q
+    has a bias, (members, d). They are written to the tensor in `sinks`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -259,7 +264,7 @@ def attend_backward(
 
 
 def _strides(table: Tensor | None) -> tuple[int, int, int]:
-    """Return the distances in memory between the tables of two members, two examples and two heads."""
+    """Return the strides of `table` between members, examples and heads; 0 where it has no such axis."""
     if table is None or table.dim() == 3:
         return 0, 0, per_head(table)
     member, item, head = table.stride()[:3]
@@ -267,5 +272,5 @@ def _strides(table: Tensor | None) -> tuple[int, int, int]:
 
 
 def per_head(table: Tensor | None) -> int:
-    """Return the distance between the tables of two heads in memory; 0 if there is no table or one for all heads."""
+    """Return the stride between the tables of two heads; 0 if there is no table or one for all heads."""
     return 0 if table is None or table.shape[0] == 1 else table.stride(0)

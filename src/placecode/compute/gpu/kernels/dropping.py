@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-"""Number of elements per program."""
+"""Number of elements that one program of the kernel computes."""
 
 
 @triton.jit
@@ -35,10 +35,11 @@ def _drop(x, streams, keep, out, size, first, BLOCK: tl.constexpr):
 
 
 def drop(x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
-    """Return x, (e, ...), divided by `keep`, (e,), with elements set to 0 with probability 1 - `keep`.
+    """Return x, (members, ...), after dropout: elements are set to 0 with probability 1 - `keep`, others divided by
+    `keep`.
 
-    Element i of a member is kept if the number of `random.uniform` at index `first` + i is below `keep`. `streams`,
-    (e,), come from `random.stream`.
+    `keep` and `streams` have one number per member. `streams` come from `random.stream`. Element i of a member is kept
+    if the number of `random.uniform` at index `first` + i is below `keep`.
     """
     x = x.contiguous()
     size = x[0].numel()

@@ -1,11 +1,12 @@
-"""Attention over long sequences: programs for a tile of queries loop over tiles of keys, and scores are not stored.
+"""Attention over long sequences: each program computes a tile of queries in a loop over tiles of keys, stores no
+scores.
 
 The softmax is updated for each tile of keys (as in FlashAttention). The backward pass recomputes the attention weights
 from the logarithm of the sum of exponentials of each row of scores. The arguments are those of `attention`.
 
 If products may round their inputs to the ten bits of TF32, the inputs are stored as float16, which has as many bits and
 is several times as fast here. Because the range of float16 is small, every tile of tokens is divided by a number, its
-unit, so that its largest value becomes 32768. In other precisions all units are 1.
+unit, so that its largest absolute value becomes 32768. In other precisions all units are 1.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ LAUNCH: dict[str, dict[str, int]] = {
     "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
 }
-"""Launch settings of each kernel: numbers of queries and keys of a tile, of warps of a program, and of iterations of
-its loop that are loaded in advance."""
+"""Launch settings of the kernels for the result ("forward"), and for the gradients of queries and of keys and values:
+numbers of queries and keys of a tile, of warps of a program, and of iterations of its loop that are loaded in
+advance."""
 LOG2_E = 1.4426950408889634
-"""Scores are multiplied by log2(e), so that attention weights are powers of two, for which GPUs have an instruction."""
+"""Scores are multiplied by log2(e), so that softmax uses powers of two, for which GPUs have an instruction."""
 
 
 def suits(tokens: int, features: int) -> bool:
@@ -52,10 +54,12 @@ def suits(tokens: int, features: int) -> bool:
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the result of `attention.attend`, (e, b, m, d), and tensors for the backward pass.
+    """Return the result of attention, (members, examples, queries, features), and tensors for the backward pass.
 
-    The first of these tensors is the base-2 logarithm of the sum of exponentials of each row of scores, (e, b, m, h).
-    If float16 is used, the others are queries, keys and values in float16 and their units (see `_operands`).
+    The arguments are those of `attention.attend`, but `table` must be the same for all members and examples. The first
+    of the tensors is the base-2 logarithm of the sum of exponentials of each row of scores, (members, examples,
+    queries, heads). If float16 is used, the others are queries, keys and values in float16 and their units (see
+    `_operands`).
     """
     q = parts[0]
     e, b, m, d = q.shape
@@ -73,7 +77,11 @@ def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, sinks: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute the same as `attention.attend_backward`. `out` and `saved` are what `attend` returned."""
+    """Write the gradients of queries, keys and values to `into`, and return those of their biases side by side.
+
+    `out` and `saved` are the results of `attend`, and `grad` is the gradient of `out`. The other arguments and the
+    result are those of `attention.attend_backward`.
+    """
     (q, k, v), lse = parts, saved[0]
     e, b, m, d = q.shape
     tensors, numbers, settings = _arguments(parts, biases, table, heads, saved)
@@ -121,10 +129,10 @@ def attend_backward(
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
-    """Return queries, keys and values with their biases as float16, (e, b, h, tokens, features), then their units.
+    """Return queries, keys and values plus their biases in float16, (e, b, h, tokens, features), then their units.
 
-    Units have one number per member, example, head and `TOKENS_PER_UNIT` tokens. Queries are multiplied by the scale of
-    scores.
+    Units have one number per member, example, head and `TOKENS_PER_UNIT` tokens. Queries are also multiplied by log2(e)
+    / sqrt(c), the scale of scores with c features per head.
     """
     c = parts[0].shape[3] // heads
     width = _width(c)
@@ -153,7 +161,7 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
 def _arguments(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, saved: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that all kernels have in common: a tuple of tensors, a tuple of numbers, and constants."""
+    """Return the arguments that all kernels have in common: a tuple of tensors, of sizes and strides, and constants."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
     fp16 = len(saved) > 1
@@ -170,7 +178,7 @@ def _arguments(
 
 
 def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
-    """Return the launch settings of a kernel, a key of `LAUNCH`, for tiles of this width and dtype."""
+    """Return the launch settings of a kernel, a key of `LAUNCH`, for tiles with `width` features of this dtype."""
     launch = LAUNCH[kernel]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
     stages = launch["num_stages"] if width <= 64 and dtype != torch.float32 else 1
@@ -178,5 +186,5 @@ def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
 
 
 def _width(features: int) -> int:
-    """Return the number of features of a tile: a power of two, at least 16, for this number of features per head."""
+    """Return the number of features of a tile for this number of features per head: a power of two, at least 16."""
     return 1 << max(4, (features - 1).bit_length())

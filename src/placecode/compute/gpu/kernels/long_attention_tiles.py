@@ -1,7 +1,7 @@
 """Triton kernels of attention over long sequences, forward and backward. `long_attention` launches them.
 
-If FP16, tiles are float16 and divided by their unit, a number per tile that makes them fit into the range of float16
-(see `long_attention`). Results of products are multiplied by the units of both factors.
+If FP16, tiles are float16 and have been divided by a number per tile, their unit, to fit them into the range of float16
+(see `long_attention`). The product of two tiles is therefore multiplied by the units of both.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import triton.language as tl
 from placecode.compute.gpu.kernels.attention import operand, read
 
 RANGE: tl.constexpr = tl.constexpr(32768.0)
-"""Largest number of a float16 tile after division by its unit. Numbers down to 2^-29 of it keep all their bits."""
+"""Largest absolute value of a float16 tile after division by its unit. Values down to 2^-29 of it keep all bits."""
 GRADIENT_HEADROOM: tl.constexpr = tl.constexpr(256.0)
-"""Factor that raises gradients of scores towards the top of the range of float16. They are first divided by the largest
-values of the two factors of their product, after which they are at most 129: a sum over up to 128 features, plus 1 for
-the mean that is subtracted."""
+"""Factor that raises gradients of scores towards 65504, the largest float16. Such a gradient is a product of two tiles
+minus a mean (`delta`). First, it is divided by the largest values of both tiles, or by the largest `delta` if that is
+larger. It is then at most 129: up to 128 for the sum over the features of a head, plus 1 for the mean."""
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def _to_fp16(
     x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, bias_member, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Store (x + bias) * factor / unit for a tile of tokens as float16, ordered by head, and the unit of the tile.
+    """Store a tile of tokens as float16, ordered by head: (x + bias) * factor / unit. Also store the unit of the tile.
 
     The unit is chosen so that the values of the tile fit into the range of float16.
     """
@@ -59,10 +59,10 @@ def _gradient_to_fp16(
     grad, out, out_fp16, delta, units, means, tiles, tokens, c, heads,
     FP16: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Store in `delta` the dot product of each token's result of attention and its gradient.
+    """Store in `delta`, for each token and head, the dot product of the result of attention and its gradient.
 
-    If FP16, also store the gradient as float16, its units, and in `means` the largest absolute value of `delta` in each
-    tile.
+    If FP16, also store the gradient as float16 (`out_fp16`), its units (`units`), and in `means` the largest absolute
+    value of `delta` in each tile.
     """
     place, _, _, head, number, example = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
@@ -93,9 +93,9 @@ def _usable(unit):
 def _tile(
     x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, FP16: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Load a tile (the rows `row`, the columns `col`) of x as a factor of a product.
+    """Load the tile of x with the rows `row` and the columns `col`, as a factor of a product.
 
-    A float16 tile has been prepared by `_to_fp16`. To other tiles, the bias is added and `factor` applied here.
+    If FP16, `_to_fp16` has prepared x. Otherwise the bias is added and the tile multiplied by `factor` here.
     """
     if FP16:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
@@ -105,7 +105,7 @@ def _tile(
 
 @triton.jit
 def _unit(units, tile, FP16: tl.constexpr):
-    """Return the unit of a tile, which is 1 without float16."""
+    """Return the unit of a tile; it is 1 without float16."""
     if FP16:
         return tl.load(units + tile)
     else:
@@ -114,7 +114,8 @@ def _unit(units, tile, FP16: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return a float32 tile as a factor of a product: divided by `unit` in float16, or with the dtype of `like`."""
+    """Return a float32 tile as a factor of a product: in float16 and divided by `unit` if FP16, else with the dtype of
+    `like`."""
     if FP16:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
@@ -123,7 +124,7 @@ def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
 
 @triton.jit
 def _product(a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return the product a b in float32. `unit` is the product of the units of a and b."""
+    """Return the product a @ b in float32. If FP16, it is multiplied by `unit`, the unit of a times that of b."""
     if FP16:
         return tl.dot(a, b) * unit
     else:
@@ -132,7 +133,7 @@ def _product(a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
 
 @triton.jit
 def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return `total` plus the product a b. `unit` is the product of the units of a and b."""
+    """Return `total` + a @ b. If FP16, a @ b is multiplied by `unit`, the unit of a times that of b."""
     if FP16:
         return total + tl.dot(a, b) * unit
     else:
@@ -141,7 +142,8 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr
 
 @triton.jit
 def _plus_table(scores, table, query, key, m, n, log2_e):
-    """Return the scores plus the score bias `table`, (m, n), at these queries and keys."""
+    """Return `scores`, which are multiplied by log2(e), plus the score bias `table`, (m queries, n keys), times
+    log2(e)."""
     return scores + log2_e * tl.load(table + query * n + key, mask=(query < m) & (key < n), other=0.0)
 
 

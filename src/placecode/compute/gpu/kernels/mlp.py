@@ -15,9 +15,9 @@ from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slop
 
 FORWARD_LAUNCH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
 BACKWARD_LAUNCH = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
-"""Launch settings of both kernels, by dtype: number of rows of a tile, and of warps of the program that computes it."""
+"""Launch settings (this one and the one above), by dtype: numbers of rows of a tile, and of warps that compute it."""
 PROGRAMS = 32768
-"""Number of programs that occupy a large GPU in the backward pass."""
+"""Number of programs that keep a large GPU busy in the backward pass."""
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _activate(u, bias, out, rows, width, stride, ROWS: tl.constexpr, COLS: tl.co
 
 
 def activate(u: Tensor, bias: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return GELU(u + bias), (e, rows, h), for u (e, rows, h) and bias (e, h). Its dtype is `dtype`, or that of u."""
+    """Return GELU(u + bias) in `dtype` (None: that of u), for u, (members, rows, units), and bias, (members, units)."""
     e, rows, width = u.shape
     out = torch.empty_like(u, dtype=dtype)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORWARD_LAUNCH[u.dtype]
@@ -67,10 +67,11 @@ def _activate_backward(
 def activate_backward(
     grad: Tensor, u: Tensor, bias: Tensor, sinks: Sinks, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of u, (e, rows, h), and of the bias, (e, h), given the gradient of the result of `activate`.
+    """Return the gradients of u, (members, rows, units), and of the bias, (members, units), in `activate`.
 
-    The gradient of u has the dtype `dtype` (None for that of `grad`). If this is the dtype of `grad`, `grad` is
-    overwritten with it. The gradient of the bias is written to the tensor in `sinks`, if there is one.
+    `grad` is the gradient of the result of `activate`. The gradient of u has the dtype `dtype` (None for that of
+    `grad`). If this is the dtype of `grad`, `grad` is overwritten with it. The gradient of the bias is written to the
+    tensor in `sinks`, if there is one.
     """
     e, rows, width = u.shape
     out = grad if dtype in (None, grad.dtype) else torch.empty_like(grad, dtype=dtype)

@@ -1,9 +1,9 @@
-"""Score bias of relative positions: select the product of each query with the vector of the offset to each key.
+"""Score bias of relative positions: a query times the vector that belongs to its offset from a key.
 
-There is one vector per offset. The products of a query with all of them are one row of the array `products`, with one
-column per vector. The bias of query i and key j is row i, column `index[axis, i, j]`, summed over the axes of the
-positions. Several keys may use the same column, whose gradient is then a sum. The backward pass adds in a fixed order,
-so that results are deterministic.
+There is one vector per offset (position of the key minus position of the query). The products of a query with all
+vectors are one row of the array `products`, with one column per vector. The bias of query i and key j is row i, column
+`index[axis, i, j]`, summed over the axes of the positions. Several keys may use the same column, whose gradient is then
+a sum. The backward pass adds in a fixed order, so that results are deterministic.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def _select_backward(
 
 
 def select(products: Tensor, lift: Tensor, index: Tensor, table: Tensor | None, scale: float) -> Tensor:
-    """Return the score bias (e, b, 1, m, n): scale times the selected columns of `products` plus `lift`, plus `table`.
+    """Return the score bias (e, b, 1, m, n): scale * sum over axes of (products + lift)[i, index[axis, i, j]] +
+    table[i, j].
 
-    `products`, (e, b, m, columns), has contiguous columns. `lift`, (e, columns or fewer), is added to every row of it.
-    `index`, (axes, m, n), in int32, is the column of each axis, query and key. `table`, (1, m, n), or None, is the same
-    for all members and examples.
+    i is the query and j the key. `products`, (e members, b examples, m queries, columns), has contiguous columns.
+    `lift`, (e, columns or fewer), is added to every row of it. `index`, (axes, m, n keys), in int32, selects a column
+    for each axis, query and key. `table`, (1, m, n), or None, is the same for all members and examples.
     """
     (e, b), (axes, m, n) = products.shape[:2], index.shape
     out = torch.empty(e, b, 1, m, n, device=products.device)
@@ -74,10 +75,10 @@ def select(products: Tensor, lift: Tensor, index: Tensor, table: Tensor | None, 
 
 
 def select_backward(grad: Tensor, index: Tensor, scale: float, into: Tensor) -> None:
-    """Compute the backward pass of `select`: write the gradient of its `products` to `into`, (e, b, m, columns).
+    """Write the gradient of the argument `products` of `select` to `into`, (members, examples, queries, columns).
 
-    `grad`, (e, b, 1, m, n), is the gradient of the score bias that `select` returned with the same `index` and `scale`.
-    Columns that belong to no pair of a query and a key are set to zero.
+    `grad`, (members, examples, 1, queries, keys), is the gradient of the score bias that `select` returned with the
+    same `index` and `scale`. Columns that belong to no pair of a query and a key are set to zero.
     """
     (e, b, _, columns), (axes, m, n) = into.shape, index.shape
     _select_backward[(b, e)](

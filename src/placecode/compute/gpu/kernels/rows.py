@@ -1,8 +1,8 @@
-"""Kernels over rows of features (one row per token).
+"""Kernels over rows of features (one row per token of each example).
 
-They compute layer norm, fused with the residual, GELU and the addition of the PE, the embedding of the inputs, and the
-sums over rows that are gradients of biases. A program of one warp processes a few whole rows, so that sums over a row
-stay in the warp.
+They compute layer norm, fused with the residual, GELU and the addition of the PE; the embedding of the inputs; and sums
+over rows, the gradients of biases. A program of one warp processes a few whole rows, so that sums over a row stay in
+the warp.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ INTERPRETED: tl.constexpr = tl.constexpr(interpreted())
 EPSILON = 1e-5
 """Number that is added to the variance in a layer norm, as in torch."""
 VALUES = {torch.float32: 256, torch.bfloat16: 512}
-"""Number of values of each array that a program of one warp processes at once in the backward pass, by dtype. In the
+"""Number of values of each array that a program of one warp processes at a time in the backward pass, by dtype. In the
 forward pass it is twice as many."""
 Sinks = tuple[Tensor | None, ...] | None
-"""Float32 tensors (e, d) to which gradients of biases, scales and shifts are written; None stands for a new tensor."""
+"""Tensors, (members, features), to which gradients of biases, scales and shifts are written. None: new tensors."""
 STAGES = 3
 """Number of iterations of a loop over rows whose data are loaded in advance."""
 PROGRAMS = 8192
-"""Number of programs of one warp that occupy a large GPU. A backward pass divides its rows into about as many parts."""
+"""Number of programs that keep a large GPU busy. A backward pass divides its rows into about as many parts."""
 MAX_PARTIAL_SUMS = 256
-"""Maximum number of partial sums per member, because they must be summed afterwards."""
+"""Maximum number of partial sums per member. It is limited because they must be added afterwards."""
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def _inverse(x):
 
 @triton.jit
 def _normal_tail(x, bell):
-    """Return the probability that a standard normal variable exceeds |x|, given `bell`, which is exp(-x^2 / 2).
+    """Return the probability that a standard normal variable exceeds |x|. `bell` is exp(-x^2 / 2).
 
     It is approximated by exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), with a relative error of 1.5e-7.
     With rounding, the error is 3e-7, less than that of torch's erf.
@@ -105,17 +105,16 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Return into how many parts to divide the `items` of each member, and the number of items per part.
+    """Return into how many parts to divide the `items` (examples) of each member, and the number of items per part.
 
-    Every part is divided further into `tiles` tiles, with one program each. All members together have about `programs`
-    programs.
+    One program computes each of the `tiles` tiles of a part. All members together have about `programs` programs.
     """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
 
 
 def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
-    """Return the launch settings of a kernel that processes `times` x VALUES values at once, in whole rows of x."""
+    """Return the launch settings of a kernel whose tiles are whole rows of x, with `times` x VALUES values in all."""
     wide = triton.next_power_of_2(x.shape[-1])
     return {"ROWS": max(1, times * VALUES[x.dtype] // wide), "WIDTH": wide, "num_warps": 1}
 
@@ -124,11 +123,13 @@ def norm(
     x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
     with_fp16: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """Compute LN(x + f(y + bias)) * scale + shift (+ pe), where f is GELU if `activate` is true, else the identity.
+    """Return LN(x + f(y + bias)) * scale + shift (+ pe). LN normalizes rows; f is GELU if `activate`, else the
+    identity.
 
-    x and y are (e, rows, d), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n, d), and its row r
-    mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16 copy (None unless `with_fp16`),
-    and the mean and the inverse standard deviation of each row, (e, rows), which the backward pass needs.
+    x and y are (e members, rows, d features), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n
+    tokens, d), or None; its row r mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16
+    copy (None unless `with_fp16`), and the mean and the inverse standard deviation of each row, (e, rows), which the
+    backward pass needs.
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
@@ -152,7 +153,7 @@ def _norm_backward(
     GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Run the backward pass of layer norm with residual, for `norm_backward`, which describes the arrays.
+    """Run the backward pass of layer norm with residual. `norm_backward` launches it and describes the arrays.
 
     A row is one token of one item (example). A program processes a tile of tokens of several items.
     """
@@ -206,12 +207,12 @@ def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor,
     tokens: int | None, activate: bool, sinks: Sinks, dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
-    """Compute the gradients of `norm`, given the gradient of its result, (e, rows, d).
+    """Return the gradients of the arguments of `norm`, given the gradient of its result, (e members, rows, d features).
 
-    `tokens` is the number n of tokens of the PE, or None without a PE. Returns four gradients:
+    `tokens` is the number n of tokens of the PE, or None without a PE. There are four results, the gradients
 
     - of x, (e, rows, d)
-    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as that of x if both are equal
+    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as the first if both are equal
     - of bias, scale and shift, a tuple of (e, d), written to `sinks` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
@@ -256,7 +257,8 @@ def _sum_pieces(
 
 
 def sum_pieces(pieces: Tensor, sinks: Sinks) -> tuple[Tensor, ...]:
-    """Return k <= 3 gradients, each (e, d), from their partial sums `pieces`, (e, parts, k, d).
+    """Return up to three gradients, (members, features) each, the sums of `pieces`, (members, parts, gradients,
+    features).
 
     They are written to `sinks`, or to new tensors where there is none.
     """
@@ -300,7 +302,8 @@ def embed(
 ) -> tuple[Tensor, Tensor | None]:
     """Return x W + bias (+ pe), (e, rows, d), and its float16 copy (None unless `with_fp16`).
 
-    x is (e, rows, f), W is (e, f, d), bias is (e, d), and pe is (e, n, d). Row r mod n of pe is added to row r.
+    x is (e members, rows, f inputs), W is (e, f, d features), bias is (e, d), and pe is (e, n tokens, d) or None. Row r
+    mod n of pe is added to row r.
     """
     (e, rows, features), width = x.shape, w.shape[2]
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
@@ -340,7 +343,7 @@ def _embed_backward(
 def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
     """Return the gradients of W, (e, f, d), and of the PE, (e, n, d), given the gradient of the result of `embed`.
 
-    `tokens` is n. The gradient of the bias is the sum of the gradient of the PE over tokens.
+    Shapes are those in `embed`, and `tokens` is n. The gradient of the bias is that of the PE, summed over tokens.
     """
     (e, rows, width), features = grad.shape, x.shape[2]
     items = rows // tokens
@@ -368,7 +371,7 @@ def _shift_rows(x, bias, rows, width, stride, ROWS: tl.constexpr, WIDTH: tl.cons
 
 
 def shift_rows(x: Tensor, bias: Tensor) -> Tensor:
-    """Add a bias (e, d) to x (e, rows, d) in place and return x."""
+    """Add a bias, (members, features), to every row of x, (members, rows, features), in place and return x."""
     e, rows, width = x.shape
     tile = _tile(x, 2)
     _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](x, bias, rows, width, bias.stride(0), **tile)

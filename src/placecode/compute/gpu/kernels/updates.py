@@ -1,4 +1,4 @@
-"""Optimizer steps (Adam, AdamW, SGD) on a GPU, for flat arrays of parameters (e, P).
+"""Optimizer steps (Adam, AdamW, SGD) on a GPU, for flat arrays of parameters (members, parameters).
 
 `norms` reads the gradients once, and `update` does everything else in one pass.
 """
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-"""Number of parameters per program."""
+"""Number of parameters that one program of a kernel processes at a time."""
 
 
 @triton.jit
@@ -28,9 +28,9 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 
 
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
-    """Return the norm of the gradient of each member, (e, P) -> (e,).
+    """Return the norm of each member's gradient, (members, parameters) -> (members,).
 
-    The PE is in the columns from `pe_first` on. These count only for members with `learns`, (e,), other than 0.
+    The PE is in the columns from `pe_first` on. These count only for members whose number in `learns` is not 0.
     """
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
@@ -85,13 +85,14 @@ def update(
     rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decays: tuple[Tensor | None, Tensor | None],
     betas: tuple[Tensor, Tensor], epsilon: Tensor, corrections: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
-    """Update the parameters `flat`, (e, P), and `moments` in place by one step of `kind`: adam, adamw or sgd.
+    """Update the parameters `flat`, (e members, P parameters), and `moments` in place by one step of `kind`.
 
-    The PE is in the columns from `pe_first` on. Settings have shape (e, 1). `rate` is the learning rate of the weights,
-    and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None. `decays` are the weight decays
-    of the weights and of the PE, each None if it is 0 for all members. For sgd, the first of `betas` is the momentum.
-    `corrections` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t). Members for which `trains`, (e,),
-    is 0 do not change, and the PE of those for which `learns`, (e,), is 0 does not change either.
+    `kind` is adam, adamw or sgd. The PE is in the columns from `pe_first` on. Settings have shape (e, 1). `rate` is the
+    learning rate of the weights, and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None.
+    `decays` are the weight decays of the weights and of the PE, each None if it is 0 for all members. For sgd, the
+    first of `betas` is the momentum. `corrections` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t).
+    Members whose number in `trains` is 0 do not change. The PE of members whose number in `learns` is 0 does not change
+    either.
     """
     e, size = flat.shape
     optional = (factor, *decays)
