@@ -102,7 +102,7 @@ class Run:
         if self._has_old_names:
             self.config["fields"] = current_fields(self.experiment, self.config["fields"])
             self.config["task"] = current_task(self.config["task"])
-        self._has_old_split = self.config["format"] < 3 and self.experiment != "own"
+        self._has_old_split = self.config["format"] < 3 and self.experiment != "fit"
         if self._has_old_split:
             self.config["task"] = _renamed_keys(self.config["task"])
 
