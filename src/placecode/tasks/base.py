@@ -183,7 +183,9 @@ class Task:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss of each member over a batch.
 
-        Parameters ---------- outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
+        Parameters
+        ----------
+        outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
         targets : Tensor, shape (e, b, ...)
 
         Returns
@@ -198,7 +200,9 @@ class Task:
         Every evaluation averages the metrics over the examples of each condition. The means are written to
         metrics.parquet in the run folder, with the keys of the returned dict in the column `metric`.
 
-        Parameters ---------- outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
+        Parameters
+        ----------
+        outputs : Tensor, shape (e, b, o), or (e, b, n, o) if `readout` is "token"
         targets : Tensor, shape (e, b, ...)
 
         Returns

@@ -108,7 +108,9 @@ class Brain(Masked):
     doubts : list of str
         Warnings about the data.
 
-    Notes ----- A world is a split of the people into "train" and "test". Models with different seeds are trained on
+    Notes
+    -----
+    A world is a split of the people into "train" and "test". Models with different seeds are trained on
     different worlds, so a confidence interval over seeds includes the variation between people. People are put in a
     random circular order, and each world holds out the people who follow those of the previous world. The default
     number of worlds (`folds`) is 5, or the number of different groups that can be held out if that is smaller. It is 1

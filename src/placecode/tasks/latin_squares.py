@@ -91,7 +91,9 @@ class LatinSquares(Task):
     **settings
         Fields of `PuzzleSettings`.
 
-    Notes ----- The setting `log_softmax` is the number of times that log-softmax is applied to the logits. One and two
+    Notes
+    -----
+    The setting `log_softmax` is the number of times that log-softmax is applied to the logits. One and two
     are mathematically the same, but differ in float32. Once the probability of the correct symbol rounds to 1, the
     gradient of its logit is exactly 0 with one log-softmax. The gradients of the other logits are not 0, so all logits
     drift. With two, the gradients still sum to zero.

@@ -87,7 +87,9 @@ class Synergy(Masked):
     kinds : ndarray of str, shape (n,)
         "product" (in a synergistic group), "correlated" or "distractor", for each channel.
 
-    Notes ----- If the setting `values` is "gaussian", only the sign of a channel is the product of other channels. If
+    Notes
+    -----
+    If the setting `values` is "gaussian", only the sign of a channel is the product of other channels. If
     its magnitude were a product too, a large value would imply large factors, which pairwise measures detect. The sign
     of a normal number is independent of its magnitude. With independent magnitudes, the channels of any proper subset
     of a group are therefore exactly independent, and every channel is exactly normal.
