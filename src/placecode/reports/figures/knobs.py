@@ -1,4 +1,6 @@
-"""Draw accuracy by sigma with a line for each value of another setting (a "knob"), and the figure of lst-causal.
+"""Draw accuracy by sigma with a line for each value of another setting (a "knob"), and the main figure of lst-causal.
+
+The experiment lst-causal tests whether the PE is a cause of generalization.
 
 >>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
 """
@@ -91,7 +93,7 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Return the style of each line: the first of `LINE_STYLES` that no earlier line in the same panels has."""
+    """Return the style of each line: the first of `LINE_STYLES` that no earlier line in any of its panels has."""
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
     for line, line_panels in panels.items():
@@ -117,7 +119,7 @@ def chance_of(chance: Mapping[str, float] | float, panel: str) -> float:
 
 
 def _legend(axes: Axes, **place: Any) -> None:
-    """Draw the legend of a panel. `place` has arguments of `Axes.legend`."""
+    """Draw the legend of a panel. `place` has further arguments of `Axes.legend`."""
     look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
     legend = axes.legend(**look, **place)
     legend.get_title().set_color(INK)
@@ -139,7 +141,9 @@ def _sigma_effects(axes: Axes, sigma_effects: pd.DataFrame) -> None:
     _rows(axes, [base.wrapped(base.short(name), 44) for name in names], range(len(names)))
     base.draw_means(axes, means, range(len(names)), along="x", color=INK, marker="o", markersize=5)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    base.title(axes, f"accuracy at {SIGMA} 0.2 minus that at {sigma_effects['large'].iloc[0]:g}")
+    large = sigma_effects["large"].unique()
+    other = f"{large[0]:g}" if len(large) == 1 else f"the largest {SIGMA}"
+    base.title(axes, f"accuracy at {SIGMA} 0.2 minus that at {other}")
     base.label(axes, "difference of accuracies")
 
 
@@ -164,9 +168,9 @@ def causes(
     """Draw the results of the experiment lst-causal in three panels, one for each of these tables.
 
     `table` has the columns line (the kind of PE), sigma, seed and value (the accuracy). `order` lists its lines.
-    `effects` has a row per effect with the columns group, name, mean, low, high and control. `losses` has sigma, name,
-    seed and value, which is how much accuracy is lost when the PE is exchanged after training. Marks of controls, and
-    of the names in `controls`, are hollow.
+    `effects` has a row per effect with the columns group, name, mean, low, high and control (whether the effect must be
+    zero). `losses` has the columns sigma, name (of an exchange of the PE after training), seed and value (the accuracy
+    that is lost). `controls` are the names of exchanges that must do nothing. Marks of all controls are hollow.
     """
     means, averaged, missing = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())

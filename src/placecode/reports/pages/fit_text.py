@@ -16,15 +16,17 @@ from placecode.reports.pages.interactive import Verdict
 from placecode.tasks.splits import BLOCKS
 
 MIN_NEIGHBOR_CONFIDENCE = 0.9
-"""Two channels are called neighbours if the confidence in this is at least this."""
+"""Two channels are called neighbours if the confidence that they are is at least this."""
 MIN_MAP_CONFIDENCE = 0.3
 """A map is called unreliable if its mean confidence is below this."""
 MIN_STABLE_ARI = 0.5
-"""Modules are unreliable if their ARI, between fits or with known groups, is below this."""
+"""Modules match known groups from this ARI on."""
+MIN_PLACE_CONFIDENCE = 0.5
+"""The position of a channel is uncertain if its confidence is below this."""
 MIN_MISSED_SHARE = 0.9
 """Linear predictors miss the structure if they miss more than this share of the variance that our models explain."""
 MIN_LEAD = 0.1
-"""Another method is named if the share of the variance that it explains is higher than that of our models by this."""
+"""Another method is named if it explains a share of the variance at least this much higher than our models do."""
 METHOD_NAMES = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
 """Names of the other methods in reports."""
 RANKED = {
@@ -88,7 +90,7 @@ def _sections(fit: FitResult) -> dict[str, list[str]]:
     ]
     stability = fit.stability.get(fit.module_count, float("nan"))
     by_confidence = np.argsort(fit.confidence, kind="stable")
-    uncertain = [fit.names[i] for i in by_confidence if fit.on_map[i] and fit.confidence[i] < MIN_STABLE_ARI]
+    uncertain = [fit.names[i] for i in by_confidence if fit.on_map[i] and fit.confidence[i] < MIN_PLACE_CONFIDENCE]
     block = fit.data_summary.get("piece", fit.data_summary["samples"] // BLOCKS)
     return wording.sections(
         "fit",
