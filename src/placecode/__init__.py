@@ -1,9 +1,9 @@
 """placecode: learned positional encodings, trained, measured and compared.
 
 >>> from placecode import Run, encodings
->>> pe = encodings.make("learned", tokens=16, width=160, sigma=0.2)     # a drop-in for any model
->>> model = Run("runs/demo").load(0)                                    # a trained member of a run
->>> fitted = LearnedPositions().fit(X)                                  # a map of the channels of a table
+>>> pe = encodings.make("learned", tokens=16, width=160, sigma=0.2)     # an encoding to use in any model
+>>> model = Run("runs/demo").load(0)                                    # the first trained model of a run
+>>> fitted = LearnedPositions().fit(X)                                  # a map of the channels (columns) of a table
 """
 
 from importlib import import_module

@@ -51,7 +51,7 @@ def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
 
 
 def value_of(name: str, text: str, kind: type) -> Any:
-    """Return the text of a command-line argument converted to `kind` (int, float or str), or raise `BadInput`.
+    """Convert the text of the command-line argument `name` to `kind` (int, float or str), or raise `BadInput`.
 
     >>> value_of("epochs", "7", int)
     7

@@ -84,8 +84,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically. Dicts and lists are indented, but a list of plain values takes one line,
-    and so does a dict of plain values that is an item of a list."""
+    """Write a value to a JSON file atomically. Dicts and lists are indented, except lists of plain values and those
+    dicts of plain values that are items of a list, which take one line."""
     write_text(path, _json(value) + "\n")
 
 
@@ -143,7 +143,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
     The file has the same bytes as one written by the safetensors library. The library is not used, because it would
     first assemble the whole file in memory and block all other threads. Checkpoints are written during training and can
-    have gigabytes.
+    be gigabytes large.
     """
     parts, header, end, dtypes = [], {}, 0, list(SAFETENSORS_NAMES)
     if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in SAFETENSORS_NAMES}:

@@ -65,7 +65,7 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return the state from which the random numbers of a step are computed, for each key, int64 of shape (e,)."""
+    """Return, for each key, the state from which the random numbers of a step are computed, int64 of shape (e,)."""
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
@@ -83,8 +83,7 @@ def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
 
 
 def hash_words(words: Tensor, first: int = 0) -> Tensor:
-    """Return a hash of each 64-bit integer in `words`, (e, count), that depends on its value and its column, in this
-    shape.
+    """Return a hash of each 64-bit integer in `words`, (e, count), that depends on its value and its column.
 
     `first` is the number of the first column, if `words` are some of the columns of a larger array.
     """

@@ -62,6 +62,6 @@ def declaration(cls: type, name: str) -> Mapping[str, Any]:
 
 
 def settings_of(cls: type) -> list[str]:
-    """Return the names of the settings of a class, in the order of its fields. Fields without a help text hold data and
-    are not settings."""
+    """Return the names of the settings of a class, in the order of its fields. Fields without a help text are not
+    settings but data."""
     return [field.name for field in dataclasses.fields(cls) if declaration(cls, field.name)]

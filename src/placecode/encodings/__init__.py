@@ -90,7 +90,7 @@ def lookup(name: str) -> type[Encoding]:
 
 
 def family(member: Member) -> tuple[object, ...]:
-    """Return a key that is equal for members that can share one encoding instance.
+    """Return a key that is equal for members (models) that can share one encoding instance.
 
     Raises `BadInput` if the encoding of the member is unknown or does not support its `options` or its `start`.
     """
@@ -127,10 +127,11 @@ def make(
 ) -> Encoding:
     """Return an encoding as a `torch.nn.Module` for use in any model.
 
-    How to use it depends on the kind of encoding. Call an additive encoding on embeddings, (b, n, d), and a rotary
-    encoding on queries and keys, (b, h, n, c), with c features per head. For relative and alibi, add `bias(q)` to the
-    scaled attention scores. For causal-none, and for relative with `causal`, also set scores to -inf where `mask(n)` is
-    False. With `layers` > 1, pass the index of the block.
+    How to use it depends on the kind of encoding. Call an additive encoding on embeddings, (batch, tokens, features),
+    and a rotary encoding on queries and keys, (batch, heads, tokens, features per head). For relative and alibi, add
+    `bias(q)` to the attention scores after their scaling by 1 / sqrt(features per head). For causal-none, and for
+    relative with `causal`, set the scores of n tokens to -inf where `mask(n)` is False. With `layers` > 1, additive and
+    relative encodings also take the index of the block.
 
     Parameters
     ----------
@@ -139,9 +140,9 @@ def make(
     tokens : int
         Maximum number of tokens, n.
     width, heads, layers : int
-        Number of features, d, of attention heads, h, and of transformer blocks.
+        Numbers of features per token, of attention heads and of transformer blocks.
     positions : ndarray, shape (n, k), optional
-        True coordinates of the tokens, needed for encodings with several axes.
+        True coordinates of the tokens, needed if `axes` is above 1 or `start` is in `POSITION_STARTS`.
     dtype : torch.dtype
     sigma, seed, start, learn
         As in `Member`.

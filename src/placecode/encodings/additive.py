@@ -1,7 +1,8 @@
 """Additive positional encodings (none, sinusoid, random, learned): a vector per token is added to the input of a block.
 
-All of them are tables (e, l, n, d), with one vector for each member, block and token. They differ only in the initial
-values and in whether these are trained. Members with different additive encodings can therefore share a stack.
+All of them are tables (e, l, n, d): one vector of d features for each of e members (models), l blocks and n tokens.
+They differ only in the initial values and in whether these are trained. Members with different additive encodings can
+therefore share a stack, in which they are trained together.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.n
 
     A pair of features is a sine and a cosine. The pairs are divided evenly among the axes, in reverse order: the first
     features encode the last axis. On a grid with positions (row, column), the first half of the features therefore
-    encodes the column, as in the paper's 2d-fixed. If the pairs cannot be divided evenly, the axes that are encoded
-    first have one pair more. With an odd width, the last cosine is omitted.
+    encodes the column, as in the encoding 2d-fixed of the paper (Ito et al.). If the pairs cannot be divided evenly,
+    the axes that are encoded first have one pair more. With an odd width, the last cosine is omitted.
 
     Parameters
     ----------
@@ -60,11 +61,11 @@ def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.n
 
 
 class Additive(Encoding):
-    """Base class of additive encodings, and the encoding "none" (NoPE), whose table of vectors is fixed at zero.
+    """Base class of additive encodings, and the encoding "none" (NoPE, no PE), whose table of vectors is fixed at zero.
 
     A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
     members with different subclasses. To use it in your own model, call `x = pe(x)` on the embeddings of the tokens,
-    (b, n, d).
+    (batch, n, d).
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class Additive(Encoding):
 
     @classmethod
     def is_plain(cls) -> bool:
-        """Return whether the class differs from `Additive` only in its initial values (`start`) and in their training.
+        """Return whether the class differs from `Additive` only in the initial values and in whether they are trained.
 
         Members with such encodings can share one instance of `Additive`.
         """
@@ -114,7 +115,7 @@ class Additive(Encoding):
         return x + self.table[:, block, None, : x.shape[-2]]
 
     def forward(self, x: Tensor, block: int = 0) -> Tensor:
-        """Return x plus the PE of its n tokens in this block. x is (b, n, d), or (e, b, n, d) for several members."""
+        """Return x plus the PE of its tokens in a block. x is (batch, n, d), or (e, batch, n, d) for e members."""
         if x.shape[-2] > self.tokens:
             raise BadInput(f"x must have at most {self.tokens} tokens, as many as the encoding; got {x.shape[-2]}.")
         return self.add(x[None], block)[0] if x.dim() == 3 else self.add(x, block)
@@ -124,7 +125,7 @@ class Additive(Encoding):
 
 
 class Sinusoid(Additive):
-    """Fixed sinusoidal PE. With the option axes=1 it is the paper's 1d-fixed, with axes=2 its 2d-fixed."""
+    """Fixed sinusoidal PE. In the paper (Ito et al.), it is called 1d-fixed (option axes=1) or 2d-fixed (axes=2)."""
 
     defaults = {"axes": 1, "base": 10000.0}
 
@@ -136,8 +137,8 @@ class Sinusoid(Additive):
 
 
 class Random(Additive):
-    """Vectors that are not trained. They are normal random numbers with standard deviation sigma, unless `Member.start`
-    names other values."""
+    """Vectors that are not trained. They are drawn from a normal distribution with standard deviation sigma, unless
+    `Member.start` selects other values."""
 
     uses_sigma = True
     takes_array = True
@@ -154,7 +155,7 @@ class Random(Additive):
 
 
 class Learned(Random):
-    """Trained vectors, with the initial values that `Member.start` says."""
+    """Trained vectors, with the initial values that `Member.start` selects."""
 
     trains = True
 
@@ -177,10 +178,10 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return initial values computed from the true positions, for the values of `Member.start` in `POSITION_STARTS`.
+    """Return the initial values of a member whose `start` is in `POSITION_STARTS`, computed from the true positions.
 
     For "true" and "centred", the result, (n, d), is the same for all blocks. For "axes", (l, n, d), every block has
-    independent random vectors. Their random numbers are not those of "normal".
+    independent random vectors. They are also independent of those that "normal" draws with the same seed.
     """
     sigma, positions = _sigma(member), layout.known_positions(str(member.start))
     if member.start != "axes":

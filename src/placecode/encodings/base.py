@@ -1,8 +1,8 @@
 """The interface of a positional encoding: the base class `Encoding`, and `Layout`, which describes the tokens.
 
-One instance serves all members of a stack. A subclass overrides some of four methods that change the model: `add`,
-`rotate`, `bias` and `mask`. In the base class none of them changes anything. Trainable parameters are `nn.Parameter` of
-shape (e, ...), one entry per member.
+One instance serves all members of a stack, which are models that are trained together. A subclass overrides some of
+four methods that change the model: `add`, `rotate`, `bias` and `mask`. In the base class none of them changes anything.
+Trainable parameters are `nn.Parameter` of shape (e, ...), one entry per member.
 
 Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Attention may be
 computed for some query positions only. These are the m positions in the slice `at`, and queries then have shape
@@ -41,7 +41,7 @@ class Layout:
             raise must_be("positions", f"an array ({self.tokens} tokens, coordinates)", self.positions.shape)
 
     def coordinates(self, axes: int) -> np.ndarray:
-        """Return the coordinates of the tokens, or raise `BadInput` if they are not known.
+        """Return the coordinates of the tokens, or raise `BadInput` if the tokens do not have this number of axes.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Encoding(nn.Module):
         return () if type(self).rotate is Encoding.rotate else ("queries", "keys")
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor | None:
-        """Return what to add to the scaled attention scores, broadcastable to (e, b, h, m, n), or None for nothing."""
+        """Return what to add to the attention scores q k / sqrt(c), broadcastable to (e, b, h, m, n), or None."""
         return None
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:

@@ -23,8 +23,8 @@ class Relative(Encoding):
 
     The vector depends on the offset, the position of the key minus the position of the query. Each block has one vector
     per offset, shared by the heads. With several axes, each axis has its own vectors, and the vectors of the axes are
-    added. Offsets beyond `max_distance` are clipped to it. With `causal`, a token attends only to itself and to earlier
-    tokens, as in the authors' code.
+    added. Offsets beyond the option `max_distance` are clipped to it. With the option `causal`, a token attends only to
+    itself and to earlier tokens, as in the code published with the paper (Ito et al.).
 
     To use it in your own model, compute `scores = q @ k.mT / c**0.5 + pe.bias(q)` from queries and keys of shape
     (b, h, n, c), with c features per head. If `causal`, also set scores to -inf where `pe.mask(n)` is False.
@@ -33,7 +33,7 @@ class Relative(Encoding):
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
     uses_sigma = True
     table_rows: Tensor
-    """Row of `table` for each axis and each pair of query and key, (k, n, n)."""
+    """Row of a block's table of learned vectors for each of k axes and each pair of query and key, (k, n, n)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
@@ -54,7 +54,7 @@ class Relative(Encoding):
         blocks = first.layers if first.placement == "every" else 1
         shape = (blocks, (2 * largest + 1) * offsets.shape[-1], first.width // first.heads)
         initial = np.stack([scaled_draw(member, shape) for member in members])
-        self.table = nn.Parameter(torch.from_numpy(initial))  # (e, l, r, c)
+        self.table = nn.Parameter(torch.from_numpy(initial))  # (e, l, r, c): r vectors per block
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
         if q.dim() == 4:
@@ -70,10 +70,11 @@ class Relative(Encoding):
 
 
 class _Select(torch.autograd.Function):
-    """Select column `index[i, j]` of the products of query i, for each key j: (e, b, h, m, r) -> (e, b, h, m, n).
+    """For query i and key j, select the product of the query with vector `index[i, j]` of a table of r vectors.
 
-    If several keys select the same column, its gradient is a sum, which torch would compute in a random order on a GPU.
-    This implementation is deterministic: for each query, it multiplies by a matrix of zeros and ones.
+    `products` has those of all queries with all vectors: (e, b, h, m, r) -> (e, b, h, m, n). If several keys select the
+    same product, its gradient is a sum, which torch would compute in a random order on a GPU. To be deterministic, the
+    backward pass on a GPU multiplies by a matrix of zeros and ones for each query instead.
     """
 
     @staticmethod
@@ -98,8 +99,9 @@ class _Select(torch.autograd.Function):
 class Alibi(Encoding):
     """ALiBi (Press et al. 2022): a penalty on the attention scores that grows linearly with distance.
 
-    Each head has a different slope, see `slopes_for`. The penalty is the same for earlier and later tokens, as in an
-    encoder. The option `distance` is "euclidean" or "manhattan", which differ only with several axes.
+    Each head has a different slope, which `slopes_for` computes from the option `steepness`. The penalty is the same
+    for earlier and later tokens. The option `distance` is "euclidean" or "manhattan", which differ only with several
+    axes.
 
     To use it in your own model, compute `scores = q @ k.mT / c**0.5 + pe.bias(q)` from queries and keys of shape
     (b, h, n, c), with c features per head.
@@ -142,10 +144,10 @@ def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
 
 
 class CausalNone(Encoding):
-    """NoPE with a causal mask, the paper's c-nope: a token attends only to itself and to earlier tokens.
+    """NoPE (no PE) with a causal mask, c-nope of Ito et al.: a token attends only to itself and to earlier tokens.
 
-    The option `temperature` divides the scaled attention scores. Values below 1 make attention sharper. The authors'
-    code uses 0.01. The implementation divides the queries instead of the scores, which is equivalent.
+    The option `temperature` divides the scaled attention scores. Values below 1 make attention sharper. The code
+    published with the paper uses 0.01. Here the queries are divided instead of the scores, which is equivalent.
 
     To use it in your own model, call `q, k = pe.rotate(q, k)`, which divides the queries by the temperature, and set
     attention scores to -inf where `pe.mask(n)` is False.

@@ -22,9 +22,10 @@ from placecode.validation import real_number, whole_number
 class Rotary(Encoding):
     """Rotary encoding: each pair of features (2i, 2i + 1) is rotated by the angle position * base^(-2i / r).
 
-    r is the number of rotated features per axis. With several axes (axial rotary), the first r features of a head are
+    r is the number of rotated features per axis. With k > 1 axes (axial rotary), the first r features of a head are
     rotated by the position on the first axis, the next r by the position on the second, and so on. The option
-    `fraction` is the fraction of the features of each head that is rotated. The authors' code rotates half of them.
+    `fraction` is the fraction of the features of each head that is rotated, 0.5 in the code published with the paper
+    (Ito et al.).
 
     To use it in your own model, call `q, k = pe(q, k)` on queries and keys of shape (b, h, n, c), with c features per
     head, before the attention scores are computed.

@@ -26,7 +26,7 @@ def scaled(pe: np.ndarray, sigma: float) -> np.ndarray:
 def is_grid(positions: np.ndarray | None) -> bool:
     """Return whether tokens form a complete rectangular grid with at least two rows and two columns.
 
-    `positions` are the coordinates of the tokens, (n, k). The result is False for None, and unless k is 2.
+    `positions` are the coordinates of the tokens, (n, k), or None. The result is False if they are None or k is not 2.
     """
     if positions is None or positions.ndim != 2 or positions.shape[1] != 2:
         return False
@@ -35,10 +35,10 @@ def is_grid(positions: np.ndarray | None) -> bool:
 
 
 def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarray:
-    """Return a PE interpolated linearly from one grid of tokens to another, (l, n, d) -> (l, m, d).
+    """Return a PE interpolated linearly from a grid of n tokens to one of m tokens: (l, n, d) -> (l, m, d).
 
-    `positions`, (n, 2), and `onto`, (m, 2), are rows and columns of the tokens of the old and the new grid. Grids are
-    stretched so that their corners coincide.
+    The PE has d features per token in each of l blocks. `positions`, (n, 2), and `onto`, (m, 2), are rows and columns
+    of the tokens of the old and the new grid. Grids are stretched so that their corners coincide.
     """
     for name, points in (("positions", positions), ("onto", onto)):
         if not is_grid(points):
@@ -51,7 +51,7 @@ def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarr
 
 
 def _weights(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the weight of each old coordinate in the linear interpolation at each new one, (a,) and (m,) -> (m, a).
+    """Return the weight, (m, a), of each of `a` old coordinates in the linear interpolation at each of m new ones.
 
     New coordinates are first shifted and scaled to the range of the old ones.
     """

@@ -1,4 +1,4 @@
-"""All experiments, and how to get one by its name or from a run."""
+"""All experiments, and how to get one by its name or from a run (the folder with its results)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lookup(name: str) -> type[Experiment]:
 
 def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run, with the settings in its config.json. A setting that did not exist when the run
-    was made gets its value in `Experiment.legacy_defaults`, or else its default."""
+    was made gets its value in `Experiment.legacy_defaults`, or else its default. Raise `BadInput` for unknown ones."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     experiment = TableExperiment if run.experiment == TableExperiment.name else lookup(run.experiment)
     if unknown := set(fields) - set(experiment.recorded()):

@@ -1,13 +1,13 @@
 """Base class of experiments. An experiment is a question with a name: a task, members (models to train), measurements
 and claims.
 
-An experiment is a frozen dataclass. Its fields are all settings that affect a result. It inherits those of its task and
-of its models from other dataclasses (`placecode.settings`). Every setting has a help text, is a flag of the command
-line and is recorded in config.json of the run.
+An experiment is a frozen dataclass. Its fields are all settings that affect a result. The settings of its task (data)
+and of its models are inherited from other dataclasses (`placecode.settings`). Every setting has a help text, is a flag
+of the command line, and is recorded in config.json of the run, the folder with the results.
 
 An experiment can be run at two scales (sizes), "quick" and "paper", chosen by `--scale`. Its class, such as
 `latin.squares.LstSigma` for lst-sigma, lists the settings of both in `scales`. Values from the user override them. (The
-initial scale of a PE is not meant here; it is called sigma.)
+initial scale of a PE, a positional encoding, is another thing: it is called sigma.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SCALES = ("quick", "paper")
 
 @dataclass(frozen=True)
 class Experiment(Settings):
-    """Base class of experiments. Subclasses define `task`, `plan` and `training_steps`, and what they measure."""
+    """Base class of experiments. Subclasses define the data (`task`), the members (`plan`), the length of training
+    (`training_steps`), and what is measured."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -47,7 +48,8 @@ class Experiment(Settings):
     their defaults."""
 
     swept_by: ClassVar[Mapping[str, str]] = {}
-    """Fields that this experiment sweeps, mapped to the field that lists their values. The user cannot set them."""
+    """Fields that this experiment sweeps, mapped to the field that lists their values, as in {"heads": "head_counts"}.
+    The user cannot set the swept fields."""
 
     legacy_defaults: ClassVar[Mapping[str, Any]] = {}
     """Values of settings for runs that were made before these settings existed, where the default would be wrong."""
@@ -69,8 +71,8 @@ class Experiment(Settings):
 
     @classmethod
     def recorded(cls) -> list[str]:
-        """Return the names of the settings, which config.json of a run records. Fields without a help text are not
-        settings: they hold data."""
+        """Return the names of the settings, which config.json of a run records. Fields without a help text hold data
+        and are not settings."""
         return settings_of(cls)
 
     def task(self) -> Task:
@@ -83,8 +85,7 @@ class Experiment(Settings):
 
     @property
     def axes(self) -> list[Axis]:
-        """The fields that the setting `sweep` varies (`--sweep heads=1,2`), with their values. Empty if it is not
-        set."""
+        """The fields that the user sweeps in addition (`--sweep heads=1,2`), with their values. Usually empty."""
         return axes_of(self, self.sweep)
 
     def build_task(self) -> Task:
@@ -98,13 +99,13 @@ class Experiment(Settings):
         return TaskCollection(tasks)
 
     def plan(self) -> list[Member]:
-        """Return the members of the experiment, without those that `sweep` adds, in a fixed order. Labels can be
-        empty."""
+        """Return the members of the experiment in a fixed order, without those that `sweep` adds. A label can be empty:
+        `members` sets it."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
         """Return all members: those of `plan`, once for every combination of the values in `sweep`. A member without a
-        label gets the name of its encoding as label. `--members i:j` is a slice of this list."""
+        label gets the name of its encoding as label. The option `--members i:j` trains a slice of this list."""
         members = []
         for member in self.plan():
             label = member.label or encoding_label(member.encoding, member.sigma, member.options)
@@ -112,13 +113,13 @@ class Experiment(Settings):
         return crossed(members, self.axes) if self.sweep else members
 
     def describe_data(self, data: str) -> str:
-        """Return the text that figures show for a data set. `data` is its name, `Member.data`."""
+        """Return the text that figures show for the data set named `data` (as in `Member.data`)."""
         return data
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """Return the finished members that have a sigma and the role "swept", for figures with sigma on the x axis. The
-        columns `panel` and `line` say where a member is drawn: here in one panel, with a line for every combination of
-        the values in `sweep`."""
+        """Return the table of the members to draw in figures with sigma on the x axis: those that finished, have a
+        sigma and have the role "swept". The columns `panel` and `line` say where a member is drawn: here in one panel,
+        with a line for every combination of the values in `sweep`."""
         members = finished_members(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
@@ -133,14 +134,15 @@ class Experiment(Settings):
     """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0: never."""
 
     def evaluate_at(self, task: Task) -> Sequence[int]:
-        """Return the steps after which all splits are evaluated, in addition to the first and the last step."""
+        """Return the training steps after which all splits are evaluated, besides before and after training."""
         return ()
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        """Measure all members of a stack, and return rows of the analysis table.
+        """Measure all members of a stack (models that are trained together), and return rows of the analysis table.
 
-        Called twice for every stack: with the parameters before and after training. Each row has the values member
-        (index in the stack), block (index of a block, or -1 for the whole model), analysis, target and value.
+        Called twice for every stack: with the parameters before and after training. A row has the keys member (index in
+        the stack), block (index of a block, or -1 for the whole model), analysis (name of the measure), target (a
+        detail of the measure, such as the encoding that the PE is compared with; can be empty) and value.
         """
         return []
 
@@ -150,8 +152,8 @@ class Experiment(Settings):
         self.analyse(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        """Return arrays (e, ...) by name for the e members of a stack. Called before and after training, like
-        `analyse`. The run keeps them for `compare` and for figures."""
+        """Return arrays (members, ...) by name, with one row for each member of the stack. Called before and after
+        training, like `analyse`. The run keeps the arrays for `compare` and for figures."""
         return {}
 
     temporary_arrays: ClassVar[tuple[str, ...]] = ()
@@ -163,22 +165,22 @@ class Experiment(Settings):
         """Return rows of the analysis table that need several members, or both the start and the end of training.
 
         Called once when all stacks are analysed, and again when runs of parts of an experiment are merged. `members` is
-        the table of all members of the run. `arrays` has the PE and the `arrays` of member i, as NAME_start/i and
-        NAME_end/i. `shapes` has the sizes and token positions of each data set, by `Member.data`. `step` is the last
-        step.
+        the table of all members of the run. `arrays` has the PE ("pe") of member i and its arrays from the method
+        `arrays`, under the keys NAME_start/i and NAME_end/i. `shapes` has the sizes and token positions of each data
+        set, by `Member.data`. `step` is the last training step.
         """
         return []
 
     @property
     def swaps_pes(self) -> bool:
-        """Whether the experiment implements `measure_pe_swaps`. It is called for one trained stack after the other,
-        when the arrays of all stacks are known."""
+        """Whether the experiment implements `measure_pe_swaps`, which is called for one trained stack after the other,
+        once the arrays of all stacks are known."""
         return type(self).measure_pe_swaps is not Experiment.measure_pe_swaps
 
     def measure_pe_swaps(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Measure a trained stack with other PEs, such as those of other members. Return rows like those of `analyse`.
+        """Measure trained members again with other PEs, such as those of other members. Return rows as `analyse` does.
 
         `numbers` are the numbers of the stack's members in the run. `members` and `arrays` are those of all members of
         the run, as in `compare`. A run with `--members` lacks some members of the experiment.
@@ -186,8 +188,9 @@ class Experiment(Settings):
         return []
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
-        """Return the results of other methods on the data of these members, as rows (world, baseline, split, condition,
-        metric, value). A world is the data of one seed: one simulated data set, or one split of the people."""
+        """Return the results of other methods (baselines), such as linear regression, on the data of these members, as
+        rows (world, baseline, split, condition, metric, value). A world is the data of one seed: one simulated data
+        set, or one split of the people. A condition is a kind of example, such as a fraction of hidden channels."""
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
@@ -196,7 +199,7 @@ class Experiment(Settings):
         return {}
 
     metric: ClassVar[str] = "accuracy"
-    """Name of the metric that tables show."""
+    """Name of the metric that tables of results show."""
 
     claims: ClassVar[Sequence[Claim]] = ()
     """Statements that a run of the experiment is checked against."""

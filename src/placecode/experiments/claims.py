@@ -4,8 +4,8 @@
 lies beyond the margin, and fails if the whole interval falls short of it. It is undecided if the interval contains the
 margin, or if the run does not have what the claim needs. Margins are declared in the code.
 
-*Number*: does the published value lie within our interval, or our mean within a stated tolerance of it? There is no
-such verdict if no number is published, or if the effect has no interval.
+*Number*: does the published value lie within our interval, or within a stated tolerance of our mean? There is no such
+verdict if no number is published, or if the effect has no interval.
 
 >>> judge(Interval(0.6, 0.5, 0.7), margin=0.3)
 'holds'
@@ -44,7 +44,7 @@ HOW_TO_READ = (
 
 
 EffectFunction = Callable[[Run], Interval]
-"""A function that returns an effect in a run, with its interval over seeds."""
+"""A function that returns an effect in a run, such as a difference in accuracy, with its interval over seeds."""
 
 
 class NotInRun(Exception):
@@ -104,7 +104,7 @@ class Claim:
             raise must_be("tolerance", "a number of at least 0, of a claim with a published value", self.tolerance)
 
     def check(self, run: Run) -> Finding:
-        """Return the two verdicts of a finished run on the claim: on the direction of the effect and on its size."""
+        """Return the two verdicts of a finished run on the claim: does its direction hold, does its number match?"""
         try:
             effect = self.measure(run)
             note = _why_no_interval(effect)
@@ -117,7 +117,7 @@ class Claim:
 
 
 def claim_from(label: str) -> Callable[..., Claim]:
-    """Return a constructor of claims with this label. Their margin is 0 by default."""
+    """Return a function that makes claims with this label, one of `LABELS`, and with a margin of 0 by default."""
 
     def claim(
         id: str, statement: str, measure: EffectFunction, margin: float = 0.0, way: str = "above", **fields: Any
@@ -145,7 +145,7 @@ class Finding:
     """Whether the data of the run differ from the paper's."""
 
     def record(self) -> dict[str, Any]:
-        """Return all values in a dict, a row of the table of claims. Missing numbers are None."""
+        """Return the claim and its verdicts as a row of the table of claims. Missing numbers are None."""
         claim = self.claim
         effect, low, high = (value if math.isfinite(value) else None for value in self.effect)
         return {
@@ -169,10 +169,10 @@ class Finding:
 
 
 def direction_text(finding: Finding) -> str:
-    """Return the direction in words.
+    """Return the verdict on the direction in words.
 
-    Claims of the paper are "reproduced" or "not reproduced", or "found on our data" or "not found on our data" if the
-    data differ from the paper's. Questions are answered by "yes" or "no". Any claim can be "undecided".
+    It is "reproduced" or "not reproduced" for claims of the paper, or "found on our data" or "not found on our data" if
+    the data differ from the paper's. It is "yes" or "no" for questions. For any claim it can be "undecided".
     """
     if finding.direction == UNDECIDED:
         return UNDECIDED
@@ -183,7 +183,7 @@ def direction_text(finding: Finding) -> str:
 
 
 def number_text(finding: Finding) -> str:
-    """Return the verdict on the number, or a dash if there is none, with the published value in parentheses."""
+    """Return the verdict on the number (a dash if there is none), followed by the published value in parentheses."""
     published = finding.claim.published
     return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
 
@@ -201,8 +201,8 @@ def _has_bounds(effect: Interval) -> bool:
 
 
 def judge(effect: Interval, margin: float, way: str = "above") -> str:
-    """Return the direction of an effect: "holds" if its whole interval lies where `way` says (above or below the
-    margin, or within it on both sides of zero), "fails" if the whole interval lies elsewhere, else "undecided"."""
+    """Return the verdict on the direction of an effect: "holds" if its whole interval lies where `way` says ("above" or
+    "below" the margin, "within": between -margin and margin), "fails" if all of it lies elsewhere, else "undecided"."""
     if not _has_bounds(effect):
         return UNDECIDED
     if way == "within":

@@ -1,8 +1,8 @@
 """Rank correlations of measures of the PE and of attention with OOD accuracy: over the sigmas, and at a fixed sigma.
 
-Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. Correlations are
-therefore also computed among members with the same sigma: for the measure before training, after training, and after
-training with its value before training partialled out.
+Sigma is the initial scale of the PE. Over the sigmas, every measure that depends on sigma predicts accuracy, whether it
+was learned or not. Correlations are therefore also computed among members (models) with the same sigma: for the measure
+before training, after training, and after training with its value before training partialled out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURES: dict[str, MeasureKey] = {
     "RSA with 2d-fixed": ("rsa", "2d-fixed"),
     "attention cosine to 2d-fixed": ("attention_cosine", "2d-fixed"),
 }
-"""Analysis and target of the main measures, by their names in figures."""
+"""The main measures by their names in figures: the values of `analysis` and `target` in the analysis table."""
 MORE_MEASURES: dict[str, MeasureKey] = {
     **MEASURES,
     "Procrustes z against permuted tokens": ("procrustes_z", "2d-fixed"),
@@ -46,15 +46,15 @@ MORE_MEASURES: dict[str, MeasureKey] = {
     "attention correlation to the ideal map": ("attention_correlation", "ideal"),
     "attention cosine to an even map": ("attention_cosine", "even"),
 }
-"""Analysis and target of all measures that are correlated with accuracy, by their names in figures."""
+"""All measures that are correlated with accuracy, in the form of `MEASURES`."""
 CORRELATION_KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
     "over the sigmas": ("end", stats.between_correlation),
     "fixed sigma, before training": ("start", stats.within_correlation),
     "fixed sigma, after training": ("end", stats.within_correlation),
     "fixed sigma, after, given before": ("given", stats.partial_within_correlation),
 }
-"""The kinds of correlation by name. Each is a pair: when the measure was taken, and the statistic. "start" and "end"
-are those of training; "given" is at the end, with the value at the start partialled out."""
+"""The kinds of correlation by name. Each is a pair: when the measure is taken, and the statistic. "start" is before
+training, "end" is after training, and "given" is after training with the value before training partialled out."""
 
 
 def correlations(run: Run) -> pd.DataFrame | None:
@@ -93,8 +93,8 @@ def correlations(run: Run) -> pd.DataFrame | None:
 
 
 def _between_p(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the two-sided p value of `stats.between_correlation` of two tables (sigmas, seeds), which correlates means
-    over seeds in single precision. It is NaN if the correlation is NaN."""
+    """Return the two-sided p value of `stats.between_correlation` of two tables (sigmas, seeds), or NaN if the
+    correlation is NaN. As in that function, means over seeds are in single precision, so that equal means are ties."""
     if np.isnan(stats.between_correlation(x, y)):
         return math.nan
     pairs = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))  # (2, sigmas, seeds)
@@ -120,8 +120,8 @@ def measure_table(run: Run) -> pd.DataFrame | None:
 
 
 def correlation_notes(run: Run) -> dict[str, str]:
-    """Return a text for each measure in `MEASURES` that the run has: its correlation over the sigmas with the final OOD
-    accuracy, for the measure after and before training."""
+    """Return a text for each measure in `MEASURES` that the run has. It says how the measure correlates with the final
+    OOD accuracy over the sigmas, if it is taken after training and before training."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:

@@ -1,13 +1,14 @@
-"""Measurements of models on tasks with a true arrangement of tokens: PE, attention, confidence, robustness.
+"""Measure the PE, attention, confidence and robustness of models (members) on a task, such as Latin squares, as rows
+(member, block, analysis, target, value) of a run's analysis table.
 
-They return rows (member, block, analysis, target, value) of a run's analysis table. `pe_measures`, `behaviour_measures`
-and `robustness_measures` measure one stack on its task, before or after training. `compare_members` compares all
-members of a run, from the arrays that the run keeps.
+Most functions, such as `pe_measures`, measure one stack (members that are trained together) on its task, before or
+after training. `compare_members` compares all members of a run, from the arrays that the run keeps. Letters in shapes:
+e members of a stack, l blocks, b examples, h heads, n tokens, d features, o answers.
 
 The column `block` is the index of a block, or negative:
 
-- -1 (`ALL_BLOCKS`) is the whole model. A PE is then the PEs of all blocks concatenated. Attention is the maps of all
-  blocks together; only "attention_cosine_each", computed puzzle by puzzle, is the mean of its values in the blocks.
+- -1 (`ALL_BLOCKS`) is the whole model. The PEs of all blocks are then concatenated, and so are their attention maps.
+  Only "attention_cosine_each", computed puzzle by puzzle, is the mean of its values in the blocks.
 - -2 (`alignment.MEAN_BLOCK`) is the PE averaged over the blocks.
 """
 
@@ -36,42 +37,42 @@ from placecode.training.trainer import evaluate, portions, stack_for
 
 Rows = list[dict[str, Any]]
 MeasureKey = tuple[str, str]
-"""An analysis and its target, as in the columns of analysis.parquet, for example ("modularity", "labels")."""
+"""An analysis and its target, the names in these columns of analysis.parquet, for example ("rsa", "2d-fixed")."""
 FIXED = "2d-fixed"
-"""Name of the paper's reference encoding, the sinusoids of the true row and column, as label of members and as
-target."""
+"""Name of the paper's reference encoding, sinusoids of the true row and column: a label of members, and a target."""
 NOISY_EXAMPLES = 108
 """Maximum number of examples of a split on which accuracy under noise is measured."""
 
 
 def analysis_rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
-    """Return one row for each of the e members of a stack, from the values (e,) of an analysis."""
+    """Return one row for each member of a stack, from the values (members,) of an analysis."""
     return [_row(member, block, analysis, target, value) for member, value in enumerate(values)]
 
 
 def _row(number: int, block: int, analysis: str, target: str, value: Any, **more: int) -> dict[str, Any]:
-    """Return one row of the analysis table. `number` is its value in the column member, and `more` are further
-    columns."""
+    """Return one row of the analysis table. `number` goes to the column member, and `more` are further columns."""
     columns = {"member": int(number), "block": block, "analysis": analysis, "target": target}
     return {**columns, "value": float(value), **more}
 
 
 def pe_vectors(stack: Stack) -> np.ndarray | None:
-    """Return the PE of each member in double precision, (e, l, n, d), or None if the encoding has no vectors."""
+    """Return the PE of each member in double precision, (members, blocks, tokens, features), or None if the encoding
+    has no vector per token, such as rotary."""
     vectors = stack.encoding.vectors()
     return None if vectors is None else vectors.detach().double().cpu().numpy()
 
 
 def size_measures(pe: np.ndarray, block: int = ALL_BLOCKS) -> Rows:
-    """Return rows with the norm (root mean square) and the effective dimension of the PE of each member, (e, l, n,
-    d)."""
+    """Return rows with the norm (root mean square) and the effective dimension of each member's PE. `pe` has shape
+    (members, blocks, tokens, features)."""
     result = analysis_rows("norm", geometry.norm(pe), block)
     return result + analysis_rows("effective_dimension", geometry.effective_dimension(pe), block)
 
 
 def pe_measures(stack: Stack, task: Task) -> Rows:
-    """Return rows with size and shape of the PE of each member, and its agreement with the true arrangement if that is
-    known: for all blocks together, for their mean, and for each block. Empty if the encoding has no vectors."""
+    """Return rows with measures of each member's PE: its norm and dimension and, if the true positions of the tokens
+    are known, its agreement with them. Most are computed for all blocks together, for the mean over blocks, and for
+    each block. Empty if the encoding has no vector per token."""
     pe = pe_vectors(stack)
     if pe is None:
         return []
@@ -90,8 +91,8 @@ def pe_measures(stack: Stack, task: Task) -> Rows:
 
 
 def main_pe_measures(stack: Stack, task: Task) -> Rows:
-    """Return rows with the main measures of `pe_measures`, for all blocks together, fast enough for experiments with
-    many members. Empty if the encoding has no vectors."""
+    """Return rows with a few measures of `pe_measures`, for all blocks together. They are fast enough for experiments
+    with many members. Empty if the encoding has no vector per token."""
     pe = pe_vectors(stack)
     if pe is None:
         return []
@@ -118,8 +119,8 @@ def weight_change(stack: Stack, task: Task) -> Rows:
 
 
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
-    """Return rows with all measures of agreement between a PE, (e, l, n, d), and the target arrangements. `pe` is one
-    of `alignment.views` (all blocks, their mean, or one block), and `block` is its key there."""
+    """Return rows with the agreement between the PEs `pe`, (e, l, n, d), and the arrangements of `analysis.targets`.
+    `pe` is one of `alignment.views` (all blocks, their mean, or one block), and `block` is its key there."""
     result: Rows = []
     tokens = alignment.side_by_side(pe)  # (e, n, l * d)
     for name, target in targets(positions, pe.shape[-1]).items():
@@ -138,8 +139,8 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
 
 
 def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
-    """Return rows with the confidence in the answers, by condition of the examples, and with the error rate by target
-    cell, the one to fill in. `cells` has the target cell of each of the b examples of the split."""
+    """Return rows with the mean confidence in the answers, overall and by condition (class of difficulty), and with the
+    error rate by target cell, the cell to fill in. `cells` has the target cell of each example of the split."""
     data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
     result = analysis_rows("confidence", confidence.mean(-1), target="all")
@@ -153,12 +154,12 @@ def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int], split: st
 
 
 def robustness_measures(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
-    """Measure accuracy with normal noise on the token embeddings or on the input of every block, and without noise.
+    """Measure accuracy with Gaussian noise on the token embeddings or on the input of every block, and without noise.
 
     `levels` and `block_levels` are the standard deviations of the two kinds of noise. OOD examples are tested, and also
     training examples: without noise, most members solve all training examples, so their curves over the noise level
-    start from the same accuracy. `noise_tolerance` is the noise level on the embeddings at which half of the accuracy
-    above chance is lost, or NaN if no level reduces accuracy so much. Members with the same seed get the same noise.
+    start from the same accuracy. The row `noise_tolerance` is the noise level on the embeddings at which half of the
+    accuracy above chance is lost (NaN if no level is so high). Members with the same seed get the same noise.
     """
     result: Rows = []
     for split in ("train", "ood") if levels else ():
@@ -196,13 +197,13 @@ def accuracy_without_dropout(stack: Stack, task: Task) -> Rows:
 def noisy_accuracy(
     stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
 ) -> dict[float, list[float]]:
-    """Return the accuracies of all members by noise level, over the first `NOISY_EXAMPLES` examples of a split. The
-    noise is added to the token embeddings, or with `in_blocks` to the input of every block."""
+    """Return the accuracies of all members by noise level, on the first `NOISY_EXAMPLES` examples of a split. The
+    noise is added to the token embeddings or, with `in_blocks`, to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
     width, blocks = stack.members[0].width, stack.members[0].layers if in_blocks else 1
-    purpose = "validation" if split == "ood" else split  # the former name, which keeps the noise of earlier runs
+    purpose = "validation" if split == "ood" else split  # ood's former name gives the same noise as in earlier runs
     keys = random.keys_for(seeds, f"noise on {purpose}{' in blocks' if in_blocks else ''}")
     correct: dict[float, list[Tensor]] = {level: [] for level in levels}
     for part in portions(stack, task, min(len(task.splits[split]), NOISY_EXAMPLES)):
@@ -232,8 +233,8 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
 @torch.no_grad()
 def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
     """Return the attention weights of all members on the first `most` examples of a split, as two tensors: averaged
-    over the b examples, (e, l, h, n, n), and averaged over the h heads in half precision, (e, b, l, n, n). Members are
-    e, blocks l."""
+    over examples, (members, blocks, heads, tokens, tokens), and averaged over heads in half precision, (members,
+    examples, blocks, tokens, tokens)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
@@ -248,7 +249,7 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
 
 
 def _example_index(part: range, stack: Stack) -> Tensor:
-    """Return the indices of a portion of the examples, the same for every member, (e, b)."""
+    """Return the indices of the examples in a range, the same for every member, (members, examples)."""
     return torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
 
 
@@ -258,10 +259,11 @@ def _example_index(part: range, stack: Stack) -> Tensor:
 def compare_members(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int
 ) -> Rows:
-    """Return rows that compare members with each other and with their start. `arrays` is that of `Experiment.compare`.
+    """Return rows for all members of a run: how far the PE moved in training, how often members that differ only in
+    their seed give the same answers, and how similar the attention is to that of 2d-fixed members and to ideal maps.
 
-    Rows also have a step, and their member is the number in the run. `positions` has the true positions of the n
-    tokens, (n, axes), by data set. Members on different data are not compared.
+    Rows also have a step, and their member is the number in the run. `arrays` is as in `Experiment.compare`.
+    `positions` has the true positions of tokens, (n, axes), by data set. Members on different data are not compared.
     """
     result = list(pe_change(members, arrays, step))
     for data, places in positions.items():
@@ -274,7 +276,7 @@ def compare_members(
 
 def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
     """Yield two rows for each member with a PE: the distance between its PE before and after training, and this
-    distance divided by the norm before training. The last step, `step`, is a column of the rows."""
+    distance divided by the norm of the PE before training. The rows have `step`, the last step, as a column."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
@@ -285,8 +287,8 @@ def pe_change(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) ->
 
 
 def _answer_agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each finished member: the fraction of held-out examples to which it and a member with the same
-    settings and another seed give the same answer, averaged over these other members."""
+    """Yield a row for each finished member: the fraction of held-out examples to which it gives the same answer as a
+    member that differs only in its seed, averaged over all such members."""
     alive = members[members["state"] == "done"]
     alive = alive[[f"probabilities_end/{number}" in arrays for number in alive["member"]]]
     if alive.empty:
@@ -303,8 +305,8 @@ def _attention_rows(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
     """Yield rows with the agreement of each member's attention with three targets: "ideal" (even attention within row
-    and column), "even" (even attention to all tokens), and the mean of the trained members with the encoding 2d-fixed.
-    `moment` is "start" or "end" of the member's training."""
+    and column), "even" (even attention to all tokens), and the mean attention of trained members with the encoding
+    2d-fixed. `moment` is "start" or "end" of the member's training."""
     ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     references = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:
@@ -355,8 +357,7 @@ def _block_rows(number: int, target: str, values: np.ndarray) -> Iterator[dict[s
 
 
 def _head_mean(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
-    """Return the attention map of each block of a member, (l, n, n): the mean over heads of the array `name`,
-    (l, h, n, n)."""
+    """Return the mean over heads of the attention maps in the array `name`, (l, h, n, n) -> (l, n, n)."""
     return np.asarray(arrays[name].double().mean(1).numpy())
 
 
@@ -371,8 +372,8 @@ def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
 
 
 class _Reference:
-    """Attention maps of a group of trained members, such as those with the encoding 2d-fixed, as a target for other
-    members. A member of the group is compared with the mean of the rest of the group."""
+    """The mean attention maps of a group of trained members, such as those with the encoding 2d-fixed, which others are
+    compared with. A member of the group is compared with the mean of the rest of the group."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
         self.maps = {n: _head_mean(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
@@ -392,7 +393,7 @@ class _Reference:
 
 
 def _mean_without(maps: Mapping[int, np.ndarray], total: Any, number: int) -> np.ndarray | None:
-    """Return the mean of `maps`, which are by member, without that of member `number`, or None if no other is left.
-    `total` is the sum of all maps."""
+    """Return the mean of the maps of all members except `number`, or None if there is no other member. `maps` are the
+    maps by member number, and `total` is their sum."""
     others = len(maps) - (number in maps)
     return None if others == 0 else np.asarray((total - maps.get(number, 0.0)) / others)

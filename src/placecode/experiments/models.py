@@ -1,4 +1,4 @@
-"""The base class of experiments with a transformer: members and tasks are made from the settings of the experiment."""
+"""Base class of experiments with a transformer. Members (models) and tasks (data) are made from its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from placecode.validation import real_number, whole_number
 
 @dataclass(frozen=True)
 class ModelExperiment(Experiment, ModelSettings):
-    """Base class of experiments with a transformer: settings of the model, of its training, and seeds."""
+    """Base class of experiments with a transformer: the settings of the model and of its training, and the seeds."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
     evaluations: int = setting(40, "number of times all splits are evaluated during training")
@@ -28,7 +28,8 @@ class ModelExperiment(Experiment, ModelSettings):
     output_gain: float = setting(1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning")
 
     task_class: ClassVar[type[Task]]
-    """Class of the task. Its arguments and settings get their values from fields of the experiment with their names."""
+    """Class of the task. The arguments of its constructor get their values from the fields of the experiment with the
+    same names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +50,7 @@ class ModelExperiment(Experiment, ModelSettings):
             raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return, by the name of each data set, the arguments of the task in which it differs from the settings of the
+        """Return the data sets by name, each as the arguments of the task that differ from the settings of the
         experiment. Empty if there is a single data set."""
         return {}
 
@@ -70,12 +71,12 @@ class ModelExperiment(Experiment, ModelSettings):
         return Member(**{**shared, **changes})
 
     def moments(self, length: int) -> list[int]:
-        """Return the whole numbers from 1 to `length` (steps or epochs) at which splits are evaluated. They are closer
-        together at the start, where the curves are steep."""
+        """Return when all splits are evaluated, as whole numbers from 1 to `length` (steps or epochs). They are closer
+        together at the start, where learning curves are steep."""
         moments = np.round(length * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         return sorted({int(moment) for moment in moments if moment > 0})
 
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
         """Return a member for every sigma in `sigmas` and every seed of the experiment, sorted by sigma, then by seed.
-        `changes` are fields of all of them, as in `spec`."""
+        `changes` are values of other fields, the same for all members."""
         return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

@@ -1,4 +1,4 @@
-"""Read values of a finished run by member, by seed or by sigma and seed, for claims and figures."""
+"""Read values of a finished run for claims and figures: by member (model), by seed, or by sigma and seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from placecode.runs.read import Run
 from placecode.runs.tables import set_roles_and_labels
 
 LAST_QUARTER = 0.75
-"""Fraction of the training at which its last quarter begins."""
+"""Fraction of the training after which its last quarter begins."""
 MAX_SETTLED_CHANGE = 0.02
-"""Largest change of a mean accuracy late in training with which the accuracy counts as settled."""
+"""If a mean accuracy changes by at most this late in training, it counts as settled."""
 
 
 def members_of(run: Run) -> pd.DataFrame:
-    """Return the table of the members of a run, with roles and labels. In older runs, which lack these columns, they
-    are taken from the members of the experiment, which are in the same order."""
+    """Return the table of the members of a run, with the columns role and label. Older runs lack them. There, they are
+    taken from the members of the experiment, which are in the same order."""
     if "label" not in run.members:
         from placecode.experiments import experiment_of
 
@@ -33,7 +33,7 @@ def members_of(run: Run) -> pd.DataFrame:
 
 
 def finished_members(run: Run) -> pd.DataFrame:
-    """Return the members that did not diverge."""
+    """Return the table of the members of a run that finished, that is, did not diverge."""
     members = members_of(run)
     rows: pd.DataFrame = members[members["state"] == "done"]
     return rows
@@ -41,14 +41,14 @@ def finished_members(run: Run) -> pd.DataFrame:
 
 def is_swept(run: Run) -> pd.Series:
     """Return whether each member of a run belongs to its sweep over sigma, as a boolean column. Members with the role
-    reference, donor or control, and members with another encoding do not."""
+    reference, donor or control do not, nor do members with another encoding than the run's."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
 
 
 def sweep_members(run: Run) -> pd.DataFrame:
-    """Return the members of the sweep over sigma that did not diverge."""
+    """Return the table of the members of the sweep over sigma that did not diverge."""
     members: pd.DataFrame = finished_members(run)
     return members[is_swept(run).loc[members.index]]
 
@@ -86,8 +86,7 @@ def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
 
 
 def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
-    """Return the step at which `values` first reach `level`, interpolated linearly, or the last step if they never
-    do."""
+    """Return the step at which `values` first reach `level`, interpolated linearly; the last step if they never do."""
     above = np.flatnonzero(values >= level)
     if len(above) == 0 or above[0] == 0:
         return float(steps[-1] if len(above) == 0 else steps[0])
@@ -97,8 +96,8 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
 
 
 def analysis_values(run: Run, analysis: str, target: str, when: str = "end", block: int = ALL_BLOCKS) -> pd.Series:
-    """Return the rows of the analysis table with this analysis, target and block, as values indexed by member. They are
-    from before (`when` is "start") or after training ("end"). Raise NotInRun if the run does not have them."""
+    """Return the values of the analysis table with this analysis, target and block, indexed by member. They are from
+    before (`when` is "start") or after training ("end"). Raise NotInRun if the run does not have them."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
     rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
     if rows.empty:
@@ -123,8 +122,8 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
-    """Return the final accuracy, by seed, of the members with an encoding, such as "sinusoid:axes=2", and a dropout.
-    Raise NotInRun if there are none."""
+    """Return the final accuracy, by seed, of the members with this dropout and with the encoding `text`, such as
+    "sinusoid:axes=2". Raise NotInRun if there are none."""
     rows = with_encoding_names(finished_members(run))
     rows = rows[(rows["name"] == encoding_label(**parse_encoding(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
@@ -134,11 +133,12 @@ def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -
 
 
 def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Return the mean over sigmas of the values of some members of the sweep, by seed.
+    """Return the mean over sigmas of the values of some members of the sweep, indexed by seed.
 
     `values` is indexed by member. `columns` selects the members: heads=4 selects those with 4 in the column heads, and
-    None those with a missing value. The mean is over those of `sigmas` that the run sweeps (None: over all that it
-    sweeps). Seeds without a finished member at one of these sigmas are left out. Raise NotInRun if no seed has one.
+    heads=None those with a missing value. The mean is over those of `sigmas` that the run sweeps (None: over all that
+    it sweeps). Seeds that lack a finished member at one of these sigmas are left out. Raise NotInRun if one of these
+    sigmas has no finished members.
     """
     rows = sweep_members(run)
     for name, value in columns.items():
@@ -153,7 +153,7 @@ def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of the column `value` for each seed and sigma, as a table (seeds, sigmas)."""
+    """Return the mean of the column `value` of a table for each seed and sigma, as a table (seeds, sigmas)."""
     return rows.dropna(subset=["value"]).groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
@@ -169,13 +169,13 @@ def first_quarter(epochs: int) -> int:
 
 
 def early_accuracy(run: Run) -> pd.Series:
-    """Return the OOD accuracy after a quarter of the training, by member."""
+    """Return the OOD accuracy after the first quarter of the training, by member."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
     return accuracy(run, step=last // epochs * first_quarter(epochs))
 
 
 def late_change(run: Run, split: str = "ood") -> pd.Series:
-    """Return the change of accuracy over the last quarter of the training, by member."""
+    """Return the change of accuracy in the last quarter of the training, by member."""
     steps = run.metrics["step"].unique()
     before = steps[steps <= LAST_QUARTER * steps.max()].max()
     return accuracy(run, split) - accuracy(run, split, int(before))
@@ -191,24 +191,23 @@ def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_and_accuracy(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return two tables (sigmas, seeds): an analysis before or after training (`when` is "start" or "end"), and the
-    final OOD accuracy. Raise NotInRun if some sigmas lack the analysis."""
+    """Return two tables (sigmas, seeds): the values of an analysis before or after training (`when` is "start" or
+    "end"), and the final OOD accuracy. Raise NotInRun if some sigmas lack the analysis."""
     values, accuracies = by_sigma(run, analysis_values(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
-        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # when merged from parts
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # in a run merged from parts
     return values, accuracies
 
 
 def contrast_sigmas(run: Run) -> tuple[float, float]:
-    """Return the two sigmas that figures show side by side: 0.2 (the smallest if the run does not have 0.2) and the
-    largest."""
+    """Return the two sigmas that figures show side by side: 0.2 (the smallest if 0.2 is missing) and the largest."""
     sigmas = sorted(run.members.loc[is_swept(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
 
 
 def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
-    """Return the chance level of each measure of channels that has one, by analysis and target. `task` is the entry
-    "task" in config.json of the run."""
+    """Return the chance levels of those measures of PEs on channels that have one, by analysis and target. `task` is
+    the entry "task" in config.json of the run."""
     chance: dict[MeasureKey, float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
@@ -223,7 +222,7 @@ def chance_levels(task: Mapping[str, Any]) -> dict[MeasureKey, float]:
 
 
 def drop_repeated_lines(lines: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of `Experiment.lines` with one row for each member, that of its first line. The column `panel` is
-    empty if several panels show this line."""
+    """Keep the first row of each member in a table from `Experiment.lines`, which has a row for each panel that shows
+    the member. The column `panel` becomes empty if several panels show the same line of the member."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

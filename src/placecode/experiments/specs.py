@@ -1,4 +1,4 @@
-"""Read encodings from short texts, such as "learned:sigma=0.2" or "sinusoid:axes=2", and name them in figures."""
+"""Parse short texts of encodings, such as "learned:sigma=0.2" or "sinusoid:axes=2", and name encodings in figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from placecode.errors import must_be
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 DEFAULT_SIGMA = 0.2
-"""Sigma that `parse_encoding` uses for encodings with random initial values, unless the text sets it."""
+"""The sigma (initial scale) that `parse_encoding` gives to encodings with random initial values, unless the text sets
+it."""
 ALWAYS_WITH_SIGMA = ("learned", "random")
-"""Encodings whose name in figures always includes sigma. Other names include it only if it is not the default."""
+"""Encodings whose name in figures always includes sigma. Other names include it only if it is not DEFAULT_SIGMA."""
 ENCODING_NAMES = {"none": "NoPE", "causal-none": "NoPE with a causal mask"}
 """Encodings that have another name in figures than on the command line."""
 
@@ -33,7 +34,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def parse_encoding(text: str) -> dict[str, Any]:
-    """Parse a text into fields of a member: encoding, sigma (None if initial values are not random) and options.
+    """Parse a text into fields of a `Member`: encoding, sigma (None if initial values are not random) and options.
 
     >>> parse_encoding("random:sigma=1")
     {'encoding': 'random', 'sigma': 1, 'options': {}}
@@ -71,13 +72,13 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
 
 
 def with_encoding_names(members: pd.DataFrame) -> pd.DataFrame:
-    """Add the column `name`, the name of the encoding, to a table of members."""
+    """Return a table of members with one more column, `name`: the name of the encoding in figures."""
     rows = zip(members["encoding"], members["sigma"], members["options"], strict=True)
     return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
 DisplaySetting = tuple[str, str]
-"""The name and the value of a setting, for figures. The name is empty if the value is clear without it."""
+"""The name and the value of a setting as figures show them. The name is empty if the value is clear without it."""
 
 
 def display_setting(field: str, value: Any) -> DisplaySetting:

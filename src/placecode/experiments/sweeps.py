@@ -1,12 +1,12 @@
-"""Add axes to a sweep (`--sweep heads=1,2,4`). They are crossed with each other and with all members of an experiment.
+"""Add axes to the sweep of an experiment (`--sweep heads=1,2,4`). An axis is a setting with the values to try. All
+members (models) of the experiment are repeated for every combination of the values of all axes.
 
 >>> axes = axes_of(experiment, ["heads=1,2", "layers=2,4"])
 >>> [label for label, _ in combinations(axes)]
 ['heads 1, layers 2', 'heads 1, layers 4', 'heads 2, layers 2', 'heads 2, layers 4']
 
-An axis is a setting of the experiment with the values to try. All members of the experiment are repeated for every
-combination of these values. A setting of the model or of the optimizer changes only the members. Any other setting
-changes the data, with one data set for each combination of the values of such settings.
+A setting of the model or of the optimizer changes only the members. Any other setting changes the data: there is one
+data set for each combination of the values of such settings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_SWEPT = (
     "slow_baseline_worlds",
     "data_seed",
 )
-"""Fields that `--sweep` cannot sweep, since they apply to the whole run, such as its length."""
+"""Fields that `--sweep` cannot sweep, since they apply to the whole run (its length, for example)."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Axis:
 
 
 def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
-    """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the experiment with a single value."""
+    """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a setting that is a single number, text or switch."""
     types_of, renamed = _types(type(experiment)), former_fields(experiment.name)
     axes: list[Axis] = []
     for text in texts:
@@ -102,7 +102,8 @@ def _value(name: str, word: str, declared: type, optional: bool) -> Any:
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the label and the values of every combination of the axes. The last axis varies fastest."""
+    """Yield every combination of the values of the axes, as a label such as "heads 1, layers 2" and as a dict of values
+    by field. The last axis varies fastest."""
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         yield ", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in pairs.items()), pairs
@@ -123,15 +124,15 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Return, by the name of each data set, the values of those axes that change the data."""
+    """Return the data sets by name, each as the values of the axes that change the data."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 
 def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
-    """Return all members, once for every combination of the axes.
+    """Return all members, once for every combination of the values of the axes.
 
-    The label of the combination is added to the label of each member. A member that copies the PE of a donor
-    (`donor`) copies that of the donor with the same combination.
+    The label of the combination is added to the label of each member. If a member copies the PE of another one (its
+    donor), the donor also has this combination.
     """
     result: list[Member] = []
     for label, values in combinations(axes):

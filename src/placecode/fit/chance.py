@@ -5,12 +5,12 @@ shifted circularly by a random number of samples within each block, which is a g
 consecutive samples (`TableTask.exchange_blocks`). This keeps the autocorrelation of the channel, its values in each
 block and the positions of missing values, and removes its dependence on the other channels. The trained models then
 predict hidden channels of the shifted samples. The statistic is the gain: the error of predicting the means minus the
-error of the models. The p-value is the share of shifts whose gain is at least the gain on the true samples. The test
-samples were not used to choose anything, so p < 0.05 occurs in 5% of tables without structure.
+error of the models. The p-value is the share of shifts (counting no shift as one) whose gain is at least that on the
+true samples. The test samples were not used to choose anything, so p <= 0.05 occurs in 5% of tables without structure.
 
 A single channel is tested twice by shifting this channel alone. First, do the other channels predict it? The prediction
-of a hidden channel does not depend on its values, so this test needs no further forward passes. Second, does it help to
-predict the others? x**2 can be predicted from x but not the reverse, so both directions are tested.
+of a hidden channel does not depend on its values, so this test needs no further forward passes. Second, does the
+channel help to predict the others? x**2 can be predicted from x but not the reverse, so both directions are tested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ number of values (samples x channels) to aim at between both limits."""
 SAMPLES_OF_CHANNEL_TEST = (200, 20_000, 400_000)
 """The same three numbers for `channel_p_values`, which needs no forward pass for a shift."""
 MAX_MASKS_PER_SAMPLE = 4
-"""Maximum number of times that a sample is used, each time with other hidden channels, if there are few samples."""
+"""Maximum number of times that a sample is used (each time with other hidden channels) if there are few samples."""
 CHANNEL_SHIFTS = 39
 """Number of circular shifts in the permutation test of whether one channel helps to predict the others."""
 CHANNELS_PER_GROUP = 16
@@ -58,7 +58,7 @@ class GainTest(NamedTuple):
 
 @torch.no_grad()
 def sample_errors(stack: Stack, task: TableTask, split: str) -> Array:
-    """Return the mean squared error of each of e members on each of N masked samples of a split, (e, N)."""
+    """Return the mean squared error of each of e members (models) on each of N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
     for part in portions(stack, task, task.row_count(split)):
@@ -69,7 +69,7 @@ def sample_errors(stack: Stack, task: TableTask, split: str) -> Array:
 
 
 class _TestSamples:
-    """Test samples for a permutation test, and the predictions of a stack for them.
+    """Test samples for a permutation test, and the predictions of a stack (models that are trained together) for them.
 
     `values` (r, n) are r samples of n channels, and `blocks` (r,) is the block of each sample. The argument `bounds` is
     SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST.
@@ -82,15 +82,15 @@ class _TestSamples:
         self.values = self.task.raw_values("test", self.rows)
 
     def mask_scores(self, repetition: int = 0) -> Tensor:
-        """Return random integers (r, n), different in every repetition. The channels with the lowest are hidden."""
+        """Return random integers (r, n), different in every repetition. Channels with the lowest ones are hidden."""
         numbers = self.rows + repetition * len(self.task.splits["test"])
         return self.task.mask_scores("test", numbers[None]).view(self.values.shape)
 
     def predict(self, values: Tensor, mask_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hide the channels of samples (..., n) with the lowest `mask_scores` (..., n), and predict them.
 
-        Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), where b is the number of
-        samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
+        Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), for e members, b samples, n
+        channels and w values per channel. The last value of a target is 1 if the channel is hidden.
         """
         mask_ratio = torch.full(values.shape[:-1], float(self.stack.members[0].mask_ratio), dtype=torch.float64)
         masked = self.task.hide(values, mask_scores, mask_ratio.to(values.device))
@@ -133,7 +133,7 @@ def _p_values(gains: Array) -> Array:
 
 @torch.no_grad()
 def channel_p_values(stack: Stack, task: TableTask, draws: int, seed: int = 0) -> Array:
-    """Test for each channel whether the other channels predict it; return the p-values (n,).
+    """Test for each of n channels whether the other channels predict it, and return the p-values (n,).
 
     `draws` is the number of shifts. The true values of each channel are shifted, while its predictions, averaged over
     the members, stay the same.
@@ -182,7 +182,7 @@ def predictive_channels(
     shifts_tried = 0
 
     def gain(values: Tensor, tested: list[int]) -> float:
-        """Return the gain on all channels except `tested`, summed over samples in which a tested one is visible."""
+        """Return the gain on all channels except `tested`, summed over samples in which one of `tested` is visible."""
         others = torch.ones(task.tokens, dtype=torch.bool, device=values.device)
         others[tested] = False
         total = 0.0
@@ -266,11 +266,12 @@ class Shifts:
 
 
 def _test_rows(task: TableTask, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Choose test samples at regular intervals; return their indices in the split (r,) and blocks (r,), by block.
+    """Choose r test samples at regular intervals, and return their indices in the split (r,) and their blocks (r,).
 
-    If there are too many blocks to use MIN_BLOCK_LENGTH samples of each, only some blocks are used, with about
-    SAMPLES_PER_BLOCK samples each or all if they have fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on
-    average, there is too little to shift within them, and all samples form one block.
+    They are sorted by block. `bounds` is SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST. If there are too many blocks
+    to use MIN_BLOCK_LENGTH samples of each, only some blocks are used, with about SAMPLES_PER_BLOCK samples each or all
+    if they have fewer. If blocks have fewer than MIN_BLOCK_LENGTH samples on average, there is too little to shift
+    within them, and all samples form one block.
     """
     min_samples, max_samples, values = bounds
     count = min(max_samples, max(min_samples, values // task.tokens))

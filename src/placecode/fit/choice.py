@@ -1,9 +1,9 @@
-"""Choose the initialization scale sigma for a table: of those that predict well, the one whose PEs agree most.
+"""Choose the initial scale sigma of the PE for a table: of the sigmas that predict well, the one whose PEs agree most.
 
-A model can predict well with an uninformative PE, such as a random one that is not trained. So a low validation error
-does not ensure a useful map. Therefore all sigmas are considered whose validation error is within one standard error of
-the lowest, and the one is chosen whose PEs agree most between seeds and between halves of the data. The sentence that
-gives the reason is in choice.j2.
+A model can predict well with an uninformative PE, such as a random one that is not trained. A low validation error is
+therefore not enough for a useful map. First, the sigmas are selected whose validation error is within one standard
+error of the lowest. Of these, the one is chosen whose PEs agree most between seeds and between halves of the data. The
+sentence that gives the reason is in choice.j2.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from placecode.arrays import Array
 from placecode.reports import wording
 
 BLOCKS = 10
-"""Number of blocks of consecutive samples over which the standard error is computed, as neighbours are correlated."""
+"""Number of blocks of consecutive samples for the standard error, since neighbouring samples are correlated."""
 MIN_BLOCKS = 4
-"""If the table has fewer blocks of its own (groups or stretches of samples), `BLOCKS` blocks are used instead."""
+"""If `choose` gets fewer blocks than this (groups or stretches of samples), it uses `BLOCKS` blocks instead."""
 
 
 class Choice(NamedTuple):
-    """The chosen sigma, the reason, and the numbers it is based on."""
+    """The chosen sigma, the reason for it, and the numbers that the choice is based on."""
 
     sigma: float
     why: str
@@ -41,9 +41,10 @@ def choose(
     """Choose a sigma from the validation errors of its models and the agreement of their PEs.
 
     `errors` has, for each sigma, the errors (m, N) of m models on N masked validation samples. `pes` has, for each
-    sigma, the PEs (m, l, n, d) of all its models, including those trained on halves of the data. `exchange_blocks` (N,)
-    is the group or block of each sample. Samples of one block are not independent, so the standard error is computed
-    over blocks. Without them, or with fewer than `MIN_BLOCKS`, consecutive samples are divided into `BLOCKS` blocks.
+    sigma, the PEs (models, blocks of the transformer, channels, features) of all its models, including those trained on
+    halves of the data. `exchange_blocks` (N,) is the block of each sample, such as its group. Samples of one block are
+    not independent, so the standard error is computed from the mean of each block. Without `exchange_blocks`, or with
+    fewer than `MIN_BLOCKS` of them, consecutive samples are divided into `BLOCKS` blocks.
     """
     table = []
     if exchange_blocks is not None and len(np.unique(exchange_blocks)) < MIN_BLOCKS:
@@ -66,7 +67,7 @@ def choose(
 
 
 def stability(pes: Array) -> float:
-    """Return how well m PEs (m, l, n, d) agree, as the mean of `channel_confidence` over the channels.
+    """Return how well PEs, (models, blocks, channels, features), agree: the mean `channel_confidence` of the channels.
 
     It is 1 if all PEs are equal up to rotation, 0 if they agree no better than PEs with channels in random order, and
     NaN for a single PE.

@@ -58,7 +58,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Initialization scales of the PE to choose from; "auto" is 0.01, 0.05, 0.2, and more with more effort. Of the
         scales within one standard error of the lowest validation error, the one whose PEs agree most is chosen.
     effort : {"auto", "quick", "thorough"}, default="auto"
-        Size of the models and length of training. "auto" is thorough on a GPU and quick on a CPU.
+        Size and number of the models, and length of training. "auto" is thorough on a GPU and quick on a CPU.
     mask_ratio : float, default=0.3
         Share of the channels that are hidden from the models, which predict them from the other channels.
     n_seeds, n_halves : int, optional
@@ -67,39 +67,41 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     steps, batch, width, layers, learning_rate : int or float, optional
         Settings of the models. The defaults depend on the effort and the number of channels.
     neighbors, n_draws : int, default=4 and 199
-        Number of nearest channels that count as neighbours, and number of random shifts in the test against chance.
+        Number of nearest channels that count as neighbours, and number of random shifts of the channels in the test
+        against chance.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Device to train on.
     random_state : int, RandomState or None
         Seed of the split of the samples and of the models.
     folder : str or Path, optional
-        Folder to which the run is written; an earlier fit in it is overwritten. By default, the run is not kept.
+        Folder for the files of the fit; an earlier fit in it is overwritten. By default, no files are kept.
 
     Attributes
     ----------
     embedding_ : array of shape (n, d)
-        PEs of the channels, averaged over seeds after alignment, with the axis of largest variance first.
+        PEs of the channels, rotated onto each other and averaged over seeds. The axis of largest variance is first.
     similarity_ : array of shape (n, n)
-        Cosine similarity of the centred PEs (mean over channels subtracted), averaged over all fits.
+        Cosine similarity of the centred PEs (mean over channels subtracted), averaged over all models of `sigma_`.
     map_, map_3d_ : arrays of shape (n, 2) and (n, 3)
         Positions of the channels on maps with two and three axes. `map_3d_` is None with fewer than three channels.
     modules_, module_stability_ : array of shape (n,), dict
-        Module (group) of each channel, -1 if it has none, and the stability of modules for each number of modules. The
-        number is chosen by stability.
+        Module (group of similar channels) of each channel, -1 if it has none. For each number of modules that was
+        tried, how well modules agree between models; the number is chosen by this agreement.
     neighbors_ : array of shape (n, neighbors)
         Nearest channels of each channel, the nearest first.
     confidence_ : dict
         "channels" (n,): confidence in the position of each channel; "pairs" (n, n): confidence that two channels are
         neighbours.
     p_value_, verdict_, summary_ : float, str, list of str
-        P-value of the test against chance; "structure found" or "no structure found"; and all results in sentences.
+        P-value of the test against chance (do the channels depend on each other?); "structure found" or "no structure
+        found"; and all results in sentences.
     scores_, baselines_ : dict
         Errors on held-out samples: "heldout_mse" of the models, "linear_mse" of a linear prediction and "mean_mse" of
         predicting the means; and the scores of other methods, by name.
     sigma_, sigma_reason_, sigmas_ : float, str, list of dict
-        The chosen sigma, the reason in a sentence, and the error and agreement of each sigma.
+        The chosen sigma, the reason in a sentence, and the validation error and agreement of PEs at each sigma.
     channels_ : array of shape (n,)
-        Indices of the input columns that vary. Constant columns are not used.
+        Indices of the columns of X that vary, not counting dropped columns. Constant columns are not used.
 
     Examples
     --------
@@ -282,10 +284,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         }
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
-        """Predict every channel from the others, with the models of the chosen sigma.
+        """Predict every channel from other channels, with the models of the chosen sigma.
 
-        X is as in `fit`, and may lack the column of groups. Returns the predictions (samples, n) in the units of the
-        channels. For a categorical channel, the prediction is the code of the most probable value.
+        Several channels are hidden at a time, about the share `mask_ratio`. X is as in `fit`, and may lack the column
+        of groups. Returns the predictions (samples, n) in the units of the channels. For a categorical channel, the
+        prediction is the code of the most probable value.
         """
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
@@ -303,7 +306,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return predictions
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """Return the share of the variance of hidden channels that the others explain (R2).
+        """Return the share of the variance of hidden channels that the other channels explain (R2).
 
         It is 1 for a perfect prediction, 0 for predicting the means of the training samples, and NaN if all hidden
         values equal these means. X is as in `transform`; y is ignored.
@@ -353,7 +356,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return task, stack
 
     def _unstandardized(self, outputs: torch.Tensor) -> npt.NDArray[np.float64]:
-        """Convert outputs of the models (b, n, w) to the units of the channels or to codes of categories, (b, n)."""
+        """Convert outputs (b samples, n channels, w values) to units of the channels or codes of categories, (b, n)."""
         scaled = outputs.double().numpy() * self._columns.scale + self._columns.shift
         codes = np.where(self._columns.used, scaled, -np.inf).argmax(axis=-1)
         return np.where(self._columns.levels > 0, codes, scaled[..., 0] + self._offsets)
@@ -367,7 +370,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @torch.no_grad()
 def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
-    """Return the outputs of a stack, averaged over its models, (b, n, w).
+    """Return the outputs of a stack, averaged over its models, (b samples, n channels, w values).
 
     `inputs`, (b, n, w + 1), has the w values of each channel and then a mark, which is 1 if the channel is hidden.
     """

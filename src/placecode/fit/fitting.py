@@ -3,8 +3,8 @@
 >>> experiment = experiment_of_sheet(read_sheet("table.csv"), "quick", {"file": "table.csv"}, min_channels=5)
 >>> result = fit(experiment, Path("runs/mine"))
 
-Both `placecode fit` and `LearnedPositions` call these two functions. Results are written to fit.json, map.csv and
-summary.json in the run folder.
+Both `placecode fit` and `LearnedPositions` call these two functions. Results are written to fit.json, fit.safetensors,
+map.csv and summary.json in the run folder.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ def experiment_of_sheet(
     """Split the samples of a table into training, validation and test samples, and return the experiment that fits it.
 
     `settings` are values of fields of `TableExperiment`, including "file". The effort, "quick" or "thorough", sets the
-    others.
-    `labels` (m,) and `positions` (m, 2) or (m, 3) are known groups and positions of the channels, if any. Raises
-    `BadInput` if fewer than `min_channels` channels vary.
+    other fields. `labels` (m,) and `positions` (m, 2) or (m, 3) are known groups and positions of the m channels of the
+    table, if any. Raises `BadInput` if fewer than `min_channels` channels vary.
     """
     parts = table_tasks(
         sheet.values,
@@ -107,7 +106,7 @@ def fit(
     out : Path
         Run folder.
     effort : str, default="quick"
-        Name of the effort, recorded in config.json.
+        Name of the effort with which `experiment` was made, to record in config.json.
     execution : ExecutionSettings, optional
         Device and precision.
     resume : bool, default=False
@@ -165,7 +164,7 @@ def is_fit(folder: Path) -> bool:
 
 
 def trained_models(experiment: TableExperiment, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
-    """Return the members trained on all training samples (not on half) and their weights (e, P), by sigma.
+    """Return, by sigma, the e members (models) trained on all training samples, and their P weights each, (e, P).
 
     Members that diverged are left out, so a sigma at which all diverged is missing.
     """
@@ -178,7 +177,7 @@ def trained_models(experiment: TableExperiment, run: Run) -> dict[float, tuple[l
 
 
 def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
-    """Return the numbers of the members with each sigma, by increasing sigma."""
+    """Return the numbers (in the run) of the members with each sigma, by increasing sigma."""
     return {sigma: members.loc[members["sigma"] == sigma, "member"].tolist() for sigma in sorted(set(members["sigma"]))}
 
 
@@ -222,7 +221,7 @@ def conclude(
     placed = dependent if has_structure else np.zeros_like(dependent)
 
     announce("drawing the map")
-    data = done.loc[done["sigma"] == choice.sigma, "data"]  # of each fit, (m,)
+    data = done.loc[done["sigma"] == choice.sigma, "data"]  # data set of each of the m models in `fits`, (m,)
     seeds, *halves = (np.flatnonzero(data == part).tolist() for part in DATA_SETS)
     if not all(halves):  # no models of the halves were trained, or they diverged: compare seeds instead
         halves = [seeds[::2], seeds[1::2]]
@@ -273,9 +272,9 @@ def conclude(
 
 
 def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray:
-    """Return a mask (n,) that is True for channels that others predict or that help to predict others.
+    """Return a mask (n,) of the channels that other channels predict, or that help to predict other channels.
 
-    The position of any other channel on the map has no meaning, even if all fits agree on it.
+    The position on the map of a channel outside this mask has no meaning, even if all models agree on it.
     """
     dependent = channel_p_values(stack, task, draws) <= SIGNIFICANCE_LEVEL
     if dependent.any():
@@ -284,7 +283,7 @@ def _dependent_channels(stack: Stack, task: TableTask, draws: int) -> np.ndarray
 
 
 def _blocks_of_examples(task: TableTask, split: str) -> np.ndarray | None:
-    """Return the block (`exchange_blocks`) of each evaluated sample of a split, (N,), or None if the task has none."""
+    """Return the block of dependent samples of each of N evaluated samples of a split, (N,), or None without blocks."""
     if task.exchange_blocks is None:
         return None
     count = task.examples(split)
@@ -293,7 +292,7 @@ def _blocks_of_examples(task: TableTask, split: str) -> np.ndarray | None:
 
 
 def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the confidence, with 0 where the mask is False. NaN, the confidence of a single model, remains NaN."""
+    """Return `confidence`, with 0 where `mask` is False. NaN, the confidence with a single model, remains NaN."""
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
@@ -322,7 +321,7 @@ def _scores(method: Method, task: TableTask) -> dict[str, float]:
 
 
 def _informative(labels: np.ndarray | None) -> np.ndarray | None:
-    """Return the labels, or None if there are none, a single group, or only groups of one channel."""
+    """Return the labels, or None if there are none, only one group, or only groups of a single channel."""
     if labels is None:
         return None
     sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
@@ -332,9 +331,9 @@ def _informative(labels: np.ndarray | None) -> np.ndarray | None:
 def _near_share(similarity: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
     """Return a function that computes the share of channels whose most similar channel is near.
 
-    `similarity` (n, n) is that of channels, and `near` (n, n) says which pairs are near. The function takes an order of
-    the channels, in which `near` is permuted. Channels that are not near any other are not counted. It returns NaN if
-    the similarity is undefined.
+    `similarity` (n, n) is that of n channels, and `near` (n, n) says which pairs are near. The argument of the function
+    is an order of the channels (n,), by which `near` is permuted first. Channels that are not near any other do not
+    count. The function returns NaN if the similarity is undefined.
     """
     weights, defined = modules.symmetrize(similarity)
     share = modules.nearest(weights)
@@ -360,8 +359,8 @@ def _data_summary(task: TableTask, run: Run) -> dict[str, Any]:
     """Return the numbers about the table and the training that the report states, by name.
 
     "left out" is the number of columns that are not used, such as constant ones. "memory" is the autocorrelation length
-    in samples. "piece" is the mean number of samples per block (`exchange_blocks`). "diverged" is the number of models
-    that diverged.
+    in samples. "piece" is the mean number of samples per block of dependent samples (`TableTask.exchange_blocks`).
+    "diverged" is the number of models that diverged.
     """
     _, samples, columns = task.splits["train"].inputs.shape
     block_length = samples

@@ -1,15 +1,15 @@
-"""Baselines for a table: maps, modules and predictions by correlation, PCA, graphical lasso and UMAP.
+"""Other methods for a table (baselines): maps, modules, predictions by correlation, PCA, graphical lasso and UMAP.
 
 | name | similarity and map | modules | prediction |
 |---|---|---|---|
 | correlation | correlation, and its MDS | modules on which both halves of the data agree | linear (Gaussian) |
 | pca | loadings on the first k components, with the k that predicts best | as for correlation | with these components |
 | graphical lasso | partial correlation, and its MDS | communities by modularity | with the sparse inverse covariance |
-| umap | distances on its map (needs umap-learn) | as for correlation | none |
+| umap (needs umap-learn) | distances on its map | as for correlation, but the halves are alternate samples | none |
 
-All methods are fitted on the training samples. Their hyperparameters are chosen on the validation samples. Results have
-the same form and scores as those of the transformers. A module is a group of similar channels. A sample has N values:
-one per numeric channel, and one per category of a categorical channel.
+A module is a group of similar channels. All methods are fitted on the training samples. Their hyperparameters are
+chosen on the validation samples. Results have the same form and scores as those of the transformers. A sample of n
+channels has N values: one per numeric channel, and one per category of a categorical channel.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_UMAP_SAMPLES = 2_000
 MIN_VALIDATION_SAMPLES = 20
 """If available, at least this many validation samples are used to choose hyperparameters, even of a wide table."""
 MAX_VALIDATION_OPERATIONS = 2e10
-"""Approximate limit on the operations for the choice of hyperparameters, which limits the number of validation samples:
-every sample needs a matrix factorization."""
+"""Approximate limit on the operations for the choice of hyperparameters. Every validation sample needs a matrix
+factorization, so this limits their number."""
 SHRINKAGE = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1.0)
 """Shrinkage factors to choose from: the off-diagonal covariance is multiplied by 1 minus the factor. With a factor of
 1, the prediction is the mean."""
@@ -49,8 +49,8 @@ class MaskedSamples:
     """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
     The argument `mask_ratio` is the share of the channels to hide, and `max_samples` the maximum number of samples, b.
-    The attribute `true` (b, N) has the true values, `hidden` (b, N) says which values are hidden from the predictor,
-    and `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
+    The attribute `true` (b, N) has the true values of n channels, `hidden` (b, N) says which values are hidden from the
+    predictor, and `scored` (b, n) on which channels its error is measured (hidden, and not missing in the table).
     """
 
     def __init__(self, task: TableTask, split: str, mask_ratio: float, max_samples: int | None = None) -> None:
@@ -63,7 +63,8 @@ class MaskedSamples:
         self.scored = targets[..., -1] > 0  # (b, n)
 
     def error(self, covariance: Array) -> float:
-        """Return the mean squared error of the conditional mean of a Gaussian with this covariance (N, N)."""
+        """Return the mean squared error of predicting hidden values by their conditional mean given the visible ones,
+        in a Gaussian with this covariance (N, N)."""
         predictions = conditional_mean(covariance, np.where(self.hidden, 0.0, self.true), self.hidden)
         return float(self._sample_errors(predictions).mean())
 
@@ -72,17 +73,17 @@ class MaskedSamples:
         return float(self._sample_errors(np.zeros_like(self.true)).mean())
 
     def _sample_errors(self, predictions: Array) -> Array:
-        """Return the mean squared error of each sample over its scored channels, (b,)."""
+        """Return the mean squared error of each of b samples over its scored channels, (b,)."""
         errors = np.zeros((len(predictions), *self.used.shape))
         errors[:, self.used] = (predictions - self.true) ** 2
         return np.asarray((errors.sum(-1) * self.scored).sum(1) / np.maximum(self.scored.sum(1), 1))
 
 
 def covariance_of(task: TableTask, split: str = "train") -> Array:
-    """Return the covariance (N, N) of the standardized values of a split, which is read in chunks.
+    """Return the covariance (N, N) of the standardized values of a split.
 
-    Each entry is computed from the samples in which both values are known. If values are missing, the result may have
-    negative eigenvalues, which are clipped.
+    The split is read in chunks. Each entry is computed from the samples in which both values are known. If values are
+    missing, the covariance may have negative eigenvalues, which are replaced by a small positive number.
     """
     used = torch.from_numpy(task.columns.used)
     size = int(used.sum())
@@ -107,8 +108,9 @@ def covariance_of(task: TableTask, split: str = "train") -> Array:
 def correlation_of(covariance: Array, task: TableTask) -> Array:
     """Return the correlation (n, n) between channels, computed from the covariance (N, N) between their values.
 
-    If any channel is categorical and so has several values, the root sum of squares of the correlations between the
-    values of two channels is used, normalized to 1 for a channel with itself. It is never negative.
+    If any channel of the table is categorical, and so has several values, the result for two channels is the root of
+    the sum of squares of the correlations between their values, normalized to 1 for a channel with itself. It is then
+    never negative.
     """
     deviation = np.sqrt(np.diag(covariance))
     correlation = np.clip(covariance / (deviation[:, None] * deviation), -1, 1)
@@ -122,7 +124,7 @@ def correlation_of(covariance: Array, task: TableTask) -> Array:
 
 
 def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tuple[str, Method | str]]:
-    """Apply all methods to a table; yield the name of each with its result, or with the reason why it was left out.
+    """Apply all methods to a table. Yield the name of each with its result, or with the reason why it was left out.
 
     `tables` has the task on all training samples and those on either half, by the names in DATA_SETS. `mask_ratio` is
     the share of the channels to hide in held-out samples. A result has a similarity, maps, modules and, if the method
@@ -149,9 +151,9 @@ def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tupl
 
 
 def _shrunk(covariance: Array, validation: MaskedSamples) -> Array:
-    """Return the covariance with its off-diagonal entries shrunk to reduce noise.
+    """Return the covariance with its off-diagonal entries shrunk, to reduce the noise of the estimate.
 
-    The factor is the one of SHRINKAGE with the lowest validation error.
+    The factor is the one in SHRINKAGE with which the error on `validation` is lowest.
     """
     diagonal = np.diag(np.diag(covariance))
     candidates = [(1 - share) * covariance + share * diagonal for share in SHRINKAGE]
@@ -166,7 +168,8 @@ def _pca(
     test: MaskedSamples,
     axes: list[int],
 ) -> Method:
-    """Return the result of PCA, with the number of components that has the lowest validation error."""
+    """Return the result of PCA, with the number of components that has the lowest validation error. `matrix` and
+    `halves` are the correlations (n, n) in all training samples and in either half. `axes` are the map dimensions."""
     max_components = len(covariance) - 1
     candidates = sorted({round(k) for k in np.geomspace(1, max(max_components, 1), 10)})
     errors = {k: validation.error(pca_covariance(covariance, k)) for k in candidates if k <= max_components}
@@ -190,7 +193,7 @@ def _pca(
 
 
 def _lasso(covariance: Array, task: TableTask, matrix: Array, test: MaskedSamples, axes: list[int]) -> Method | str:
-    """Return the result of the graphical lasso, or the reason why it is left out."""
+    """Return the result of the graphical lasso, or the reason why it is left out. Parameters are as in `_pca`."""
     if task.columns.width > 1:
         return "left out: it is for numbers, and some channels are categories"
     if task.tokens > MAX_LASSO_CHANNELS:
@@ -207,7 +210,8 @@ def _lasso(covariance: Array, task: TableTask, matrix: Array, test: MaskedSample
 
 
 def _umap(task: TableTask, axes: list[int]) -> Method | str:
-    """Return the result of UMAP, or the reason why it is left out. Its modules are from maps of both halves."""
+    """Return the result of UMAP, or the reason why it is left out. `axes` is as in `_pca`. Modules are those on
+    which two maps agree, one of every second training sample that is used, and one of the others."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
     if task.tokens < 5:

@@ -1,4 +1,4 @@
-"""Read evidence.json: how well models in our runs did at each initialization scale (sigma) of their learned PE.
+"""Read evidence.json: how well models in committed runs did at each initialization scale (sigma) of their learned PE.
 
 The file is part of the package; docs/pages/evidence.py generates it from the tables of the runs. A setting is one kind
 of model on one task, trained at several sigmas. Its gain is the difference in accuracy or error between the best sigma
@@ -37,11 +37,11 @@ INTERVALS = ("outcome_interval", "gap_interval")
 
 @dataclass(frozen=True)
 class Point:
-    """Outcome (accuracy, error or agreement) of the `n` members trained with one sigma; `diverged` of them diverged."""
+    """Outcome (accuracy, error or agreement) of the `n` models trained with one sigma; `diverged` of them diverged."""
 
     sigma: float
     outcome_interval: Interval
-    """Mean outcome and its interval over seeds. A member that diverged counts as one that has learned nothing."""
+    """Mean outcome and its interval over seeds. A model that diverged counts as one that has learned nothing."""
     gap_interval: Interval
     """Mean difference to the best sigma, paired by seed, and its interval; positive if this sigma is worse."""
     n: int
@@ -137,7 +137,7 @@ class Setting:
     outcome: Curve
     """Accuracy or error on held-out data, by sigma."""
     structure: Curve | None
-    """Agreement of the PE with the true arrangement of the tokens, by sigma; None if that is not known."""
+    """Agreement of the PE with the true arrangement of the tokens, by sigma; None if the arrangement is not known."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,9 @@
-"""Recommend an initialization scale sigma for a learned PE, from the settings we have studied.
+"""Recommend an initialization scale sigma for a learned positional encoding (PE), from settings that were studied.
 
-Studied settings (see `placecode.inspection.evidence`) are weighted by their similarity to the model to be trained. The
-recommended sigma is the one that is good in the largest share of the settings, by weight. The result also lists the
-settings, their distance from the model, and how well defaults of common libraries did in them.
+A studied setting is a kind of model trained on a task with several sigmas (see `placecode.inspection.evidence`, also
+for when a sigma is good). Settings are weighted by their similarity to the model to be trained. The recommended sigma
+is the one that is good in the largest share of the settings, by weight. The result also lists the settings, their
+distance from the model, and how well defaults of common libraries did in them.
 
 >>> recommendation = recommend(ModelDescription(tokens=64, width=128, optimizer="adam"))
 >>> recommendation.sigma in GRID
@@ -33,8 +34,8 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 DEFAULTS = ("0.02", "1", "d^-1/2")
 """Formulas of the default sigmas of most libraries, as in `placecode.inspection.libraries`."""
 MIN_SHARE = 0.5
-"""A sigma is only recommended if at least this share of the settings, by weight, were studied at it. Sigmas next to it
-belong to the good range if, in addition, they are good in at least this share of those settings."""
+"""A sigma is only recommended if the studied ranges of at least this share of the settings, by weight, include it.
+Neighbouring sigmas belong to the good range if, in addition, they are good in at least this share of those settings."""
 MAX_DOUBLINGS = 1.0
 """A recommendation is an extrapolation if a size of the model is more than this many doublings outside the studied
 range."""
@@ -68,7 +69,7 @@ class ModelDescription:
         choice("goal", self.goal, GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """Return tokens, width, layers and learning rate by name, if known. Distances to settings are based on them."""
+        """Return tokens, width, layers and learning rate by name, if known. They determine the distance to settings."""
         sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in sizes.items() if value is not None}
 
@@ -77,8 +78,8 @@ class ModelDescription:
 class WeightedSetting:
     """A studied setting, with its distance from the model to be trained and its weight in the recommendation.
 
-    `distance` is the number of doublings or halvings between both, summed over `ModelDescription.sizes`. All weights
-    sum to 1.
+    `distance` is the number of doublings or halvings from a size of the model to that of the setting, summed over the
+    sizes (`ModelDescription.sizes`). All weights sum to 1.
     """
 
     setting: Setting
@@ -94,10 +95,10 @@ class SigmaScore:
     coverage: float
     """Share of the settings, by weight, whose studied range includes the sigma."""
     share_good: float
-    """Share of the covered settings, by weight, in which the sigma is good; NaN if none is covered."""
+    """Share of the settings counted in `coverage`, by weight, in which the sigma is good; NaN if there are none."""
     mean_gain_lost: float
-    """Weighted mean, over the covered settings, of the share of the gain that is lost with this sigma instead of the
-    best one (see `Curve.gain_lost`); NaN if none is covered."""
+    """Weighted mean, over the same settings, of the share of the gain that is lost with this sigma instead of the best
+    one (see `Curve.gain_lost`); NaN if there are none."""
 
     def record(self) -> dict[str, float | None]:
         """Return the fields as a dict, with None for NaN."""
@@ -122,8 +123,8 @@ class Recommendation:
     best_for_other_goal: SigmaScore
     """The sigma that would be recommended for the other goal, and how well it did for that goal."""
     same_family: bool
-    """Whether the settings have an optimizer of the same family; if not, no models with such an optimizer have
-    learned."""
+    """Whether the settings have an optimizer of the same family as the model. If not, no studied models with such an
+    optimizer have learned."""
 
     @property
     def sigma(self) -> float:
@@ -223,7 +224,7 @@ def score_sigma(sigma: float, weighted: Sequence[WeightedSetting], goal: str) ->
 
 
 def best_is_smallest(setting: Setting, goal: str) -> bool:
-    """Return whether, for the goal "map", only the smallest studied sigma of a setting is good.
+    """Return whether, for the goal "map", only the smallest studied sigma of a setting is good, but GRID goes lower.
 
     Then even smaller sigmas may be better, and the setting does not show which sigma is best. The result is False for
     the goal "accuracy", and if the models have not learned.
@@ -240,8 +241,8 @@ def _relevant_settings(
 ) -> tuple[tuple[WeightedSetting, ...], bool]:
     """Select and weight the settings to base a recommendation on; return them, and whether the optimizer matches.
 
-    Only settings whose models have learned are used. Settings that do not show which sigma is best (see
-    `best_is_smallest`) or have an optimizer of the other family are only used if there are no others.
+    Only settings whose models have learned are used. If possible, settings that do not show which sigma is best (see
+    `best_is_smallest`) and then those with an optimizer of the other family are left out.
     """
     learned = [setting for setting in settings if (curve := setting.curve(goal)) is not None and curve.learned]
     learned = [setting for setting in learned if not best_is_smallest(setting, goal)] or learned

@@ -40,10 +40,10 @@ ALIGNMENT = 64
 READOUTS = ("last", "mean", "token")
 """Values of `readout`: outputs are computed from the last token, from the mean of all tokens, or for every token."""
 MAX_GRADIENT_SHRINKAGE = 12
-"""Products may use float16 only if gradients shrink by at most 2 to this power between the outputs and the inputs."""
+"""Matrix products use float16 only if gradients shrink by at most 2 to this power from the outputs to the inputs."""
 MAX_FLOAT16_WEIGHT_DECAY = 0.5
-"""Products may use float16 only if all weight decays are below this value. Strong decay can shrink the scales of layer
-norms until gradients underflow in float16."""
+"""Matrix products use float16 only if the weight decay of all members is below this value. Strong decay can shrink the
+scales of layer norms until gradients underflow in float16."""
 
 
 class Stack(nn.Module):
@@ -142,8 +142,8 @@ class Stack(nn.Module):
         self._choose_implementation()
 
     def _draw_weights(self) -> None:
-        """Draw initial weights as torch does: uniform up to 1 / sqrt(inputs), or as in `nn.MultiheadAttention`. The
-        random numbers depend only on the seed of the member and the name of the parameter."""
+        """Draw initial weights as torch does: uniform between -b and b = 1 / sqrt(inputs), but in attention as
+        `nn.MultiheadAttention`. Random numbers depend only on the seed of the member and the name of the parameter."""
         seeds = list(dict.fromkeys(member.seed for member in self.members))  # equal seeds give equal weights: draw once
         seed_index = [seeds.index(member.seed) for member in self.members]
         attentions = [module for module in self.modules() if isinstance(module, Attention)]
@@ -208,7 +208,7 @@ class Stack(nn.Module):
         return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Return one view per parameter of an array with the columns of `flat`, (e, P), in the order of `ordered`."""
+        """Split an array with the columns of `flat`, (e, P), into one view per parameter, in the order of `ordered`."""
         columns = zip(self.ordered, self._columns[:-1], strict=True)
         return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in columns]
 
@@ -245,7 +245,7 @@ class Stack(nn.Module):
         return stack
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
-        """Return a new stack of these members with a copy of the parameters `flat`, (e, P)."""
+        """Return a new stack of these members with a copy of the parameters `flat`, (e, P), or (P,) for one member."""
         fast = None if self._requested and not self.fast else self._requested
         stack = Stack(members, **self.shape, readout=self.readout, dtype=flat.dtype, device=flat.device, fast=fast)
         stack.flat.copy_(flat)
@@ -353,11 +353,11 @@ class Stack(nn.Module):
         return self.amplified(self.answer(x))
 
     def encoding_at(self, block: int) -> encodings.Encoding:
-        """Return the encoding that acts in a block. Beyond the first, it may be one without any effect."""
+        """Return the encoding of a block. With the placement "input", it has no effect in blocks after the first."""
         return self.encoding if block == 0 or self.members[0].placement == "every" else self.no_encoding
 
     def amplified(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of the last layer, (e, b, o) or (e, b, n, o), times the gain of each member."""
+        """Return the outputs of the last layer, (e, b, o) or (e, b, n, o), times each member's `output_gain`."""
         return outputs if self.gain is None else outputs * self.gain
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
@@ -369,17 +369,17 @@ class Stack(nn.Module):
         return x * (draws.view(x.shape) < self.keep) / self.keep
 
     def dropout_step(self, block: int, step: int | Tensor | None) -> int | Tensor:
-        """Return the `step` of `random.uniform` for the dropout mask of a block. `step` is None at evaluation."""
+        """Return the step to pass to `random.uniform` for the dropout mask of a block. `step` is None at evaluation."""
         return (-1 if step is None else step) * len(self.blocks) + block
 
 
 def stack_key(member: Member) -> tuple[object, ...]:
-    """Return a key that is equal for members that can share a stack."""
+    """Return a key that is equal for members that can be trained together in one stack."""
     return (*member.shape, encodings.family(member))
 
 
 def plan_stacks(members: Sequence[Member], max_size: int) -> list[list[int]]:
-    """Divide members into stacks of nearly equal size.
+    """Divide members into stacks, as few as possible and of nearly equal size for each `stack_key`.
 
     Parameters
     ----------
@@ -390,7 +390,7 @@ def plan_stacks(members: Sequence[Member], max_size: int) -> list[list[int]]:
     Returns
     -------
     list of list of int
-        Indices of the members of each stack. Members of one stack have equal `stack_key`.
+        Indices of the members of each stack. All members of a stack have the same `stack_key`.
     """
     whole_number("the largest stack", max_size, 1)
     groups: dict[tuple[object, ...], list[int]] = {}

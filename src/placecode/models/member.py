@@ -29,10 +29,11 @@ STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 
 - normal, uniform: random numbers with standard deviation sigma.
 - zero: all zeros.
-- true: sines and cosines of the true positions.
-- centred: as "true", minus the mean over the tokens.
-- axes: one random vector per row and one per column of a grid (per coordinate of each axis). The PE of a token is the
-  sum of the vectors of its row and its column, so tokens of one row share one of the two vectors.
+- true: sines and cosines of the true positions, rescaled to a root mean square of sigma.
+- centred: as "true", but with the mean over the tokens subtracted before rescaling.
+- axes: the PE of a token on a grid is the sum of a random vector of its row and one of its column, so tokens of one row
+  share one of the two vectors. In general there is one vector per axis and coordinate. The sum has a standard deviation
+  of sigma.
 """
 POSITION_STARTS = ("true", "centred", "axes")
 """The values in `STARTS` that require known positions of the tokens and an encoding with one vector per token."""
@@ -224,18 +225,19 @@ class Member(ModelSettings):
     """Settings that only some encodings have: axes, base, fraction, ... (`Encoding.defaults`)."""
 
     dropout: float = 0.0
-    """Dropout probability at the input of every block, after the PE is added. The authors use 0.1 with fixed PEs."""
+    """Dropout probability at the input of every block, after the PE is added. The code published with the paper (Ito et
+    al.) uses 0.1 with fixed PEs."""
     dropout_at_evaluation: bool = False
-    """Whether dropout is also active at evaluation, as in the authors' code. The seed then fixes the masks."""
+    """Whether dropout is also active at evaluation, as in the paper's code. The seed then fixes the masks."""
     output_gain: float = 1.0
-    """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, small ones to rich
-    learning."""
+    """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, in which weights change
+    little, and small ones to rich learning, in which features are learned."""
 
     last_epoch: int | None = None
     """Number of epochs after which this member stops, if other members of the experiment train longer. None: no
     limit."""
     mask_ratio: float = 0.5
-    """Fraction of the channels that are hidden during training. Used only in masked prediction."""
+    """Fraction of the channels (tokens) that are hidden in training, if the task is to predict hidden channels."""
     ramp: int = 0
     """Number of training steps in which the number of hidden channels grows from one to the fraction `mask_ratio`, as a
     curriculum. With 0 there is no growth: the full fraction is hidden from the first step."""
@@ -282,7 +284,7 @@ class Member(ModelSettings):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """A key that must be equal for members of one stack. Their encoding family must be equal too (`stack_key`)."""
+        """A key that is equal for members of one stack. Their encoding family must be equal too (see `stack_key`)."""
         names = ("width", "layers", "heads", "expansion", "norm", "placement", "optimizer", "batch", "data")
         equal = [getattr(self, name) for name in names]
         return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.donor is not None)

@@ -67,7 +67,7 @@ def one_line(text: str) -> str:
 
 
 def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
-    """Return a Jinja2 environment for the plain-text templates in a folder, with the functions above as filters.
+    """Return a Jinja2 environment for the plain-text templates in a folder, with the functions above.
 
     With `trim`, a line that holds only a block tag such as `{% if %}` leaves no empty line in the output. A template
     that uses an undefined name raises an error.
@@ -105,7 +105,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def sentences(template: str, **numbers: Any) -> list[str]:
-    """Render a template and return its paragraphs. `template` is its file name without the suffix .j2."""
+    """Render a template with the values `numbers`; return its paragraphs. `template` is its file name without .j2."""
     return paragraphs(_reports().get_template(f"{template}.j2").render(numbers))
 
 

@@ -26,7 +26,7 @@ FIELDS_OF = {
     "network-size": {"many": "node_counts"},
     "synergy-size": {"many": "group_counts"},
 }
-"""The same for a name that had another meaning in each experiment, by the name of the experiment."""
+"""Former names of settings whose present name depends on the experiment, by the name of the experiment."""
 MEMBER_FIELDS = {
     "gain": "output_gain",
     "hidden": "mask_ratio",
@@ -54,8 +54,8 @@ def current_fields(experiment: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def current_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a task in config.json with the present names. That of several data sets has the
-    descriptions of the single ones under "parts"."""
+    """Return the description of a task in config.json with the present names. The description of several data sets has
+    under "parts" one description for each of them."""
     if "parts" in task:
         return {**task, "parts": {name: current_task(part) for name, part in task["parts"].items()}}
     return {"eval_mask_ratios" if name == "ratios" else name: value for name, value in task.items()}

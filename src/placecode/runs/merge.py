@@ -32,7 +32,7 @@ FIT_FILES = ("fit.json", "fit.safetensors", "map.csv")
 Shapes = Mapping[str, Mapping[str, Any]]
 """Shape of each data set of a run, by its name; see `shapes_of`."""
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
-"""Type of `Experiment.compare`."""
+"""Type of `Experiment.compare`, which returns rows of the analysis table that need several members."""
 
 
 def merge(
@@ -42,13 +42,13 @@ def merge(
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
 ) -> Run:
-    """Merge finished runs of different members of one experiment, write the result to the folder `out` and return it.
+    """Merge finished runs of different members (models) of one experiment into the folder `out`, and return the run.
 
     With `force`, an existing run in `out` is deleted first. `compare` is `Experiment.compare`, which repeats the
-    analyses that need several members, now with the members of all runs. If a run has arrays in half precision,
-    analyses of how far a PE moved are not repeated, since the existing ones were computed in full precision. `specs`
-    are all members of the experiment, in order. They give the roles and labels of the merged run, since earlier
-    versions recorded other labels or none.
+    analyses that need several members, now with the members of all runs. If a run is a small copy (`slim`), analyses of
+    how far a PE moved are not repeated, since its arrays have less precision than those from which the existing values
+    were computed. `specs` are all members of the experiment, in order. The merged run takes roles and labels from them,
+    since earlier versions recorded other labels or none.
     """
     pieces = [finished_run(path) for path in paths]
     if len(pieces) < 2:
@@ -104,9 +104,9 @@ def slim(
     out if there is a metric over all examples. The rest of the tables and the summary are copied in full. With `seeds`,
     only the arrays of members with these seeds are copied. With `arrays`, only arrays of these kinds are copied, such
     as "pe_end"; "pe_end:seed=0" selects those of members with this value in members.parquet. Arrays that describe the
-    data are always copied. Of a fit, whose map is computed from its PEs, the arrays after training are copied in full
-    precision. The entry "slimmed" of environment.json says what was left out. With `force`, an existing run in `out` is
-    deleted first.
+    data are always copied. If the run is a fit of a user's table, arrays of members are copied only as they were after
+    training, and in full precision, because the map is computed from them. The entry "slimmed" of environment.json says
+    what was left out. With `force`, an existing run in `out` is deleted first.
     """
     run = finished_run(path)
     if run.path.resolve() == out.resolve():
@@ -167,7 +167,7 @@ def _selected(selectors: Sequence[str], names: Collection[str], members: pd.Data
 
 
 def _is_value(value: Any, text: str) -> bool:
-    """Return whether a text denotes a value of a table, as "2" denotes 2.0."""
+    """Return whether a text stands for a value of a table, as "2" does for 2.0."""
     try:
         return bool(float(value) == float(text))
     except (TypeError, ValueError):
@@ -177,7 +177,7 @@ def _is_value(value: Any, text: str) -> bool:
 def _thinned(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return metrics without those of single conditions at evaluations between a member's first and last.
 
-    They are kept where the metric over all examples (condition "all") is missing.
+    A condition is a subset of the examples. Rows are kept if there is no metric over all examples (condition "all").
     """
     evaluations = pd.MultiIndex.from_frame(metrics[["member", "step", "split", "metric"]])
     over_all = metrics["condition"] == "all"

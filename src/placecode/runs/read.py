@@ -130,7 +130,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Table of metrics, with columns member, step, split, condition, metric, value."""
+        """Table of metrics, with columns member, step, split, condition (subset of the split), metric, value."""
         table = self._table("metrics.parquet")
         return table.assign(split=_renamed(table["split"])) if self._has_old_split else table
 
@@ -145,9 +145,10 @@ class Run:
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
-        """Table of other methods on the same data, with columns data, world, baseline, split, condition, metric, value.
+        """Metrics of other methods on the same data: columns data, world, baseline, split, condition, metric, value.
 
-        It is empty if the experiment has no baselines.
+        A baseline is a method, and a world is one of several realizations of the data (`Task.worlds`). The table is
+        empty if the experiment has no baselines.
         """
         if self.finished and not (self.path / "baselines.parquet").is_file():
             return no_baselines()
@@ -155,7 +156,7 @@ class Run:
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
-        """Rows of summary.json, which `placecode.runs.summary.summarize` describes."""
+        """Rows of summary.json, as `placecode.runs.summary.summarize` describes them."""
         rows = self._json("summary.json")["rows"]
         if isinstance(rows, dict):  # as `placecode.runs.summary.compact` writes them
             settings, measures = rows["settings"], rows["measures"]
@@ -274,7 +275,7 @@ class Run:
 
 
 _OLD_SPLIT = re.compile(r"^validation\b")
-"""The old name of the split "ood", in splits and at the start of targets and conditions, in formats before 3."""
+"""The name of the split "ood" in formats before 3: a split, or the first word of a target or condition."""
 
 
 def _renamed(column: pd.Series) -> pd.Series:
@@ -290,7 +291,10 @@ def _renamed_keys(value: Any) -> Any:
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return tokens, features, outputs, readout, worlds and positions of the data set `data`, from a run's config."""
+    """Return a dict with tokens, features, outputs, readout, worlds and positions of a data set, from a run's config.
+
+    `data` is the name of the data set, "" if the run has only one.
+    """
     return dict(config.get("shapes", {}).get(data, config["shape"]))
 
 

@@ -69,7 +69,7 @@ def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> st
 
 @cache
 def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
-    """Return, for each source hash in the git history of a folder, the oldest commit with this hash.
+    """Return a dict from each source hash in the git history of a folder to the oldest commit with this hash.
 
     The result is empty if the folder is not in a git checkout.
     """

@@ -29,7 +29,8 @@ def summarize(
     sigma and other fields in which members of the run differ, then split, condition, metric, mean, std (ddof=1), n
     (number of averaged values) and diverged (number of diverged members, which are excluded from the mean). In rows of
     analyses, split is "analysis", condition the target, and metric the name of the analysis; only block -1 (all blocks)
-    is included. In rows of baselines, the encoding is "baseline:NAME", and the mean is over worlds.
+    is included. In rows of baselines (other methods on the same data), the encoding is "baseline:NAME", and the mean is
+    over worlds (realizations of the data, `Task.worlds`).
     """
     specs = [spec_of(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
@@ -80,7 +81,7 @@ def compact(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield one row per data set, baseline, split, condition and metric, averaged over worlds."""
+    """Yield one row of statistics over worlds for each data set, baseline, split, condition and metric."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         fields = {"encoding": f"baseline:{name}", "data": data}
@@ -90,7 +91,7 @@ def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[di
 
 
 def _statistics(values: pd.Series) -> dict[str, Any]:
-    """Return mean, std and number of the values that are not NaN. Mean and std are None if there are too few values."""
+    """Return mean, std and number (n) of the values that are not NaN. Mean and std are None for too few values."""
     finite = values.dropna()
     return {
         "mean": float(finite.mean()) if len(finite) else None,

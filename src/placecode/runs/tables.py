@@ -30,9 +30,9 @@ class TrainingOutcome:
     TF32), evaluation (parameters are finite, but metrics are not) or donor (the member's donor diverged). Empty if
     the member did not diverge."""
     settled_epoch: int = -1
-    """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
+    """Number of epochs after which the parameters were bitwise equal to those one or a few epochs before."""
     zero_loss_epoch: int = -1
-    """Epoch after which training was stopped because the training loss had been exactly 0 for long enough."""
+    """Number of epochs after which training stopped, because the training loss had been exactly 0 for long enough."""
 
     @property
     def diverged(self) -> bool:
@@ -73,9 +73,9 @@ def no_baselines() -> pd.DataFrame:
 
 
 def set_roles_and_labels(table: pd.DataFrame, members: Sequence[Member]) -> None:
-    """Set the columns role and label of a table of members in place. Runs of format 1 do not record them.
+    """Set the columns role and label of a table of members, in place, to those of `members`.
 
-    `members` are all members of the experiment.
+    `members` are all members of the experiment. Runs of format 1 do not record roles and labels.
     """
     for name in ("role", "label"):
         table[name] = [getattr(members[number], name) for number in table["member"]]

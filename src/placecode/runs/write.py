@@ -7,7 +7,8 @@ Anything that would lose or mix results raises an error before a file is written
   by which check it diverged.
 - metrics.parquet has the columns member, step, split, condition, metric, value.
 - analysis.parquet has the columns member, step, block, analysis, target, value.
-- baselines.parquet has the columns data, world, baseline, split, condition, metric, value.
+- baselines.parquet has metrics of other methods on the same data, in the columns data, world, baseline, split,
+  condition, metric, value. A world is one of several realizations of the data.
 - arrays.safetensors and weights.safetensors have PEs and other arrays, and the parameters of every member.
 - summary.json has means over seeds. It is written last and marks the run as finished.
 
@@ -187,9 +188,9 @@ class Folder:
     ) -> Run:
         """Write the results to the files that the module's docstring lists, delete the checkpoints and return the run.
 
-        Each argument goes to the file of its name. `arrays` and `weights` are tensors by name. weights.safetensors is
-        not written if `weights` is None, and baselines.parquet not if `baselines` is None or empty. The summary is
-        computed here and written last, since it marks the run as finished.
+        Each argument goes to the file of its name. `arrays` and `weights` are tensors by name. No file is written for
+        an argument that is None, or for `baselines` without rows. The exception is `summary`: if it is None, it is
+        computed from the tables. It is written last, since it marks the run as finished.
         """
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)

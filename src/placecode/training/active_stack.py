@@ -1,9 +1,9 @@
-"""Train the stack of members that still learn, step by step, and apply the rules by which members stop early.
+"""Train the stack of members (models) that still learn, step by step, and apply the rules by which members stop early.
 
 A member stops before the last training step for one of four reasons:
 
 - It *diverged*: its loss, its gradient or its parameters are not finite.
-- It *settled*: its parameters are bit for bit the same as at an earlier check, one or more whole epochs before. This
+- It *settled*: its parameters are bit for bit the same as at the previous check, one or more whole epochs before. This
   rule applies only if training is the same in every epoch (no dropout, no random masks).
 - It *kept a loss of 0*: its training loss was exactly 0 in every step of a given number of consecutive epochs.
 - It reached its last epoch (`Member.last_epoch`).
@@ -12,8 +12,10 @@ The parameters of a member that has stopped no longer change.
 
 A finished run records divergence in `members.parquet`: the column `diverged_at` is the step (-1 if the member did not
 diverge), and `diverged_by` is the check that detected it, one of `CAUSES`. `placecode.execution.stacks` adds two more
-values of `diverged_by`: "evaluation" (outputs are not finite) and "donor" (the donor of the PE diverged). The columns
-`settled_epoch` and `zero_loss_epoch` record the second and third reason.
+values of `diverged_by`: "evaluation" (a metric of the last evaluation is not finite) and "donor" (the member whose PE
+was to be copied diverged). The columns `settled_epoch` and `zero_loss_epoch` record the second and third reason.
+
+Shapes: e members, b examples per batch, P parameters per member.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ HASHED_COLUMNS = 1 << 16
 class ActiveStack:
     """The stack that is trained at present, with its optimizer, the order of examples and the status of each member.
 
-    A `Trainer` begins with one of all members. It builds a smaller one when many members have stopped.
+    A `Trainer` begins with an active stack of all members. It builds a smaller one when enough members have stopped.
 
     Parameters
     ----------
     stack : Stack
-        The e members. Training changes the parameters of this stack in place.
+        The members to train. Training changes the parameters of this stack in place.
     task : Task
         A task before `Task.bind`. The constructor binds it to the members of the stack.
     steps : int
@@ -126,7 +128,7 @@ class ActiveStack:
         return self.order_at(step)[:, first : first + self.batch]
 
     def update(self, step: int) -> Tensor:
-        """Train for one step, and return the losses, (e,), before the GPU has finished it. `step` is counted from 0."""
+        """Train for one step, counted from 0, and return the losses, (e,), without waiting for the GPU to finish."""
         return self._graphed_step(step) if self._graphed_step else self.train_on(self.batch_indices(step), step)
 
     def train_on(self, indices: Tensor, step: int | Tensor) -> Tensor:
@@ -156,7 +158,7 @@ class ActiveStack:
         self.alive.logical_and_(~diverged)
 
     def _losses_and_gradient(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
-        """Return the losses, (e,), and write their gradients into `self.gradient`.
+        """Return the losses, (e,), and write their gradients into `self.gradient`, (e, P).
 
         Fused kernels may scale the gradients of a member to fit them into float16. They write the factor that reverses
         the scaling into `self.inverse_scale`, and the optimizer multiplies by it.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class GraphedStep:
     """The training step of an `ActiveStack`, as one CUDA graph per batch size.
 
-    Calling an instance with a step number, counted from 0, trains for one step and returns the losses, (e,). The first
-    steps of each batch size run eagerly, as warm-up for the capture. The step number and the order of the examples are
-    stored on the GPU, so that a graph can read them.
+    Calling an instance with a step number, counted from 0, trains for one step and returns the losses of the e members,
+    (e,). The first steps of each batch size run eagerly, as warm-up for the capture. The step number and the order of
+    the examples are stored on the GPU, so that a graph can read them.
     """
 
     WARM_UP_STEPS = 2

@@ -1,4 +1,4 @@
-"""The optimizers Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
+"""The optimizers Adam, AdamW and SGD for a stack of members (models): updates as in torch, settings per member.
 
 Parameters, gradients and moments are arrays (e, P), for e members with P parameters each, so one step takes a few
 operations for all members. Settings of the members, such as the learning rate, are arrays (e, 1). The parameters of
@@ -131,7 +131,7 @@ class Optimizer:
         rate_scale: Tensor | float,
         inverse_scale: Tensor | None,
     ) -> Tensor:
-        """Do the same as `step` with fused GPU kernels, which skip members that no longer train."""
+        """Do the same as the reference in `step`, with fused GPU kernels, which skip members that no longer train."""
         from placecode.compute.gpu.kernels import updates  # needs Triton
 
         norm = updates.norms(gradient, self.pe_learns, self.pe_first)

@@ -36,7 +36,7 @@ MAX_EVALUATION_VALUES = 1 << 21
 """Maximum number of values (members x examples x tokens x width) in a forward pass at evaluation on a CPU, chosen to
 fit its caches. On a GPU the maximum is 64 times as large."""
 MIN_STOPPED_FRACTION = 1 / 8
-"""Fraction of the members of the active stack that must have stopped before a smaller stack without them is built.
+"""Fraction of the members of the active stack that must have stopped before the others continue in a smaller stack.
 Building a stack takes as long as several training steps."""
 OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "zero_loss_epoch")
 """Names of the status vectors that `Trainer.outcome` returns. `ActiveStack.STATUS_VECTORS` describes them."""
@@ -77,7 +77,7 @@ class Progress:
     rows: tuple[dict[str, Any], ...] = ()
     """Rows of the evaluation at this step, as `Trainer.evaluate` yields them. Empty if there was none."""
     stopped: int = 0
-    """Number of members that stopped early, not counting those that diverged."""
+    """Number of members that have settled, kept a loss of 0 or reached their last epoch (`Trainer.stopped`)."""
 
 
 class Trainer:
@@ -150,7 +150,7 @@ class Trainer:
         return losses
 
     def _drop_stopped(self) -> None:
-        """Continue with a smaller stack if `MIN_STOPPED_FRACTION` of the members or more, but not all, have stopped."""
+        """Continue with only the members that still train, if there are any and `MIN_STOPPED_FRACTION` have stopped."""
         active = self.active
         if not active.stopped.any():
             return
@@ -248,8 +248,8 @@ class Trainer:
         Yields
         ------
         dict
-            One row per member, split, condition and metric, with the keys member, step, split, condition, metric and
-            value. These are the columns of `metrics.parquet`.
+            One row per member, split, condition (see the function `evaluate`) and metric. Its keys are member (position
+            in the stack), step, split, condition, metric and value, the columns of `metrics.parquet`.
         """
         self.sync()
         for split in self.task.splits:
@@ -342,8 +342,8 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
     Returns
     -------
     dict of (condition, metric) to list of float
-        Mean of the metric over the examples of the condition, for each member. The condition "all" is the mean over all
-        examples, present if `task.pooled`.
+        Mean of the metric for each member. A condition is a subset of the examples over which metrics are averaged,
+        such as a class of difficulty. The condition "all" has all examples. It is included if `task.pooled` is true.
     """
     device, count, total = stack.flat.device, len(stack.members), task.row_count(split)
     batches: dict[str, list[Tensor]] = {}

@@ -1,1 +1,1 @@
-"""Experiments on masked prediction of channels (simulated networks, fMRI, pixels, a user's table), and their claims."""
+"""Experiments on masked prediction of channels (networks, synergy, fMRI, pixels, a user's table), and their claims."""

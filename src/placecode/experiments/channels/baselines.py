@@ -1,8 +1,10 @@
-"""Results of other methods on the same data: errors of other predictors, and the structure in pairwise measures.
+"""Results of other methods (baselines) on the same data as the members (models), as rows of a run's baselines table.
 
-The predictors get the same examples as the members. Pairwise measures, such as correlations, are analysed like the PEs,
-so that the report can show both beside each other. A world is the data of one seed: a simulated data set, or one split
-of the people. Results are rows of the table of baselines.
+Predictors, such as linear regression, are scored on the same hidden channels as the members. Measures of the data, such
+as the correlations of the channels, are analysed like the PEs, so that the report can show both beside each other.
+
+A world is one data set: a simulated one, or one split of the people into training and held-out people. A member with
+seed s uses world s modulo the number of worlds.
 """
 
 from __future__ import annotations
@@ -28,22 +30,22 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
 }
 """Predictors of hidden channels, by name."""
 SLOW = ("ridge", "trees")
-"""Slow predictors. They are fitted to examples with as many hidden channels as in the training of the members."""
+"""Names of the slow predictors. Each is fitted once for every fraction of hidden channels in the members' training."""
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
     "fc": connectivity.correlation,
     "mutual information": connectivity.mutual_information,
     "partial correlation": connectivity.partial_correlation,
 }
-"""Pairwise measures by name: functions of the training values (T, n) that return a matrix (n, n)."""
+"""Pairwise measures by name: functions of the training values (T samples, n channels) that return a matrix (n, n)."""
 
 
 def baseline_rows(
     task: Masked, members: Sequence[Member], names: Sequence[str], slow_worlds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with the errors of the baselines `names` at every fraction of hidden channels, and with their
-    structure, in the worlds of these members. Slow predictors are fitted only in `slow_worlds`."""
+    """Yield rows for every world of `members`: the errors of the baselines `names` at each fraction of hidden channels,
+    and the structure that they show in the data. Slow predictors are fitted only in `slow_worlds`."""
     first = {(member.seed % task.worlds, member.mask_ratio): member for member in reversed(members)}
-    fractions = sorted({fraction for _, fraction in first})  # hidden in training
+    fractions = sorted({fraction for _, fraction in first})  # of channels hidden in training
     for world in sorted({world for world, _ in first}):
         values = structure.training_values(task, world)
         for name in (name for name in names if name in PREDICTORS and (name not in SLOW or world in slow_worlds)):
@@ -58,15 +60,16 @@ def baseline_rows(
 
 
 def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
-    """Return the correlation matrix of the channels by world, as fc/WORLD, for figures beside the PEs."""
+    """Return the correlation matrix of the channels in each world, as "fc/WORLD", for figures beside the PEs."""
     worlds = sorted({member.seed % task.worlds for member in members})
     matrices = {f"fc/{world}": connectivity.correlation(structure.training_values(task, world)) for world in worlds}
     return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
 
 
 def _error_rows(name: str, task: Masked, member: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Fit a predictor to the training values of a world, (T, n), and yield its error on each held-out split and
-    fraction of hidden channels. `member` is one that is trained in this world."""
+    """Fit the predictor `name` to the training values of a world, (T samples, n channels). Yield its error on each
+    held-out split, for each fraction of hidden channels at evaluation. `member` is any member trained in this world
+    with the fraction of hidden channels to use in the fit."""
     if task.window > 1:
         starts = task.splits["train"].targets.cpu().numpy()  # no window crosses from one recording into the next
         values = np.stack([values[starts + i] for i in range(task.window)], axis=-1)
@@ -85,8 +88,8 @@ def _error_rows(name: str, task: Masked, member: Member, values: np.ndarray) -> 
 
 
 def _structure_rows(task: Masked, values: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield rows (baseline, condition, metric, value) with the structure that the baselines `names` show in the
-    training values of a world, (T, n)."""
+    """Yield rows (baseline, condition, metric, value) with the structure of the channels, such as known groups or
+    positions, that the baselines `names` show in the training values of a world, (T samples, n channels)."""
     for name in (name for name in names if name in MATRICES):
         matrix = MATRICES[name](values)
         yield from _measure_rows(name, _matrix_structure(matrix, task))
@@ -107,14 +110,17 @@ def _structure_rows(task: Masked, values: np.ndarray, names: Sequence[str]) -> I
 
 
 def _measure_rows(baseline: str, measured: Mapping[MeasureKey, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a row of a baseline for each measure. `structure_measures` has values (1,) by analysis and target."""
+    """Yield a row for each measure of a baseline. `measured` maps (analysis, target) to an array with one value."""
     for (metric, target), values in measured.items():
         yield {"baseline": baseline, "condition": target, "metric": metric, "value": float(values[0])}
 
 
 def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
-    """Yield rows on known networks in functional connectivity: plain correlations compared with maps of the same
-    smoothness in space, and all measures of centred correlations, to which PEs are compared."""
+    """Yield rows on how well functional connectivity (the correlations of brain regions) shows known networks.
+
+    Plain correlations are only compared with random maps of the same smoothness in space. Correlations that are centred
+    as PEs are get all measures.
+    """
     centred = modules.centred(correlations)[None]
     yield from _measure_rows("fc", known_networks.smooth_null(correlations[None], task, structure.SLOW_DRAWS))
     smooth = known_networks.smooth_null(centred, task, structure.SLOW_DRAWS)
@@ -124,8 +130,8 @@ def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, 
 
 
 def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
-    """Return the measures of a matrix of channels, (n, n) or (1, n, n). `placed` (n, axes) are the positions of the
-    channels by the method, if it gives positions."""
+    """Return the measures of a similarity matrix of n channels, (n, n) or (1, n, n). `placed`, (n, axes), are the
+    positions that the method gives the channels; if None, a map is computed from the matrix."""
     result = structure.structure_measures(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
     if fit in result and task.positions is not None:
@@ -136,5 +142,5 @@ def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | Non
 
 
 def _embedding_structure(placed: np.ndarray, task: Masked) -> structure.Values:
-    """Return the measures of a method that gives each channel a position, (n, axes)."""
+    """Return the measures of a method that gives each of n channels a position, `placed` (n, axes)."""
     return _matrix_structure(alignment.token_similarity(placed), task, placed)

@@ -1,17 +1,18 @@
-"""Experiments on recordings of human brains.
+"""Experiments on recordings of human brains (resting-state fMRI). A channel is a brain region.
 
-brain-sigma: learned PEs with many initial scales on resting-state fMRI. With a small sigma, the PE of a region becomes
-similar to that of its mirror region in the other hemisphere, although the model is not told the positions. With a large
-sigma it stays near its random start. Does the PE show more than functional connectivity does?
+brain-sigma trains learned PEs with many initial scales sigma. With a small sigma, the PE of a region becomes similar to
+that of its mirror region in the other hemisphere, although the model is not told the positions. With a large sigma it
+stays near its random start. Does the PE show more than functional connectivity, the correlations of the regions?
 
-brain-encodings: all encodings. brain-mask: few or many regions hidden in training and at evaluation. Is a model best at
-the fraction it was trained with, and does the PE depend on this fraction?
+brain-encodings compares all encodings. brain-mask hides few or many regions in training and at evaluation. Is a model
+best at the fraction it was trained with, and does the PE depend on this fraction?
 
-brain-preprocessing: recordings as they are, detrended, band-passed, without the global signal, and without people whose
-recordings have no autocorrelation. Does this change whether small sigmas show networks and mirror regions?
+brain-preprocessing uses the recordings as they are, detrended, band-passed, without the global signal, with all three
+of these steps, or without people whose recordings have no autocorrelation. Does this change whether small sigmas show
+networks and mirror regions?
 
-brain-transfer: a PE learned from half of the people is given to models that are trained on the other half. If this PE
-is frozen, is it as good as one that these models learn themselves? Is it better than a random one, or than the same PE
+brain-transfer gives a PE learned from half of the people to models that are trained on the other half. If this PE is
+frozen, is it as good as one that these models learn themselves? Is it better than a random one, or than the same PE
 with its regions shuffled? Are PEs from two halves similar?
 """
 
@@ -62,7 +63,7 @@ class BrainExperiment(MaskedExperiment, BrainSettings):
 
 @dataclass(frozen=True)
 class BrainSigma(BrainExperiment, OverSigmas):
-    """Learned PEs with many initial scales (brain-sigma)."""
+    """Train learned PEs with many initial scales sigma on brain recordings (the experiment brain-sigma)."""
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
@@ -72,12 +73,12 @@ class BrainSigma(BrainExperiment, OverSigmas):
 
 
 VARIANTS = ("as-is", "detrend", "band", "global-signal", "all", "without")
-"""Names of the ways to preprocess the recordings."""
+"""Values of the setting `variants`: ways to preprocess the recordings, see `BrainPreprocessing.data_sets`."""
 
 
 @dataclass(frozen=True)
 class BrainPreprocessing(BrainExperiment, OverSigmas):
-    """The same recordings preprocessed in several ways (brain-preprocessing)."""
+    """Train on the same recordings, preprocessed in several ways (the experiment brain-preprocessing)."""
 
     name = "brain-preprocessing"
     about = "human fMRI: does preprocessing change what PEs of small and large sigma show?"
@@ -106,7 +107,7 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
         return {**super().swept(), "data": self.variants}
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
-        """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
+        """Return the settings of the preprocessing for each variant, by the name of the variant in figures."""
         low, high = self.band
         band = {"low": low, "high": high}
         excluded = (*self.exclude, *self.left_out_people)
@@ -123,7 +124,7 @@ class BrainPreprocessing(BrainExperiment, OverSigmas):
 
 @dataclass(frozen=True)
 class BrainEncodings(BrainExperiment, OverEncodings):
-    """All encodings (brain-encodings)."""
+    """Compare all encodings on brain recordings (the experiment brain-encodings)."""
 
     name = "brain-encodings"
     about = "human fMRI: all encodings"
@@ -133,7 +134,7 @@ class BrainEncodings(BrainExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class BrainMask(BrainExperiment):
-    """Few or many regions hidden in training and at evaluation (brain-mask)."""
+    """Hide few or many regions in training and at evaluation (the experiment brain-mask)."""
 
     name = "brain-mask"
     about = "human fMRI: fractions of hidden regions in training and at evaluation"
@@ -149,7 +150,7 @@ class BrainMask(BrainExperiment):
     }
 
     def plan(self) -> list[Member]:
-        """Return the members by fraction of hidden regions in training, then by sigma, then by seed."""
+        """Return the members, sorted by fraction of hidden regions in training, then by sigma, then by seed."""
         return grid(self.spec(), mask_ratio=self.mask_ratios, sigma=self.sigmas, seed=self.seeds)
 
 
@@ -162,12 +163,12 @@ PE_NAMES = {
     ("shuffled", False): "another's PE shuffled, frozen",
     ("normal", False): "random PE, frozen",
 }
-"""Names in figures of the PEs that brain-transfer compares, by the fields `start` and `learn` of members."""
+"""Names in figures of the kinds of PE that brain-transfer compares, by the fields `start` and `learn` of members."""
 
 
 @dataclass(frozen=True)
 class BrainTransfer(BrainExperiment):
-    """PEs learned from half of the people, in models of the other half (brain-transfer)."""
+    """Give PEs learned from half of the people to models of the other half (the experiment brain-transfer)."""
 
     name = "brain-transfer"
     about = "human fMRI: a PE learned from some people, frozen, for others"
@@ -182,12 +183,12 @@ class BrainTransfer(BrainExperiment):
         return display_setting("data", member.data), pe, *super().parts(member)
 
     def data_sets(self) -> dict[str, dict[str, int]]:
-        """Return the two halves of the training people. The same people are held out from both."""
+        """Return the setting that selects each half of the training people, by data set. Both share the test people."""
         return {FIRST: {"half": 1}, SECOND: {"half": 2}}
 
     def plan(self) -> list[Member]:
-        """Return for each sigma models of both halves, and then models of the second half with PEs of the first
-        (frozen, trained on, frozen with shuffled regions) and with random frozen PEs."""
+        """Return for each sigma members trained on either half, then further members trained on the second half. Their
+        PEs are copied from the first half (and frozen, trained on, or shuffled and frozen), or random and frozen."""
         members: list[Member] = []
         for sigma in self.sigmas:
             first = len(members)

@@ -1,7 +1,7 @@
-"""Effects and claims on known brain networks in PEs: do PEs show them, and does preprocessing change this?
+"""Claims on known brain networks, such as Yeo-7: do PEs show them, and does preprocessing change this?
 
-A variant is a data set of a run: the same recordings with another preprocessing. A world is one split of the people
-into training and held-out people. Seeds of one split are averaged first, and every interval is over splits.
+A variant is a data set of a run: the same recordings with another preprocessing. A split divides the people into
+training and held-out people. Seeds of one split are averaged first, and every interval is over splits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from placecode.experiments.reading import analysis_values, finished_members
 from placecode.runs.read import Run, shape_of
 
 SMALL, LARGE = 0.01, 2.0
-"""The sigmas that claims compare."""
+"""The two sigmas that claims compare."""
 ALPHA = 0.05
 """Largest p value that counts as significant."""
 PARTITION_NAMES = {"yeo7": "Yeo-7", "yeo17": "Yeo-17", "cole-anticevic": "Cole-Anticevic"}
-"""Names of the known partitions of the brain in figures."""
+"""Names in figures of the known partitions of the brain into networks."""
 MEASURE_NAMES = {
     "modularity": "modularity Q",
     "segregation": "segregation",
@@ -50,16 +50,16 @@ FIGURE_MEASURES = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("s
 
 
 def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
-    """Return the run's record of the known networks of its regions, by name. It is the same for all variants, and empty
-    if no networks are known."""
+    """Return what config.json of a run says about each known partition of its regions into networks, by name. It is the
+    same for all variants, and empty if no networks are known."""
     task = run.config["task"]
     first = next(iter(task["parts"].values())) if "parts" in task else task
     return dict(first.get("partitions", {}))
 
 
 def network_coverage_text(run: Run) -> str:
-    """Return a text that says how many regions have a network, and how far they are from the atlas parcel it was taken
-    from."""
+    """Return a text that says, for each partition, how many regions have a network, and how far these regions are from
+    the atlas parcel that gives the network."""
     parts = []
     for name, partition in partitions_in(run).items():
         regions = f"{partition['labelled']} of {len(partition['labels'])} regions"
@@ -70,13 +70,13 @@ def network_coverage_text(run: Run) -> str:
 
 
 def variants(run: Run) -> list[str]:
-    """Return the names of the data sets of a run, in order."""
+    """Return the variants of a run, which are the names of its data sets, in the order of its members."""
     return list(dict.fromkeys(run.members["data"]))
 
 
 def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
-    """Return the values of the members with a variant and a sigma, averaged for each split of the people. `values` are
-    by member. Raise NotInRun if there are none."""
+    """Return the values of the members with this variant and sigma, averaged for each split of the people. `values` is
+    indexed by member. Raise NotInRun if there are no such members."""
     rows = finished_members(run)
     rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
     rows = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
@@ -86,21 +86,22 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
 
 
 def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Interval:
-    """Return a measure at the small sigma minus that at the large sigma, in one variant."""
+    """Return a measure at sigma `SMALL` minus that at `LARGE` in one variant, with its interval over splits."""
     values = analysis_values(run, *measure)
     change = (by_split(run, variant, values, SMALL) - by_split(run, variant, values, LARGE)).dropna()
     return stats.interval(change.to_numpy())
 
 
 def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
-    """Return the effect of sigma on a measure in the variant where it is least certain: the one without an interval, or
-    else the one with the lowest lower limit. `analysis` and `target` name the measure."""
+    """Return the effect of sigma on the measure (`analysis`, `target`) in the variant where it is least certain: one
+    without an interval if there is any, otherwise the one whose interval has the lowest lower limit."""
     intervals = [sigma_effect_in_variant(run, variant, (analysis, target)) for variant in variants(run)]
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 
 
 def _in_every_variant(claim: Callable[..., Claim], id: str, measure: MeasureKey) -> Claim:
-    """Return the claim that a measure is higher at the small sigma than at the large sigma in every variant."""
+    """Return the claim `id`, that a measure is higher at sigma `SMALL` than at `LARGE` in every variant. `claim` is the
+    constructor, such as `our_claim`."""
     change = f"the {VARIANT_MEASURES[measure]} is higher at sigma {SMALL} than at {LARGE}"
     statement = f"In every variant of the preprocessing {change}."
     return claim(id, statement, partial(smallest_effect_of_variants, *measure))
@@ -112,8 +113,8 @@ CLAIMS: tuple[Claim, ...] = (
     _in_every_variant(paper_claim_on_other_data, "yeo7-segregation-falls", ("segregation", "yeo7")),
     _in_every_variant(our_claim, "mirrors-fall", MIRROR),
 )
-"""Claims on brain-preprocessing: does preprocessing change the sign of an effect? The margin is 0, and was set before
-any run."""
+"""Claims on brain-preprocessing: in every variant, sigma changes a measure in the same direction. The margin is 0, and
+was set before any run."""
 
 OVER_SIGMA: tuple[Claim, ...] = (
     *(
@@ -139,10 +140,10 @@ run at the scale "paper"."""
 
 
 def connectivity_values(run: Run, variant: str, measure: MeasureKey, baseline: str = "") -> list[float]:
-    """Return a measure of functional connectivity, one value per split of the people.
+    """Return a measure of functional connectivity (the correlations of regions), one value per split of the people.
 
-    `baseline` is the name of the connectivity in the table of baselines. The default is centred connectivity if the run
-    has it, else plain connectivity.
+    `baseline` is the name of the connectivity in the table of baselines. The default is connectivity that is centred as
+    PEs are if the run has this measure of it, otherwise plain connectivity.
     """
     rows = run.baselines
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]

@@ -1,17 +1,17 @@
-"""Claims on masked prediction: what the paper says about structure in PEs, and our questions.
+"""Claims on masked prediction: what the paper says about structure in PEs, what its reviewers ask, and our questions.
 
-Margins were set before any run at the scale "paper", from the prototype and from quick runs. Margins of fractions at
-one sigma (nearest neighbours at the smallest and the largest sigma) are what we expected before the runs. Margins of
-differences between sigmas are half of the prototype's difference. Margins are 0.02 for errors that are said to be
-equal, and zero for "better at all".
+The 95% interval of an effect must lie beyond the margin of the claim. Margins were set before any run at the scale
+"paper", from an earlier prototype and from quick runs. The margin of a fraction of channels at one sigma is what we
+expected before the runs. The margin of a difference between two sigmas is half of the prototype's difference. It is
+0.02 for errors that are said to be equal, and zero for "better at all".
 
-A world is the data of one seed. Every seed has its own network or its own draw of channels, so an interval over seeds
-is also one over worlds. On brains, a world is a split of the people. Seeds of one split are averaged first, and the
-interval is over splits, whose training people overlap. With a single split, the interval is over seeds and says nothing
-about other people.
+A world is one data set, and a member with seed s uses world s modulo the number of worlds. Simulated networks and
+channels have one world for each seed, so an interval over seeds is also one over worlds. On brains, a world is a split
+of the people. Seeds of one split are averaged first, and the interval is over splits, whose training people overlap.
+With a single split, the interval is over seeds and says nothing about other people.
 
-The paper's networks and people are not ours, so its claims are either found on our data or not. None of its numbers is
-compared.
+Our networks and people are not the paper's. Its claims are therefore found on our data or not, and its numbers are not
+compared with ours.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from placecode.tasks.synergy import Synergy
 
 
 def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
-    """Return the mean of values by seed, with its interval over worlds. Seeds of a world are averaged first. With a
-    single world, the interval is over seeds."""
+    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. Seeds of one world are
+    averaged first. With a single world, the interval is over seeds."""
     finished, worlds = values.dropna(), world_count(run)
     if finished.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
@@ -41,31 +41,32 @@ def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
 
 
 def world_count(run: Run) -> int:
-    """Return the number of worlds of a run."""
+    """Return the number of worlds (data sets, or splits of the people) of a run."""
     return int(run.config["shape"]["worlds"])
 
 
 def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
-    """Return a measure of structure in the PE at one sigma."""
+    """Return the measure (`analysis`, `target`) of structure in the PE at one sigma, with its interval over worlds."""
     return interval_over_worlds(run, at_sigma(run, analysis_values(run, analysis, target), sigma))
 
 
 def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
-    """Return a measure of structure in the PE at the small sigma minus that at the large sigma."""
+    """Return the measure (`analysis`, `target`) of structure in the PE at the sigma `small` minus that at `large`."""
     values = analysis_values(run, analysis, target)
     return interval_over_worlds(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
 def training_gain(analysis: str, target: str, sigma: float, run: Run) -> Interval:
-    """Return a measure of structure in the PE after training minus that before training, at one sigma."""
+    """Return the measure (`analysis`, `target`) of structure in the PE after training minus before, at one sigma."""
     values = analysis_values(run, analysis, target) - analysis_values(run, analysis, target, "start")
     return interval_over_worlds(run, at_sigma(run, values, sigma))
 
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
-    """Return the error at the last step by member. `condition` is a fraction of hidden channels, such as "hidden 0.5".
+    """Return the mean squared error at the last step, indexed by member.
 
-    Raise NotInRun if members were not trained with the usual fraction of hidden channels, which the claims are about.
+    `condition` is the fraction of hidden channels at evaluation, such as "hidden 0.5". Raise NotInRun if members were
+    not trained with the usual fraction of hidden channels (0.3 on synergistic channels, otherwise 0.5).
     """
     trained, usual = run.config["fields"]["mask_ratio"], 0.3 if run.config["task"]["task"] == Synergy.name else 0.5
     if trained != usual:
@@ -78,7 +79,7 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
 
 def error_between(condition: str, small: float, large: float, run: Run) -> Interval:
-    """Return the error at the small sigma minus that at the large sigma."""
+    """Return the error at the sigma `small` minus that at `large`. `condition` is as in `error`."""
     values = error(run, condition)
     return interval_over_worlds(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
@@ -86,8 +87,9 @@ def error_between(condition: str, small: float, large: float, run: Run) -> Inter
 def minus_baseline(
     name: str, metric: str, condition: str, sigma: float, run: Run, analysis: MeasureKey | None = None
 ) -> Interval:
-    """Return the error of members with a sigma minus that of a baseline in the same world. With `analysis`, compare
-    this measure of structure (its analysis and target) instead of errors."""
+    """Return the error of members with a sigma minus that of another method on the same data, the baseline `name`. With
+    `analysis`, compare this measure of structure instead of errors. `metric` and `condition` are those of the baseline
+    (for a measure of structure, its analysis and target)."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
     rows = rows[rows["split"].isin(["test", "analysis"])]
@@ -101,11 +103,11 @@ def minus_baseline(
 
 
 def baseline_above_chance(name: str, run: Run) -> Interval:
-    """Return how often the nearest channel by a pairwise measure is in the same group, minus how often a random channel
-    is in it.
+    """Return the share of channels whose most similar channel, by the pairwise measure `name`, is in the same group,
+    minus the share that is expected by chance.
 
-    If a measure links no channels, as the graphical lasso can, there is no nearest channel, and the value is that of
-    chance. (This was decided after the first run at the scale "paper", in which it happened in 14 of 15 worlds.)
+    If all similarities are 0, as the graphical lasso can find, no channel is most similar, and the share is taken to be
+    that of chance. (This was decided after the first run at the scale "paper", where it happened in 14 of 15 worlds.)
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
@@ -132,8 +134,8 @@ def best_sigma_is_small(condition: str, limit: float, run: Run) -> Interval:
 
 
 def second_half_error(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
-    """Return the error by seed of the members of brain-transfer on the second half of the people with this sigma, start
-    of the PE, and `learn` (whether the PE is trained)."""
+    """Return the error, indexed by seed, of members of brain-transfer that train on the second half of the people. They
+    are selected by `sigma`, `start` (initial values of the PE) and `learn` (whether the PE is trained)."""
     rows = finished_members(run)
     rows = rows[(rows["data"] == "second half") & (rows["sigma"] == sigma)]
     rows = rows[(rows["start"] == start) & (rows["learn"] == learn)]
@@ -143,17 +145,17 @@ def second_half_error(condition: str, sigma: float, start: str, learn: bool, run
 
 
 TransferMembers = tuple[float, str, bool]
-"""Members of brain-transfer on the second half: sigma, start of the PE, and whether the PE is trained."""
+"""The values of sigma, `start` and `learn` that select members of brain-transfer, see `second_half_error`."""
 
 
 def transfer(condition: str, a: TransferMembers, b: TransferMembers, run: Run) -> Interval:
-    """Return the error of kind `a` of the members of brain-transfer minus that of kind `b`."""
+    """Return the error of members `a` of brain-transfer minus that of members `b`. `condition` is as in `error`."""
     return interval_over_worlds(run, second_half_error(condition, *a, run) - second_half_error(condition, *b, run))
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """Return the similarity of PEs from two halves of the people, with different seeds, at a small sigma minus that at
-    a large sigma."""
+    """Return the similarity of PEs that were learned from different halves of the people, with different seeds, at the
+    sigma `small` minus that at `large`."""
     values, rows = analysis_values(run, "stability", "other data"), finished_members(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
@@ -163,9 +165,9 @@ def halves_agree(small: float, large: float, run: Run) -> Interval:
 
 
 TRAINED_CONDITION, SHIFTED_CONDITION = "hidden 0.5", "hidden 0.9"
-"""Conditions of evaluation: as many channels hidden as in training, and more."""
-NEIGHBOURS = ("neighbor_agreement", "labels")
-MIRROR = ("mirror_agreement", "partner")
+"""Fractions of hidden channels at evaluation: as many as in training, and more."""
+NEIGHBOURS = ("neighbor_agreement", "labels")  # share of channels whose nearest channel is in the same group
+MIRROR = ("mirror_agreement", "partner")  # share of regions whose nearest region is the mirror region
 paper_claim_on_other_data = partial(paper_claim, data_differ=True)
 """Constructor of claims of the paper that are tested on other data than the paper's."""
 
@@ -175,12 +177,12 @@ BEATS_LINEAR = reviewer_claim(
     partial(minus_baseline, "linear", "mse", TRAINED_CONDITION, 0.2),
     way="below",
 )
-"""Claim on networks and brains: the model predicts better than a linear predictor."""
+"""Claim on networks and brains: the model predicts hidden channels better than a linear predictor does."""
 
 
 def small_sigma_claims(channels: str, whom: str) -> tuple[Claim, ...]:
-    """Return claims that small sigmas predict better, with as many channels hidden as in training (reviewers) or more
-    (paper). `channels` and `whom` complete the statements."""
+    """Return two claims that small sigmas predict better: with as many channels hidden as in training (asked by
+    reviewers), and with more (made by the paper). `channels` and `whom` are words that complete the statements."""
     small = f"Small sigmas (up to 0.5) predict{whom} better than larger ones"
     return (
         reviewer_claim(
@@ -329,8 +331,8 @@ BRAIN: tuple[Claim, ...] = (
 """Claims on brain-sigma."""
 
 OWN, DONOR, SHUFFLED, RANDOM = ("normal", True), ("donor", False), ("shuffled", False), ("normal", False)
-"""Start of the PE, and whether it is trained: learned by the model, copied and frozen, copied with shuffled regions and
-frozen, random and frozen."""
+"""Values of `start` and `learn` that select members of brain-transfer, by their PE: learned by the model, copied and
+frozen, copied with shuffled regions and frozen, random and frozen."""
 
 TRANSFER: tuple[Claim, ...] = (
     reviewer_claim(

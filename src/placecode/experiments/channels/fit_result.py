@@ -25,13 +25,14 @@ FOUND, NOT_FOUND = "structure found", "no structure found"
 SIGNIFICANCE_LEVEL = 0.05
 """Largest p value that counts as structure."""
 SCORES = ("heldout_mse", "procrustes_r2", "neighbor_agreement", "neighbor_agreement_p", "ari", "ari_p")
-"""Scores of every method, if they can be computed. Names ending in _p are p values against channels in random order."""
+"""Names of the scores that a method may have. Names ending in _p are p values, from channels in random order."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A map of the channels by one method: `similarity` (n, n), `maps` (n, 2) and (n, 3) by number of axes, `labels`
-    (n,) with the module of each channel (-1: none), and `scores` by name."""
+    """The result of one method for n channels: their `similarity`, (n, n), `maps` with their positions, (n, 2) and
+    (n, 3), by number of axes, `labels`, (n,), with the module (group of similar channels) of each channel or -1 for
+    none, and `scores` by name."""
 
     similarity: Array
     maps: Mapping[int, Array]
@@ -41,8 +42,8 @@ class Method:
 
 @dataclass(frozen=True)
 class FitResult:
-    """The result of a fit: a map of the n channels of a table, modules, neighbours, confidence, and the same by other
-    methods."""
+    """The result of a fit of a table with n channels: their map, modules (groups of similar channels), neighbours and
+    confidence, the test against chance, and maps by other methods."""
 
     names: tuple[str, ...]
     sigma: float
@@ -50,13 +51,13 @@ class FitResult:
     """The reason for this sigma, in a sentence."""
     sigmas: Sequence[Mapping[str, float]]
     """For each sigma that was tried: error, standard_error and stability."""
-    p_value: float
-    heldout_mse: float
-    linear_mse: float
+    p_value: float  # of the permutation test whether the channels depend on each other
+    heldout_mse: float  # error of the models on hidden channels of the test samples
+    linear_mse: float  # error of a linear prediction
     mean_mse: float
     """Error of a prediction of every channel by its mean."""
-    ours: Method
-    embedding: Array
+    ours: Method  # map, modules and scores of the models
+    embedding: Array  # mean PE of the models trained on all samples, rotated onto each other, (n, axes)
     neighbors: Labels
     """The nearest channels of each channel, (n, k), nearest first."""
     confidence: Array
@@ -64,31 +65,31 @@ class FitResult:
     pairs: Array
     """Confidence that two channels are neighbours, (n, n)."""
     stability: Mapping[int, float]
-    """Stability of the modules, by the number of modules."""
-    others: Mapping[str, Method] = field(default_factory=dict)
+    """Agreement of the modules between fits (adjusted Rand index: 1 if equal, 0 at chance), by number of modules."""
+    others: Mapping[str, Method] = field(default_factory=dict)  # results of other methods, by name
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Other methods that were not used, and why."""
     data_summary: Mapping[str, Any] = field(default_factory=dict)
     """Number of samples, excluded channels, and the like."""
-    positions: Array | None = None
-    labels: Labels | None = None
+    positions: Array | None = None  # known positions of the channels, (n, 2) or (n, 3)
+    labels: Labels | None = None  # known group of each channel, (n,), as an index into `label_names`
     label_names: tuple[str, ...] = ()
 
     @property
     def has_structure(self) -> bool:
-        """Whether the fit found structure: the model predicts hidden channels better than it predicts circularly
-        shifted ones (`p_value` is at most `SIGNIFICANCE_LEVEL`), and better than the mean of each channel does."""
+        """Whether the fit found structure: the models predict the table better than copies of it in which channels are
+        shifted against each other (`p_value`), and better than the mean of each channel does."""
         return self.p_value <= SIGNIFICANCE_LEVEL and self.heldout_mse < self.mean_mse
 
     @property
     def verdict(self) -> str:
-        """The verdict in words: FOUND if `found` is True, otherwise NOT_FOUND."""
+        """The verdict in words: FOUND if `has_structure` is True, otherwise NOT_FOUND."""
         return FOUND if self.has_structure else NOT_FOUND
 
     @property
     def on_map(self) -> npt.NDArray[np.bool_]:
         """Mask (n,) of the channels that have a position on the map: other channels predict them, or they help to
-        predict others. It is all False if no structure was found."""
+        predict others. It is all False if no structure was found, or for fewer than two such channels."""
         return np.asarray(self.ours.labels >= 0)
 
     @property
@@ -99,17 +100,17 @@ class FitResult:
 
     @property
     def mean_confidence(self) -> float:
-        """Mean confidence of the channels with a position on the map; 0 if there is none."""
+        """Mean confidence of the channels with a position on the map. It is 0 if there are none or it is unknown."""
         placed = self.confidence[self.on_map]
         return float(np.nanmean(placed)) if np.isfinite(placed).any() else 0.0
 
     @property
     def explained(self) -> float:
-        """Share of the variance of a hidden channel that the others explain: 1 minus error / error of the mean."""
+        """Share of the variance of a hidden channel that the other channels explain: 1 - `heldout_mse` / `mean_mse`."""
         return 1 - self.heldout_mse / self.mean_mse
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of summary.json: our scores, then those of the other methods."""
+        """Return what a fit adds to summary.json of its run: our scores, then those of the other methods."""
         ours = {
             "verdict": self.verdict,
             "p_value": self.p_value,
@@ -128,8 +129,8 @@ class FitResult:
         return summary
 
     def confidences(self) -> tuple[Array, Array]:
-        """Return how well the fits agree on the position of each channel, (n,), and on the similarity of each pair,
-        (n, n), from 0 to 1. Both are NaN for channels that are not on the map."""
+        """Return the confidence in the position of each channel, (n,), and the confidence that two channels are
+        neighbours, (n, n), from 0 to 1. Both are NaN for channels that are not on the map."""
         both_placed = self.on_map[:, None] & self.on_map
         return np.where(self.on_map, self.confidence, np.nan), np.where(both_placed, self.pairs, np.nan)
 

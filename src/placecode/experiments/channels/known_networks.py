@@ -1,19 +1,20 @@
-"""Agreement of PEs with known networks of the brain, and chance levels, for every partition of a task.
+"""Measure how well similarities of PEs agree with known networks of the brain, and compare the measures with chance.
 
-A task can have `partitions`: known groups of its channels by name (for brains yeo7, cole-anticevic). In the tables of a
-run, this name is the target of a measure. There are three measures: signed modularity Q*, system segregation (Chan et
-al., 2014, with cosines instead of Fisher's z, and negative ones set to 0), and the fraction of labelled channels whose
-nearest channel is in the same network. There are two null distributions: labels shuffled over the labelled channels,
-and surrogate maps with the same spatial autocorrelation (Moran spectral randomization). For each null, tables have a z,
-a p, and the range that holds 95% of its draws:
+A task can have `partitions`: known groups of its n channels, by name ("yeo7", "cole-anticevic" for brains). In tables
+of a run, this name is the target of a measure. There are three measures: signed modularity Q*, system segregation (Chan
+et al., 2014, with cosines instead of Fisher's z, and negative ones set to 0), and the fraction of labelled channels
+whose most similar channel is in the same network. There are two null distributions: labels shuffled over the labelled
+channels, and random maps with the same spatial autocorrelation (Moran spectral randomization). For each, tables have a
+z score, a p value, and the range that holds 95% of the draws, as measures whose names have these endings:
 
-| ending | null |
+| ending | null distribution |
 |---|---|
 | _z, _p, _low, _high | shuffled labels |
 | _smooth_z, _smooth_p, _smooth_low, _smooth_high | maps with the same smoothness in space |
 
-Functional connectivity is measured twice: as it is (`fc`), and centred as PEs are (`CENTRED_FC`). All regions share a
-signal, so plain correlations are nearly all positive, and their modularity is low for that reason alone.
+Functional connectivity, the correlations of the regions, is measured twice: as it is (`fc`), and centred as PEs are
+(`CENTRED_FC`). All regions share a signal, so plain correlations are nearly all positive, and their modularity is low
+for that reason alone. Arrays (e,) and (e, n, n) have an entry for each of e members.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ CENTRED_FC = "centred fc"
 
 
 def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> dict[MeasureKey, np.ndarray]:
-    """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. If `draws` is not
-    0, also compare them with that number of draws of shuffled labels."""
+    """Return the three measures, (e,), of the agreement of similarities, (e members, n, n), with every partition, by
+    analysis and target. If `draws` is not 0, also compare them with that many random orders of the labels."""
     result: dict[MeasureKey, np.ndarray] = {}
     for target, labels in partition_labels(task).items():
         for name, measure in MEASURES.items():
@@ -51,8 +52,8 @@ def network_measures(similarity: np.ndarray, task: Masked, draws: int = 0) -> di
 
 
 def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[MeasureKey, np.ndarray]:
-    """Compare the measures of similarities (e, n, n) with those of random maps that are as smooth in space. The result
-    is empty if the task has no partitions or no positions."""
+    """Compare the measures of similarities (e members, n, n) with those of random maps that are as smooth in space.
+    Return the values of `null_columns`. The result is empty if the task has no partitions or no positions."""
     measures = measure_functions(task)
     if not measures or task.positions is None:
         return {}
@@ -65,7 +66,7 @@ def smooth_null(similarity: np.ndarray, task: Masked, draws: int) -> dict[Measur
 
 
 def measure_functions(task: Masked) -> dict[MeasureKey, Callable[[np.ndarray], np.ndarray]]:
-    """Return each measure of each partition as a function of similarities (..., n, n)."""
+    """Return functions of similarities (..., n, n), one per measure and partition, by analysis and target."""
     return {
         (name, target): partial(measure, labels=labels)
         for target, labels in partition_labels(task).items()
@@ -74,7 +75,7 @@ def measure_functions(task: Masked) -> dict[MeasureKey, Callable[[np.ndarray], n
 
 
 def null_columns(name: MeasureKey, chance: nulls.NullTest, ending: str = "") -> dict[MeasureKey, Any]:
-    """Return z, p, low and high of a null by their names in tables. `ending` is "" or "_smooth"."""
+    """Return z, p, low and high of a test by their names in tables. `ending` is "" or, for random maps, "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}
     return {(f"{analysis}{ending}_{part}", target): values for part, values in parts.items()}

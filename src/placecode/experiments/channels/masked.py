@@ -1,6 +1,7 @@
 """Base classes of the experiments on masked prediction: training, hidden channels, measurements and baselines.
 
-A world is the data of one seed: a simulated data set, or one split of the people.
+A baseline is another method on the same data. A world is one data set: a simulated one, or one split of the people. A
+member (model) with seed s uses world s modulo the number of worlds.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from placecode.tasks.masked import Masked
 from placecode.validation import whole_number
 
 MOST_WORLDS = 100
-"""If all seeds are below this, every number up to the largest seed gets its own world."""
+"""If all seeds are below this, the number of worlds is the largest seed plus 1, so that seed s uses world s."""
 WITHOUT_SIGMA = ("none", "relative", "rotary", "alibi", "causal-none")
-"""Encodings that are compared without choosing a sigma."""
+"""Encodings that are compared at their default sigma or have no sigma."""
 BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
-"""Names of all baselines."""
+"""Names of all baselines, which are other methods on the same data."""
 SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
 """Settings that all experiments on channels share at the scale "quick"."""
 
@@ -68,19 +69,19 @@ class MaskedExperiment(ModelExperiment):
     @property
     def worlds(self) -> int:
         """Number of worlds. Each seed has its own world, so that an interval over seeds is also one over worlds. If
-        seeds are large, it is the smallest number with which seed % worlds differs for all seeds."""
+        seeds are large, it is the smallest number such that seed modulo this number differs between all seeds."""
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)
         return next(count for count in counts if len({seed % count for seed in self.seeds}) == len(self.seeds))
 
     def swept(self) -> dict[str, Sequence[Any]]:
-        """Return the fields that the experiment sweeps, besides encoding and sigma, with their values."""
+        """Return the values of each field that the experiment sweeps, by field, except encoding and sigma."""
         by_field = {field: getattr(self, values) for field, values in self.swept_by.items()}
         return by_field | {axis.name: axis.values for axis in self.axes}
 
     def parts(self, member: Member) -> tuple[DisplaySetting, ...]:
-        """Return the swept settings of a member, besides encoding and sigma, for figures."""
+        """Return the swept settings of a member, as names and values for figures, except encoding and sigma."""
         settings = self._data_settings(member.data)
         return tuple(
             display_setting(field, settings[field] if field in settings else getattr(member, field))
@@ -93,7 +94,7 @@ class MaskedExperiment(ModelExperiment):
         return ", ".join(format_setting(display_setting(field, value)) for field, value in settings.items()) or data
 
     def _data_settings(self, data: str) -> Mapping[str, Any]:
-        """Return the settings in which a data set differs from others. Empty if there is a single data set."""
+        """Return the settings in which the data set `data` differs from others. Empty if it is the only one."""
         return (self.data_sets() or data_sets(self.axes)).get(data, {})
 
     def training_steps(self, task: Task) -> int:
@@ -122,7 +123,7 @@ class MaskedExperiment(ModelExperiment):
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # members of the whole experiment, so that each part of an experiment has the same baselines
+        # of the whole experiment: a run of some of its members (--members i:j) has the same baselines as one of all
         same_data = [member for member in self.members() if member.data in data]
         slow = sorted({member.seed % task.worlds for member in same_data})[: self.slow_baseline_worlds]
         first = [member for member in same_data if member.seed % task.worlds in worlds]
@@ -136,20 +137,20 @@ class MaskedExperiment(ModelExperiment):
 
 @dataclass(frozen=True)
 class OverSigmas(MaskedExperiment):
-    """Mixin for experiments of learned PEs with many initial scales. List it after the class that has the data."""
+    """Mixin for experiments that compare many initial scales of learned PEs. List it after the class with the task."""
 
     sigmas: tuple[float, ...] = sweep_over(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
     )
 
     def plan(self) -> list[Member]:
-        """Return the members data set by data set and sigma by sigma, with the seeds of each setting together."""
+        """Return the members, sorted by data set, then by sigma, then by seed."""
         return [member for data in self.data_sets() or [""] for member in self.over_sigmas(self.sigmas, data=data)]
 
 
 @dataclass(frozen=True)
 class OverEncodings(MaskedExperiment):
-    """Mixin for experiments of all encodings. List it after the class that has the data."""
+    """Mixin for experiments that compare all encodings. List it after the class with the task."""
 
     encodings: tuple[str, ...] = sweep_over(
         ("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", *WITHOUT_SIGMA),
@@ -157,6 +158,6 @@ class OverEncodings(MaskedExperiment):
     )
 
     def plan(self) -> list[Member]:
-        """Return the members encoding by encoding, with the seeds of each together."""
+        """Return the members, sorted by encoding, then by seed."""
         specs = [self.spec(**parse_encoding(text)) for text in self.encodings]
         return [member for spec in specs for member in grid(spec, seed=self.seeds)]

@@ -1,14 +1,14 @@
 """Experiments on simulated networks with known clusters.
 
-network-sigma: learned PEs with many initial scales. With a small sigma, the PEs of the nodes of a cluster become
-similar, although the model is not told the clusters. With a large sigma they stay near their random start. The error
-hardly changes.
+network-sigma trains learned PEs with many initial scales sigma. With a small sigma, the PEs of the nodes of a cluster
+become similar, although the model is not told the clusters. With a large sigma they stay near their random start. The
+error hardly changes.
 
-network-encodings: all encodings on the same networks. Which of them predict as well? Which of those with a vector per
-node show the clusters?
+network-encodings compares all encodings on the same networks. Which of them predict as well as learned PEs? Which of
+those with a vector per node show the clusters?
 
-network-size, network-noise: networks with more nodes, or with more noise. At which size or noise are the clusters no
-longer found, and does the best sigma change?
+network-size and network-noise use networks with more nodes, or with more noise. At which size or noise are the clusters
+no longer found, and does the best sigma change?
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NetworkExperiment(MaskedExperiment, NetworkSettings):
 
 @dataclass(frozen=True)
 class NetworkSigma(NetworkExperiment, OverSigmas):
-    """Learned PEs with many initial scales (network-sigma)."""
+    """Train learned PEs with many initial scales sigma on simulated networks (the experiment network-sigma)."""
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
@@ -58,7 +58,7 @@ class NetworkSigma(NetworkExperiment, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkEncodings(NetworkExperiment, OverEncodings):
-    """All encodings (network-encodings)."""
+    """Compare all encodings on simulated networks (the experiment network-encodings)."""
 
     name = "network-encodings"
     about = "a network with known clusters: all encodings"
@@ -68,7 +68,7 @@ class NetworkEncodings(NetworkExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class NetworkSize(NetworkExperiment, OverSigmas):
-    """Networks of several sizes, with several sigmas each (network-size)."""
+    """Train on networks of several sizes, with several sigmas each (the experiment network-size)."""
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
@@ -85,7 +85,7 @@ class NetworkSize(NetworkExperiment, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkNoise(NetworkExperiment, OverSigmas):
-    """Networks with several amounts of noise, with several sigmas each (network-noise)."""
+    """Train on networks with several amounts of noise, with several sigmas each (the experiment network-noise)."""
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"

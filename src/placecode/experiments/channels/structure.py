@@ -1,9 +1,10 @@
-"""Structure in PEs of channels: do groups, neighbours or functional connectivity show in the similarities of the PE?
+"""Measure structure in the PEs of channels: do channels of one group, neighbours or correlated ones have similar PEs?
 
-`pe_structure` and `attention_structure` measure one stack on its task, before and after training.
-`pe_change_and_stability` compares all members of a run. The module `baselines` computes the same measures for the data.
-Results are rows of the analysis table. A world is the data of one seed: a simulated data set, or one split of the
-people.
+`pe_structure` and `attention_structure` measure one stack (e members, models that are trained together) on its task,
+before and after training. `pe_change_and_stability` compares all members of a run. Results are rows of the analysis
+table. `baselines.py` computes the same measures for the data. Functional connectivity (fc) is the correlation matrix of
+the n channels, (n, n). A world is one data set: a simulated one, or one split of the people. A member with seed s uses
+world s modulo the number of worlds.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from placecode.tasks.masked import Masked
 from placecode.training.trainer import portions
 
 DRAWS, SLOW_DRAWS = 1000, 199
-"""Number of permutations in a permutation test, and in a slow permutation test."""
+"""Number of random draws in a test of significance, and in a slow test."""
 MAX_ATTENTION_VALUES = 1 << 26
 """Maximum number of values of attention maps in memory."""
 MAX_EXAMPLES = 256
 """Maximum number of examples over which attention maps are averaged."""
 Values = dict[MeasureKey, np.ndarray]
-"""Values (e,) of the members of a stack, by analysis and target."""
+"""Values of the e members of a stack, (e,), by analysis and target."""
 
 
 def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
     """Measure the size of the PE of each member, and whether related channels have similar PEs.
 
-    With `null`, also run permutation tests. `threads` is the number of threads over which members are distributed; the
-    results do not depend on it. Return no rows if the encoding has no vectors.
+    With `null`, also test for significance. Members are distributed over `threads` threads, which does not change the
+    results. Return no rows if the encoding has no vectors.
     """
     pe = pe_vectors(stack)
     if pe is None:
@@ -73,7 +74,7 @@ def pe_structure(stack: Stack, task: Masked, null: bool = True, threads: int = 1
 
 
 def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: int = 1) -> Values:
-    """Call a function of arrays (e, ...) for each member separately, and join its values (e,) by name."""
+    """Call a function of arrays (e, ...) for each of the e members separately, and join the results to values (e,)."""
     parts = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))]
     with ThreadPoolExecutor(max(1, min(threads, len(parts)))) as pool:
         results = list(pool.map(lambda part: function(*part), parts))
@@ -81,11 +82,12 @@ def map_members(function: Callable[..., Values], *arrays: np.ndarray, threads: i
 
 
 def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) -> Values:
-    """Measure how similarities (e, n, n), of PEs or of data, agree with what is known about the channels.
+    """Measure how well similarities, (e members, n channels, n), of PEs or of data, agree with what is known about the
+    channels: groups, networks, mirror regions and positions.
 
-    With `null`, also compute measures that search for groups, and permutation tests (names ending in _z and _p) with
-    shuffled groups, mirror regions or positions. `coordinate_agreement` is a mean rank of distances, 0.5 by chance. The
-    other measures of agreement are fractions of channels.
+    With `null`, also compute measures that search for groups, and permutation tests that shuffle the known values over
+    the channels (names ending in _z, _p, _low and _high). `coordinate_agreement` is a mean rank of distances, 0.5 by
+    chance. `neighbor_agreement` and `mirror_agreement` are fractions of channels.
     """
     result: Values = {}
     if task.labels is not None:
@@ -120,14 +122,14 @@ def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) 
             mean_rank = modules.nearest_mean_of(modules.farther_fraction(task.positions, task.tokens))
             chance = nulls.label_null(mean_rank, similarity, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
-        if task.partner is None:  # not brains: there it is usually the mirror region
+        if task.partner is None:  # not brains: there, the most similar region is usually the mirror region
             result |= _in_space(similarity, task.positions, null)
     return result
 
 
 def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Values:
-    """Measure how often the most similar channel is a neighbour in space. With `null`, add a permutation test and how
-    well a map made from the similarities fits the true positions."""
+    """Measure how often the most similar channel is a neighbour in space. With `null`, also run a permutation test, and
+    measure how well a map made from the similarities fits the true positions."""
     near = places.neighbors_in_space(positions)
     result = {("neighbor_agreement", "positions"): modules.related_neighbor_agreement(similarity, near)}
     if null:
@@ -139,20 +141,21 @@ def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Valu
 
 
 def flat_map(similarity: np.ndarray, axes: int = 2) -> np.ndarray:
-    """Compute a map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes). The map of a
-    matrix that is not a correlation matrix is NaN. (Maps of PEs are made by `places.isomap_embedding`, which does not
-    work for sparse matrices.)"""
+    """Compute a map of n channels from their correlations by multidimensional scaling, (n, n) -> (n, axes). It is NaN
+    if the matrix is not a correlation matrix. (Maps of PEs are made by `places.isomap_embedding`, which does not work
+    for sparse matrices.)"""
     if not np.isfinite(similarity).all() or not np.allclose(np.diag(similarity), 1.0):
         return np.full((len(similarity), axes), np.nan)
     return connectivity.mds_embedding(similarity, axes)
 
 
 def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
-    """Return the p values (e,) that `structure_measures` lacks, from similarities and connectivity, both (e, n, n).
+    """Run the slow tests that `structure_measures` leaves out, and return their results, (e,), for e members.
 
-    "fc_correlation_p" is from Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if
-    positions are known, are from a comparison with random maps of the same smoothness in space. For mirror regions,
-    maps have the same smoothness within each hemisphere.
+    The arguments are similarities of PEs and functional connectivity, both (e, n, n) for n channels. "fc_correlation_p"
+    is from Mantel's test of their correlation. If positions are known, results with "_smooth" in their name are from a
+    comparison with random maps of the same smoothness in space: p values and, for networks, also z, low and high. For
+    mirror regions, maps have the same smoothness within each hemisphere.
     """
     result = {("fc_correlation_p", "fc"): _mantel(similarity, fc)}
     if task.positions is None:
@@ -183,8 +186,8 @@ def slow_p_values(similarity: np.ndarray, fc: np.ndarray, task: Masked) -> Value
 
 
 def _sides(task: Masked) -> np.ndarray:
-    """Return whether each region is in the right hemisphere, (n,). Of two mirror regions, the first is always on one
-    side and the second on the other. Regions without a mirror region go by the sign of x."""
+    """Return whether each of n regions is in the right hemisphere, (n,). The first regions of all mirror pairs get one
+    side, the second regions the other side. For regions without a mirror region, the sign of x decides."""
     assert task.positions is not None and task.partner is not None
     partner = task.partner
     second = partner[partner > np.arange(len(partner))]
@@ -195,15 +198,15 @@ def _sides(task: Masked) -> np.ndarray:
 
 
 def _mantel(similarity: np.ndarray, fc: np.ndarray) -> np.ndarray:
-    """Return p values of Mantel's test, (e, n, n) and (e, n, n) -> (e,): how often two matrices correlate at least as
-    well when the channels of one are in random order."""
+    """Return the p value of Mantel's test for each of e members, (e, n, n) and (e, n, n) -> (e,): how often two
+    matrices correlate at least as well when the channels of one are in random order."""
     orders = nulls.shuffles(np.zeros(similarity.shape[-1]), SLOW_DRAWS)
     return np.array([float(nulls.matrix_null(a, b, orders).p) for a, b in zip(similarity, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
-    """Return a label per region, (n,), equal for a region and its mirror in the other hemisphere, -1 if it has none.
-    Return None if no mirror region is known."""
+    """Return a label for each of n regions, (n,), the same for a region and its mirror in the other hemisphere, -1
+    without a mirror region. Return None if no mirror region is known."""
     partner = task.partner
     if partner is None or not (partner >= 0).any():
         return None
@@ -211,7 +214,7 @@ def _pairs(task: Masked) -> np.ndarray | None:
 
 
 def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return p values (e,) of the agreement of clusters (e, n) with labels, from shuffled labels."""
+    """Return p values, (e,), of the agreement of clusters, (e members, n), with labels, (n,), from shuffled labels."""
     shuffled = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
     true, null = agreement(groups, labels), np.stack([agreement(clusters, shuffled) for clusters in groups])
     return nulls.p_value(true, null)
@@ -231,20 +234,20 @@ def attention_structure(stack: Stack, task: Masked, null: bool = True) -> Rows:
 
 
 def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
-    """Return the correlation matrix of the channels in each member's world, (e, n, n)."""
+    """Return the correlation matrix of the n channels in the world of each of e members, (e, n, n)."""
     worlds = [member.seed % task.worlds for member in stack.members]
     by_world = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
     return np.stack([by_world[world] for world in worlds])
 
 
 def training_values(task: Masked, world: int) -> np.ndarray:
-    """Return the training values of a world, (T, n) for T samples of n channels."""
+    """Return the training values of a world (one of the data sets of the task), (T samples, n channels)."""
     return task.splits["train"].inputs[world].double().cpu().numpy()
 
 
 def attention_maps(stack: Stack, task: Masked) -> Tensor:
-    """Return the mean attention over held-out examples, (e, l, h, n, n), with the first fraction of hidden channels at
-    evaluation."""
+    """Return attention averaged over held-out examples, (members, blocks, heads, n, n) for n channels. Hidden channels
+    are those of the first fraction in `eval_mask_ratios`."""
     split = next(name for name in task.splits if name != "train")
     count, total = min(task.examples(split), MAX_EXAMPLES), None
     local = task.to(stack.flat.device, stack.flat.dtype)
@@ -268,12 +271,13 @@ def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
 def pe_change_and_stability(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int | Mapping[str, int], step: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with how far PEs moved, and how similar they are to those of other seeds ("stability").
+    """Yield rows with how far the PE of each member moved in training, and with its "stability": how similar it is to
+    the PEs of members with the same settings and other seeds.
 
-    If a world has several seeds, seeds are compared within it. If an experiment has several data sets of the same
-    channels, seeds are also compared between data sets, but only in the same world: two worlds can share samples that
-    two data sets do not share. `worlds` is the number of worlds, by data set if it differs. `arrays` has the PEs that
-    the run keeps. `step` is the last step.
+    If a world has several seeds, seeds are compared within it, otherwise between worlds. If an experiment has several
+    data sets of the same channels, seeds are also compared between data sets, but only in the same world: two worlds
+    can share samples that two data sets do not share. `worlds` is the number of worlds, by data set if it differs.
+    `arrays` has the PE of member i as pe_start/i and pe_end/i. `step` is the last step.
     """
 
     def world_count(data: str) -> int:
@@ -311,6 +315,6 @@ def pe_change_and_stability(
 
 
 def _mean_correlation(matrix: np.ndarray, *others: np.ndarray) -> float:
-    """Return the mean correlation of a matrix with others of the same size, or NaN if there is none."""
+    """Return the mean correlation of a matrix with those of `others` that have its size, or NaN if there are none."""
     values = [float(modules.matrix_correlation(matrix, other)) for other in others if other.shape == matrix.shape]
     return float(np.mean(values)) if values else float("nan")

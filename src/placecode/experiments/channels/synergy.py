@@ -1,13 +1,13 @@
 """Experiments on synergistic channels: a channel is predictable from a group of others, but not from any single one.
 
-No pairwise measure can see the groups. synergy-sigma: learned PEs with many initial scales. With a small sigma, the PEs
-of a group become similar and the error falls to the minimum. With a large sigma no groups are found, and nothing is
-learned. All pairwise methods stay at chance.
+No pairwise measure, such as correlation, can see the groups. synergy-sigma trains learned PEs with many initial scales
+sigma. With a small sigma, the PEs of a group become similar and the error falls to the minimum. With a large sigma no
+groups are found, and nothing is learned. All pairwise methods stay at chance.
 
-synergy-encodings: all encodings on the same channels. synergy-size: more channels, fewer samples. How many samples and
-steps does it take to find the groups, and what helps: a larger batch, another learning rate, a wider model, fewer or
-more hidden channels, or a number of hidden channels that grows in training? synergy-optimizer: do the optimizer and the
-learning rate change the sigmas at which groups are found?
+synergy-encodings compares all encodings on the same channels. synergy-size varies the number of channels and samples.
+How many samples and steps does it take to find the groups, and what helps: a larger batch, another learning rate, a
+wider model, fewer or more hidden channels, or a number of hidden channels that grows in training? synergy-optimizer
+asks whether the optimizer and the learning rate change the sigmas at which groups are found.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SynergyExperiment(MaskedExperiment, SynergySettings):
 
 @dataclass(frozen=True)
 class SynergySigma(SynergyExperiment, OverSigmas):
-    """Learned PEs with many initial scales (synergy-sigma)."""
+    """Train learned PEs with many initial scales sigma on synergistic channels (the experiment synergy-sigma)."""
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
@@ -77,7 +77,7 @@ ENCODINGS = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0
 
 @dataclass(frozen=True)
 class SynergyEncodings(SynergyExperiment, OverEncodings):
-    """All encodings (synergy-encodings)."""
+    """Compare all encodings on synergistic channels (the experiment synergy-encodings)."""
 
     name = "synergy-encodings"
     about = "structure that no correlation can see: all encodings"
@@ -90,7 +90,7 @@ class SynergyEncodings(SynergyExperiment, OverEncodings):
 
 @dataclass(frozen=True)
 class SynergySize(SynergyExperiment):
-    """More channels, fewer samples, and what helps to find the groups (synergy-size)."""
+    """Vary the number of channels and samples, and what may help to find the groups (the experiment synergy-size)."""
 
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
@@ -155,7 +155,7 @@ class SynergySize(SynergyExperiment):
 
 @dataclass(frozen=True)
 class SynergyOptimizer(SynergyExperiment):
-    """All combinations of optimizer, learning rate and sigma (synergy-optimizer)."""
+    """Train with all combinations of optimizer, learning rate and sigma (the experiment synergy-optimizer)."""
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and learning rate against sigma"
@@ -173,7 +173,7 @@ class SynergyOptimizer(SynergyExperiment):
     }
 
     def plan(self) -> list[Member]:
-        """Return the members optimizer by optimizer and rate by rate, at all sigmas and seeds."""
+        """Return the members, sorted by optimizer, then by learning rate, then by sigma, then by seed."""
         members = []
         for optimizer, rate in product(self.optimizers, self.rates):
             fields = {"optimizer": optimizer, "learning_rate": 10 * rate if optimizer == "sgd" else rate}

@@ -1,8 +1,8 @@
-"""The experiment of a user's table: learned PEs with a few initial scales, on masked prediction of its channels.
+"""The experiment on a user's table: train learned PEs with a few initial scales sigma to predict its hidden channels.
 
-Some seeds are trained on all training samples and some on either half: results on which they agree can be trusted.
-`placecode fit` and `LearnedPositions` run this experiment. `placecode.fit.fitting` then chooses sigma and collects the
-results.
+Channels are columns of the table. Some models are trained on all training samples and some on either half of them:
+results on which they agree can be trusted. `placecode fit` and `LearnedPositions` run this experiment.
+`placecode.fit.fitting` then chooses sigma and collects the results.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from placecode.tasks.table import DATA_SETS, TableTask
 from placecode.validation import whole_number
 
 EFFORTS = ("auto", "quick", "thorough")
-"""Names of the sizes of a fit: size of the models, length of the training, and number of seeds and sigmas."""
+"""Values of `effort`, which sets the size of the models, the length of training, and the number of seeds and sigmas."""
 MAX_ATTENTION_CHANNELS = 300
 """Largest number of channels for which attention maps are kept."""
 
 
 @dataclass(frozen=True)
 class TableExperiment(ModelExperiment):
-    """Learned PEs with a few initial scales on a user's table."""
+    """Train learned PEs with a few initial scales sigma on a user's table (the experiment fit)."""
 
     name = "fit"
     about = "a map of the channels of a table"
@@ -63,8 +63,8 @@ class TableExperiment(ModelExperiment):
     draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
 
     tables: Mapping[str, TableTask] = field(default_factory=dict, repr=False, compare=False)
-    """The tasks on the table, by name (`DATA_SETS`): with all training samples, and with either half. They are data,
-    and not recorded as a setting."""
+    """The tasks on the table, by name (`DATA_SETS`): with all training samples, and with either half of them. They are
+    data, so they are not recorded as a setting."""
 
     scales = {
         "quick": {},
@@ -97,9 +97,9 @@ class TableExperiment(ModelExperiment):
 
     @classmethod
     def settings_for_effort(cls, effort: str, channels: int, **fields: Any) -> dict[str, Any]:
-        """Return the settings for a table with this number of channels. With more channels, there are fewer examples
-        per batch and, with the effort "quick", fewer steps. Values in `fields` override these settings. If `fields` has
-        a learning rate but none of the PE, that of the PE is three times as large."""
+        """Return the settings, by name, for a table with this number of channels. With more channels, there are fewer
+        examples per batch and, with the effort "quick", fewer steps. Values in `fields` override these settings. If
+        `fields` has a learning rate but not one for the PE, the PE gets three times this rate."""
         settings = dict(cls.scales[effort])
         if effort == "quick":
             settings |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
@@ -113,8 +113,8 @@ class TableExperiment(ModelExperiment):
         return TaskCollection(self.tables)
 
     def plan(self) -> list[Member]:
-        """Return for each sigma the members trained on all training samples, and then, for each half of the samples,
-        `halves` members with other seeds."""
+        """Return for each sigma the members trained on all training samples, followed by `halves` members with other
+        seeds for each half of these samples."""
         first = max(self.seeds) + 1
         members = []
         for sigma in self.sigmas:

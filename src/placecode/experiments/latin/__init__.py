@@ -1,1 +1,1 @@
-"""Experiments on Latin squares (a grid puzzle like a small sudoku), and their claims."""
+"""Experiments on Latin squares (grid puzzles like a small sudoku), and claims to check their runs against."""

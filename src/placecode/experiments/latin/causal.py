@@ -1,11 +1,11 @@
 """lst-causal: is the learned PE the cause of generalization, or only a result of it?
 
 Every manipulation of the PE is made at every size (root mean square) of the PE, in models with the same seeds. The
-sizes are the sigmas of the experiment. Before training, the PE is set to random values, to the true arrangement, or to
-the PE of a donor: another trained model with other weights, data order and random numbers. The PE is then frozen or
-trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After training,
-the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed, or rescaled, with all
-other weights unchanged.
+sizes are the sigmas of the experiment. Before training, the PE is set to random values, to the true arrangement (rows
+and columns), or to the PE of a donor: another trained model with other weights, data order and random numbers. The PE
+is then frozen or trained further. This separates arrangement from size: a learned PE can be rescaled, or its cells
+shuffled. After training, the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed,
+or rescaled, with all other weights unchanged.
 
 If the learned arrangement is a cause, a new model must do better with it than with the untrained PE of the same donor.
 If size is a cause, a learned PE must become useless when it is made large. Donors that are trained by Adam hardly learn
@@ -47,15 +47,15 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 
 TWIN_SEED_OFFSET, SGD_DONOR_SEED_OFFSET = 2000, 3000
-"""Offsets from the seeds of the experiment to those of twins and of donors that are trained by SGD. Twins are controls:
-one of two models with the same seed gets the untrained PE of the other."""
+"""Offsets from the seeds of the experiment to the seeds of twins, and to those of donors that are trained by SGD. Twins
+are controls: two models with the same seed, one of which gets the untrained PE of the other."""
 TRUE_SIZE = 0.5**0.5
-"""The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
+"""The root mean square of sines and cosines. A PE of this size with `start` "true" is the same as 2d-fixed."""
 
 
 @dataclass(frozen=True)
 class LstCausal(DonorExperiment):
-    """PEs with a chosen start, frozen, copied, rescaled, shuffled, exchanged or removed (lst-causal)."""
+    """Compare models whose PE is copied, frozen, rescaled, shuffled, exchanged or removed (experiment lst-causal)."""
 
     name = "lst-causal"
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
@@ -75,8 +75,8 @@ class LstCausal(DonorExperiment):
             raise must_be("sigmas", rule, list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """Return the donors, the members with `MANIPULATIONS`, the controls (twins last), the donors that are trained
-        by SGD, and the members with `LATER_MANIPULATIONS`."""
+        """Return the donors that are trained by Adam, the members with `MANIPULATIONS`, the controls (twins last), the
+        donors that are trained by SGD, and the members with `LATER_MANIPULATIONS`, in this order."""
 
         def seeds(offset: int) -> list[int]:
             return [seed + offset for seed in self.seeds]
@@ -106,8 +106,9 @@ class LstCausal(DonorExperiment):
         return members
 
     def _manipulated(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """Return the members with one manipulation, at all sizes. `label` and `fields` are an item of `MANIPULATIONS`.
-        `donors` maps pairs of sigma (or SGD_DONOR) and seed to the index of the donor in the plan."""
+        """Return the members with one manipulation of the PE, at all sizes. `label` and `fields` are an item of
+        `MANIPULATIONS`. `donors` maps pairs (sigma, seed) or (SGD_DONOR, seed) to the index of the donor in the plan.
+        """
         member_fields = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **member_fields)
@@ -123,8 +124,8 @@ class LstCausal(DonorExperiment):
     ) -> list[dict[str, Any]]:
         """Return the OOD accuracy of each trained member with each replacement of its PE.
 
-        All members get the replacements of `interventions.own_replacements`. Members with a learned PE also get the PE
-        of the member with the other sigma (0.2 or 2.0), and that of the member with the next seed.
+        All members get the replacements of `interventions.own_replacements`. Members without a manipulation (LEARNED)
+        also get the PE of another member: for sigma 0.2 that of sigma 2.0 and the reverse, and that of the next seed.
         """
         assert task.positions is not None
         order = interventions.shuffled_order(task.tokens)

@@ -1,11 +1,11 @@
 """Claims on lst-causal: is the learned PE a cause of generalization? Each manipulation of the PE has a control.
 
 Margins were set before the run, by the rules of `knob_claims`: zero for "helps at all", half of the published
-difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in rounding only must
-stay within 0.02, and those with other random numbers within 0.05. An earlier run had already shown that a frozen PE
-does as well as a learned one. All differences are paired by seed. The size of a PE is its root mean square. A donor is
-a model whose PE is copied into another. In claim ids, a master is a donor that is trained by SGD instead of Adam. Such
-donors were added when the first results had shown that the PEs of the others hardly learn an arrangement.
+difference between sigma 0.2 and 2.0 for an effect as large as that of sigma, 0.05 for "about equal". Controls that
+differ in rounding only must stay within 0.02, and those with other random numbers within 0.05. An earlier run had
+already shown that a frozen PE does as well as a learned one. All differences are paired by seed. The size of a PE is
+its root mean square. A donor is a model whose PE is copied into another. In claim ids, a master is a donor that is
+trained by SGD. Masters were added after the first results: PEs of donors trained by Adam hardly learn an arrangement.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from placecode.experiments.reading import analysis_values
 ROUNDING = 0.02
 """Margin for controls that differ in rounding only."""
 CONTROL = "a control: must do nothing"
-"""Remark on claims that are controls."""
+"""Remark on claims about controls, manipulations that must not change accuracy."""
 later_claim = partial(reviewer_claim, remark="asked after the first answers were known")
-"""Constructor of claims that were added when the first results of lst-causal were known."""
+"""Function that makes the claims that were added when the first results of lst-causal were known."""
 
 
 def control(id: str, statement: str, measure: EffectFunction, margin: float = ROUNDING) -> Claim:
-    """Return a claim that a manipulation has no effect: its interval lies within the margin on both sides of zero."""
+    """Return a claim that a manipulation has no effect: the interval of its effect lies between -margin and margin."""
     return our_claim(id, statement, measure, margin, "within", remark=CONTROL)
 
 
@@ -239,4 +239,4 @@ CAUSAL_CLAIMS: tuple[Claim, ...] = (
         partial(swap_effect, NONE, None, interventions.NOTHING),
     ),
 )
-"""Claims on lst-causal."""
+"""Claims on the experiment lst-causal."""

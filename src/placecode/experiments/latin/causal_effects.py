@@ -1,7 +1,7 @@
-"""The manipulations of the PE in lst-causal, by the label of their members, and their effects on accuracy.
+"""The manipulations of the PE in lst-causal, by the label of the members (models) with them, and their effects on OOD
+accuracy. A donor is a model whose PE is copied into another model (a transplant).
 
-The size of a PE is its root mean square. A donor is a model whose PE is copied into another model (a transplant). All
-effects are differences paired by seed.
+The size of a PE is its root mean square. All effects are differences paired by seed, with an interval over seeds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from placecode.experiments.reading import accuracy, analysis_values, early_accur
 from placecode.runs.read import Run
 
 SGD_DONOR = "master"
-"""Label of the donors that are trained by SGD from a tiny start, so that their PEs learn an arrangement."""
+"""Label of the donors that are trained by SGD from a tiny initial PE, so that it learns an arrangement."""
 LEARNED = "learned"
-"""Label of the members without a manipulation: a learned PE with a random start."""
+"""Label of the members without a manipulation: their PE starts at random and is learned."""
 MANIPULATIONS: dict[str, dict[str, Any]] = {
     LEARNED: {},
     "random, frozen": {"learn": False},
@@ -36,8 +36,8 @@ MANIPULATIONS: dict[str, dict[str, Any]] = {
     "donor's of 0.2 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
-"""The fields of members by label. Members with each label are trained at every size. `donor` is the sigma of the donor
-whose PE is copied ("own": the sigma of the member itself), or SGD_DONOR."""
+"""The manipulations: fields of the members by label. Members with each label are trained at every size. `donor` is the
+sigma of the donor whose PE is copied ("own": the same sigma as the member's), or SGD_DONOR."""
 LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "master's, frozen": {"start": "rescaled", "learn": False, "donor": SGD_DONOR},
     "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": SGD_DONOR},
@@ -47,19 +47,19 @@ LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
 }
 """Manipulations that were added when the first results had shown that donors trained by Adam learn little."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
-"""Labels of controls: a PE that is frozen by a learning rate of zero; a PE that starts as 2d-fixed and is frozen;
-2d-fixed; no PE."""
+"""Labels of controls: a random PE that is frozen by a learning rate of zero; a frozen PE with the values of 2d-fixed;
+the encoding 2d-fixed; no PE."""
 DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
-"""Labels of donors that are trained by Adam, and of twins. A twin has a frozen random PE. A model with the same seed
-gets this PE by a transplant, and must have the same accuracy."""
+"""Labels of donors that are trained by Adam, and of twins: controls with a frozen random PE (TWIN), and models of the
+same seed that get this PE by a transplant (TWIN_AGAIN) and must have the same accuracy."""
 
 
 def manipulation_values(
     run: Run, label: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None
 ) -> pd.Series:
-    """Return the final OOD accuracy (or other `values`, indexed by member) of the members with this label by seed.
+    """Return the final OOD accuracy (or other `values`, indexed by member) of the members with this label, by seed.
 
-    It is the mean over `sigmas`. They are None for labels whose members all have one size. Raise NotInRun if the run
+    It is averaged over `sigmas`, which are None if all members with this label have one size. Raise NotInRun if the run
     has no finished members with the label at one of the sigmas.
     """
     values = accuracy(run) if values is None else values
@@ -73,12 +73,12 @@ def manipulation_values(
 
 
 def manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy of the members with label `a` minus that with label `b`, as the mean over `sigmas`."""
+    """Return the OOD accuracy with label `a` minus that with label `b`, both averaged over `sigmas`."""
     return difference(manipulation_values(run, a, sigmas), manipulation_values(run, b, sigmas))
 
 
 def early_manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return `manipulation_difference` after a quarter of the training."""
+    """Return `manipulation_difference` of the OOD accuracies after the first quarter of the training."""
     values = early_accuracy(run)
     return difference(manipulation_values(run, a, sigmas, values), manipulation_values(run, b, sigmas, values))
 
@@ -89,13 +89,13 @@ def size_effect(label: str, run: Run) -> Interval:
 
 
 def twin_difference(a: str, b: str, sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy of the members with label `a` minus that with label `b`. Both compute the same up to
-    rounding, so the difference should be about 0. `sigma` is that of `b` (None: its members all have one size)."""
+    """Return the OOD accuracy with label `a` minus that with label `b`. Both compute the same up to rounding, so the
+    difference should be about 0. `sigma` selects members with label `b` (None: all of them have one sigma)."""
     return difference(manipulation_values(run, a), manipulation_values(run, b, None if sigma is None else [sigma]))
 
 
 def swap_effect(label: str, sigmas: Sequence[float] | None, replacement: str, run: Run) -> Interval:
-    """Return the OOD accuracy of the trained members with a label minus their accuracy with a replacement of the PE,
-    named as in `interventions`."""
+    """Return the OOD accuracy of the trained members with a label minus their accuracy when the PE is exchanged for
+    `replacement`, one of the names in `interventions`."""
     values = analysis_values(run, interventions.ACCURACY_WITH, replacement)
     return difference(manipulation_values(run, label, sigmas), manipulation_values(run, label, sigmas, values))

@@ -1,19 +1,19 @@
-"""Claims on lst-sigma: what the paper says about Latin squares, and our questions about it.
+"""Claims on the experiment lst-sigma: what the paper says about Latin squares, and our questions about it. Sigma is the
+initial scale of the learned PE. 2d-fixed is a fixed PE: sinusoids of the true row and column.
 
-Margins of direction follow fixed rules. They are half of the published difference if one is published, five points of
-accuracy for settings that are said to be about equal (two if the training logs of the paper's authors say so), and zero
-for "better at all" and "predicts at all". The margins of 0.93 and 0.5, for accuracy at a single sigma, are what we
-expected before the runs.
+Margins of direction follow fixed rules. They are half of the published difference if one is published, 0.05 for
+accuracies that are said to be about equal (0.02 if the training logs of the paper's authors say so), and zero for
+"better at all" and "predicts at all". The margins of 0.93 and 0.5, for accuracy at a single sigma, are what we expected
+before the runs.
 
 All margins were set once more before the runs with the loss of the paper's authors (two log-softmax), when all earlier
 runs of lst-sigma were known. Before that, correlations over the sigmas had a margin of 0.9, because two of them are
 published as nearly perfect. It is now zero, so that it tests the sign alone: the published number has its own verdict.
-Claims with the remark LATER_MARGIN got their margins after the first run of lst-sigma, so that run is no test
-of them.
+Claims with the remark LATER_MARGIN got their margins after the first run of lst-sigma, so that run is no test of them.
 
 The tolerance of a published number is its rounding: half a unit of its last digit, or a whole unit for a difference of
-two numbers. Members with one seed share their initial weights and data, so all intervals are over seeds. Claims on
-lst-sigma are about learned PEs without dropout.
+two numbers. Members (models) with one seed share their initial weights and data, so all intervals are over seeds.
+Claims on lst-sigma are about learned PEs without dropout.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ LATER_MARGIN = "margin set after the first run"
 FROM_LOGS = "from the authors' logs"
 """Remark on claims that follow from the training logs of the paper's authors, not from the text of the paper."""
 STALL_MARGIN = 0.01
-"""Training has stalled if the final training accuracy is lower than at sigma 0.2 by more than this."""
+"""Training counts as stalled if the final training accuracy is lower than at sigma 0.2 by more than this."""
 
 
 def _prediction_claims(
     name: str, words: str, analysis: str, target: str, way: str, published: float | None = None
 ) -> list[Claim]:
-    """Return three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and at a fixed sigma
-    beyond its value before training.
+    """Return three claims that a measure predicts accuracy: over the sigmas, at a fixed sigma, and at a fixed sigma
+    even if its value before training is partialled out.
 
-    `name` begins the ids of the claims, and `words` their statements. `analysis` and `target` name the measure in the
-    table of analyses. `way` is the claimed sign of the correlation: "above" or "below" zero. `published` is the paper's
-    correlation over the sigmas.
+    `name` begins the ids of the claims, and `words` begins their statements. `analysis` and `target` name the measure
+    in the analysis table. `way` is the claimed sign of the correlation: "above" or "below" zero. `published` is the
+    paper's correlation over the sigmas.
     """
     over_sigmas = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
     kinds = (
@@ -77,8 +77,8 @@ def _prediction_claims(
 
 
 def _before_and_after_claims(name: str, words: str, analysis: str, target: str) -> list[Claim]:
-    """Return two claims on a measure: it predicts accuracy better after training than before; it does so equally
-    well."""
+    """Return two opposite claims on a measure: after training, it predicts accuracy better than before training; it
+    predicts accuracy as well as before training. The arguments are those of `_prediction_claims`."""
     gained = partial(correlation_gained, analysis, target)
     predicts = f"{words} predicts accuracy over the sigmas"
     return [
@@ -95,7 +95,7 @@ def _before_and_after_claims(name: str, words: str, analysis: str, target: str) 
 
 
 def only_learned_pes(effect: EffectFunction, run: Run) -> Interval:
-    """Return an effect in a run. Raise NotInRun if the PEs of the run are not learned, or have dropout."""
+    """Return `effect(run)`. Raise NotInRun if the PEs of the run are not learned, or if models have dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:
         raise NotInRun("the PEs of the run are not learned, or not without dropout")
@@ -119,7 +119,7 @@ TRAINING_SPEED_CLAIMS: tuple[Claim, ...] = (
         "below",
     ),
 )
-"""Claims on how fast training puzzles are learned, shared by lst-sigma and lst-frozen."""
+"""Claims on how fast training puzzles are learned, which lst-sigma and lst-frozen share."""
 
 _CLAIMS: tuple[Claim, ...] = (
     paper_claim(
@@ -227,4 +227,4 @@ _CLAIMS: tuple[Claim, ...] = (
 )
 
 SIGMA_CLAIMS = tuple(replace(claim, measure=partial(only_learned_pes, claim.measure)) for claim in _CLAIMS)
-"""All claims on lst-sigma. They are undecided in runs with other PEs than learned ones without dropout."""
+"""All claims on lst-sigma. They are undecided in runs whose PEs are not learned, or whose models have dropout."""

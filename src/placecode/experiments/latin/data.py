@@ -1,4 +1,4 @@
-"""Experiments beyond the paper on Latin squares with fewer puzzles or larger grids, at every sigma.
+"""Experiments beyond the paper on Latin squares: fewer puzzles or larger grids, at several sigmas (scales of the PE).
 
 lst-data trains on fewer puzzles, for the same number of steps. Can a small sigma make up for fewer puzzles? lst-size
 trains on larger grids. Some of these models start from PEs that were learned on smaller grids and resized: can a
@@ -33,7 +33,7 @@ from placecode.training.trainer import steps_per_epoch
 
 @dataclass(frozen=True)
 class LstData(KnobExperiment):
-    """Number of training puzzles against sigma, with the same number of steps (lst-data)."""
+    """Vary the number of training puzzles and sigma, with the same number of training steps (experiment lst-data)."""
 
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
@@ -56,7 +56,7 @@ class LstData(KnobExperiment):
         return super().task()
 
     def per_epoch(self, task: Task) -> int:
-        """Return the number of steps of an epoch, for all data sets that of the largest one."""
+        """Return the number of steps of an epoch of the largest data set. It is used for all data sets."""
         return steps_per_epoch(max(self.samples), self.batch)
 
     def variants(self) -> list[Variant]:
@@ -67,12 +67,12 @@ class LstData(KnobExperiment):
 
 
 RANDOM, FIXED = "random start", "2d-fixed"
-"""Names of two lines in the figure of lst-size: learned PEs with a random start, and 2d-fixed."""
+"""Names of two lines in the figure of lst-size: learned PEs with random initial values, and the encoding 2d-fixed."""
 
 
 @dataclass(frozen=True)
 class LstSize(DonorExperiment):
-    """Larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
+    """Train on larger grids, also with PEs that start from ones learned on smaller grids (experiment lst-size)."""
 
     name = "lst-size"
     about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"
@@ -98,13 +98,13 @@ class LstSize(DonorExperiment):
         return {data_name(small): small, data_name(large): {**large, "puzzles": None}}
 
     def per_epoch(self, task: Task) -> int:
-        """Return the number of steps of an epoch, for both grids that of a data set of drawn puzzles."""
+        """Return the number of steps of an epoch on drawn puzzles. It is used for both grid sizes."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
     def plan(self) -> list[Member]:
-        """Return models with a random start on both grids, donors on the smaller grid, models on the larger grid that
-        start from the donors' resized PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are
-        trained by SGD from a tiny start, so that their PEs learn the arrangement."""
+        """Return models with a random initial PE on both grids, donors on the smaller grid, models on the larger grid
+        that start from the donors' resized PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors
+        are trained by SGD from a tiny initial PE, so that it learns the arrangement."""
         small, large = self.data_sets()
         members = []
         names = {small: self._grids(self.from_order), large: self._grids(self.to_order)}
@@ -123,15 +123,14 @@ class LstSize(DonorExperiment):
         return members
 
     def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
-        """Return the panel and the line of each label. There is one panel for the smaller and one for the larger
-        grids."""
+        """Return the panel and the line of each label. There is one panel for each grid size."""
         small, large = (self._grids(order) for order in (self.from_order, self.to_order))
         pairs = [(small, RANDOM), (small, FIXED), (large, RANDOM), (large, FIXED)]
         pairs += [(large, line) for line in self._transplants().values()]
         return {f"{line}, {panel}": [(panel, line)] for panel, line in pairs}
 
     def _transplants(self) -> dict[str, str]:
-        """Return the two starts from a donor's PE (`Member.start`), with the name of the line of each."""
+        """Return the two ways to start from a donor's PE (`Member.start`), mapped to the names of their lines."""
         small = f"{self.from_order} x {self.from_order}"
         return {"resized": f"learned on {small}, resized", "resized-shuffled": f"learned on {small}, shuffled, resized"}
 

@@ -1,8 +1,8 @@
-"""Effects in runs on Latin squares, each with a 95% interval over seeds.
+"""Effects in runs on Latin squares, each with a 95% interval over seeds. Sigma is the initial scale of the PE.
 
-They are differences in accuracy between sigmas, learning rules and times of training, differences from the published
-accuracies, and correlations of a measure of the PE or of attention with accuracy. The claims on lst-sigma
-(`latin.claims`) use all of them; other experiments use some.
+They are differences in accuracy between sigmas or between times in training, differences from the accuracies of the
+paper's authors, and correlations of a measure of the PE or of attention with accuracy. The claims on lst-sigma
+(`latin.claims`) use most of them; other experiments use some.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SMALL, LARGE = 0.2, 2.0
 SMALL_SIGMAS = (0.1, 0.2, 0.5)
 """The sigmas at which models generalize, for effects that are means over several sigmas."""
 PLATEAU_EPOCH = 200
-"""The epoch after which accuracy no longer changes in the training logs of the paper's authors. All longer runs
-evaluate it."""
+"""The epoch after which accuracy no longer changes in the training logs of the paper's authors. All longer runs are
+evaluated at this epoch."""
 ATTENTION_TARGET = "2d-fixed"
-"""The members whose attention is compared with that of others: 2d-fixed without dropout."""
+"""What the attention of members is compared with: the attention of 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15
-"""Number of seeds behind each mean of the paper's authors (Ito et al., arXiv 2406.08272)."""
+"""Number of seeds behind each mean in AUTHORS_MEANS (Ito et al., arXiv 2406.08272)."""
 AUTHORS_MEANS: dict[float, float] = {
     0.1: 0.925,
     0.2: 0.956,
@@ -61,11 +61,11 @@ AUTHORS_MEANS: dict[float, float] = {
 }
 """Mean accuracy on the human puzzles (OOD) by sigma, at epoch 4,000, from the training logs of the paper's authors."""
 FITTING_ACCURACY = 0.99
-"""Training accuracy that measures the speed of training: the epoch at which it is first reached."""
+"""The speed of training is measured by the epoch at which this training accuracy is first reached."""
 MAX_TINY_SIGMA = 0.05
 """Largest sigma that counts as very small."""
 Table = np.ndarray
-"""Values by sigma and seed, (..., sigmas, seeds)."""
+"""An array of values by sigma and seed, (..., sigmas, seeds), or of results computed from it."""
 
 
 def difference(a: pd.Series, b: pd.Series) -> Interval:
@@ -89,14 +89,13 @@ def mean_accuracy(sigma: float, run: Run) -> Interval:
 
 
 def lowest_training_accuracy(run: Run) -> Interval:
-    """Return the mean final training accuracy of the sigma at which it is lowest."""
+    """Return the mean final training accuracy at the sigma where this mean is lowest."""
     table = _accuracy_table(run, run.config["fields"]["sigmas"], "train")
     return stats.bootstrap(lambda values: np.asarray(_means(values).min(axis=-1)), table.to_numpy())
 
 
 def _accuracy_table(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.DataFrame:
-    """Return the final accuracies on a split, (sigmas, seeds). Raise NotInRun if one of `sigmas` is missing in the
-    run."""
+    """Return the final accuracies on a split, (sigmas, seeds). Raise NotInRun if the run lacks one of `sigmas`."""
     table = by_sigma(run, accuracy(run, split))
     if missing := [sigma for sigma in sigmas if sigma not in table.index]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
@@ -104,7 +103,8 @@ def _accuracy_table(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd
 
 
 def reflected_bootstrap(statistic: Callable[[Table], Table], table: Table) -> Interval:
-    """Return a statistic of absolute values, with its interval from a "basic" bootstrap over seeds.
+    """Return a statistic of absolute values, such as a mean absolute difference, with an interval from a "basic"
+    bootstrap over seeds.
 
     A bound q of the percentile interval becomes 2 * statistic - q, and negative bounds become 0. This removes a bias:
     noise does not cancel in absolute values, so resampling of seeds raises the statistic, and the percentile interval
@@ -116,28 +116,29 @@ def reflected_bootstrap(statistic: Callable[[Table], Table], table: Table) -> In
 
 
 def ours_and_published(run: Run) -> tuple[Table, Table]:
-    """Return our final OOD accuracies, (sigmas, seeds), and the published means, (sigmas,), at the published sigmas."""
+    """Return our final OOD accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the authors' sigmas."""
     table = _accuracy_table(run, AUTHORS_MEANS)
     return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
 
 
 def _means(values: Table) -> Table:
-    """Return means over seeds without NaNs, (draws, sigmas, seeds) -> (draws, sigmas). A mean of no value is NaN."""
+    """Return means over seeds, leaving out NaNs, (samples, sigmas, seeds) -> (samples, sigmas). A mean of no value is
+    NaN."""
     count, total = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
     return np.asarray(np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0))
 
 
 def mean_gap_to_authors(run: Run) -> Interval:
-    """Return the absolute difference between our mean OOD accuracy and the published one, averaged over the published
-    sigmas, with a bootstrap interval over our seeds."""
+    """Return the absolute difference between our mean OOD accuracy and that in AUTHORS_MEANS, averaged over its sigmas,
+    with a bootstrap interval over our seeds."""
     ours, theirs = ours_and_published(run)
     return reflected_bootstrap(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
 def largest_gap_to_authors(run: Run) -> Interval:
-    """Return the absolute difference between our mean OOD accuracy and the published one, in standard errors, at the
-    sigma where it is largest, with a bootstrap interval over our seeds. The standard deviation over the authors' seeds
-    is assumed to equal ours."""
+    """Return the absolute difference between our mean OOD accuracy and that in AUTHORS_MEANS, in standard errors, at
+    the sigma where it is largest, with a bootstrap interval over our seeds. The standard deviation over the authors'
+    seeds is assumed to equal ours."""
     ours, theirs = ours_and_published(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
@@ -148,8 +149,8 @@ def largest_gap_to_authors(run: Run) -> Interval:
 
 
 def learned_pe_values(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Return the values of the members with a learned PE of one sigma, by seed. `values` are by member. Members whose
-    PE has another start or placement than the settings of the run are left out."""
+    """Return the values of the members with a learned PE of one sigma, by seed. `values` is indexed by member. Members
+    are left out if the `start` or `placement` of their PE is not that in the settings of the run."""
     rows = sweep_members(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
@@ -162,14 +163,14 @@ def learned_pe_values(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def fitting_delay_at_large(run: Run) -> Interval:
-    """Return the first epoch with 99% training accuracy at sigma 2.0 minus that at 0.2."""
+    """Return the epoch at which training accuracy first reaches 99% at sigma 2.0 minus that at sigma 0.2."""
     epochs = first_epoch(run, FITTING_ACCURACY)
     return difference(learned_pe_values(run, epochs, LARGE), learned_pe_values(run, epochs, SMALL))
 
 
 def tiny_minus_small_on_train(run: Run) -> Interval:
-    """Return the final training accuracy at the smallest sigma of the run minus that at 0.2. Raise NotInRun if the
-    smallest sigma is above MAX_TINY_SIGMA."""
+    """Return the final training accuracy at the smallest sigma of the run minus that at sigma 0.2. Raise NotInRun if
+    the smallest sigma is above MAX_TINY_SIGMA."""
     sigmas = [float(sigma) for sigma in sweep_members(run)["sigma"].unique() if sigma <= MAX_TINY_SIGMA]
     if not sigmas:
         raise NotInRun(f"the run has no finished members with a sigma up to {MAX_TINY_SIGMA:g}")
@@ -188,13 +189,13 @@ def _correlation_arrays(run: Run, analysis: str, target: str, when: str = "end")
 
 def correlation_over_sigmas(analysis: str, target: str, run: Run) -> Interval:
     """Return the rank correlation over sigmas between a measure and OOD accuracy, both averaged over the seeds of each
-    sigma. `analysis` and `target` name the measure in the table of analyses, here and below."""
+    sigma. `analysis` and `target` name the measure in the analysis table, here and below."""
     return stats.bootstrap(stats.between_correlation, *_correlation_arrays(run, analysis, target))
 
 
 def correlation_gained(analysis: str, target: str, run: Run) -> Interval:
-    """Return the absolute value of `correlation_over_sigmas` minus that for the measure before training. The accuracy
-    is the final one in both."""
+    """Return the absolute value of `correlation_over_sigmas` minus its absolute value for the measure before training.
+    Both are correlations with the final accuracy."""
     after, y = _correlation_arrays(run, analysis, target)
     before, _ = _correlation_arrays(run, analysis, target, "start")
 
@@ -205,7 +206,7 @@ def correlation_gained(analysis: str, target: str, run: Run) -> Interval:
 
 
 def correlation_at_fixed_sigma(analysis: str, target: str, run: Run) -> Interval:
-    """Return the rank correlation of a measure with OOD accuracy among seeds of the same sigma, pooled over sigmas."""
+    """Return the rank correlation of a measure with OOD accuracy over seeds of the same sigma, pooled over sigmas."""
     return stats.bootstrap(stats.within_correlation, *_correlation_arrays(run, analysis, target))
 
 
@@ -217,8 +218,8 @@ def correlation_beyond_start(analysis: str, target: str, run: Run) -> Interval:
 
 
 def rsa_gain(sigma: float, reference_sigma: float | None, run: Run) -> Interval:
-    """Return how much the RSA of the PE with rows and columns (representational similarity analysis) increases in
-    training at one sigma, minus the increase at the reference sigma if there is one."""
+    """Return how much the RSA (representational similarity analysis) between the PE and the relation "same row or
+    column" increases in training at one sigma, minus the increase at the reference sigma if there is one."""
     gain = analysis_values(run, "rsa", "relation") - analysis_values(run, "rsa", "relation", "start")
     gains = at_sigma(run, gain, sigma)
     if reference_sigma is None:
@@ -227,7 +228,8 @@ def rsa_gain(sigma: float, reference_sigma: float | None, run: Run) -> Interval:
 
 
 def small_minus_large_under_noise(split: str, run: Run) -> Interval:
-    """Return the accuracy on a split at sigma 0.2 minus that at 2.0, as the mean over all levels of noise."""
+    """Return the accuracy on a split at sigma 0.2 minus that at 2.0, with noise on the token embeddings, averaged over
+    the noise levels."""
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
@@ -245,11 +247,11 @@ def accuracy_at_epoch_200(run: Run) -> pd.Series:
 
 
 def late_gain(run: Run) -> pd.Series:
-    """Return the late gain, the OOD accuracy at the end minus that at epoch 200, by member."""
+    """Return the late gain by member: the OOD accuracy at the end of training minus that at epoch 200."""
     early = accuracy_at_epoch_200(run)
     return accuracy(run) - early
 
 
 def late_gain_at(sigma: float, run: Run) -> Interval:
-    """Return the mean of `late_gain` at one sigma."""
+    """Return the mean over seeds of `late_gain` at one sigma."""
     return stats.interval(at_sigma(run, late_gain(run), sigma).to_numpy())

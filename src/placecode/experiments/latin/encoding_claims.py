@@ -1,6 +1,6 @@
-"""Claims on lst-encodings: what the paper says about other encodings, and our questions about it.
+"""Claims on the experiment lst-encodings: what the paper says about other encodings, and our questions about it.
 
-Margins and tolerances follow the rules of `latin.claims`.
+Margins and tolerances follow the rules of `latin.claims`. "The authors" are those of the paper (Ito et al.).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ COMPARED_ENCODINGS = {
     "none": ("none", "none", 0.0),
     "causal-none": ("causal-none", "causal-none:temperature=0.01", 0.0),
 }
-"""Encodings that the learned PE is compared with, by name: the encoding in its usual definition, the encoding as in the
-authors' code (both as texts for `parse_encoding`), and its dropout in their code."""
+"""Encodings that the learned PE is compared with, by name. Each has three values: the encoding in its usual definition
+and as in the authors' code (texts for `parse_encoding`), and the dropout it has in their code."""
 PUBLISHED_LEADS = {"relative": 0.036}
-"""Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper (0.956 - 0.920 for relative)."""
+"""Published accuracy of the learned PE at sigma 0.2 minus that of another encoding (0.956 - 0.920 for relative)."""
 
 
 def lead_over(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
@@ -38,7 +38,7 @@ def lead_over(text: str, dropout: float, learned_dropout: float, run: Run) -> In
 
 
 def dropout_effect(text: str, run: Run) -> Interval:
-    """Return the OOD accuracy of an encoding with dropout 0.1 minus that without dropout."""
+    """Return the OOD accuracy of an encoding, named as in `lead_over`, with dropout 0.1 minus that without dropout."""
     return difference(encoding_accuracy(run, text, 0.1), encoding_accuracy(run, text, 0.0))
 
 
@@ -48,8 +48,8 @@ def learned_training_accuracy(run: Run) -> Interval:
 
 
 def _beats(name: str, usual: str, published: str, dropout: float) -> list[Claim]:
-    """Return two claims that the learned PE beats another encoding: in its usual definition without dropout, and as in
-    the authors' code with `dropout`."""
+    """Return two claims that the learned PE beats the encoding `name`: in its usual definition without dropout, and as
+    in the authors' code (`published`) with `dropout`."""
     words = ENCODING_NAMES.get(name, name)
     return [
         paper_claim(
@@ -114,4 +114,4 @@ ENCODING_CLAIMS: tuple[Claim, ...] = (
     ),
     *(claim for name, rival in COMPARED_ENCODINGS.items() for claim in _beats(name, *rival)),
 )
-"""All claims on lst-encodings."""
+"""All claims on the experiment lst-encodings."""

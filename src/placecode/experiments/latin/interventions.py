@@ -1,8 +1,8 @@
-"""Accuracy of a trained model when its PE is replaced by another and all other weights stay (lst-causal).
+"""Measure the OOD accuracy of a trained model with its PE replaced by another, and all other weights unchanged.
 
-Some replacements must not change accuracy and are controls: the PE itself, the PE times one, and the PE shuffled
-together with the cells. Results are rows of the analysis `accuracy_with`, with the name of the replacement as target.
-The size of a PE is its root mean square.
+The experiment lst-causal does this. Some replacements must not change accuracy and are controls: the PE itself, the PE
+times one, and the PE shuffled together with the cells. Results are rows of the analysis `accuracy_with`, with the name
+of the replacement as target. The size of a PE is its root mean square.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
 
 ACCURACY_WITH = "accuracy_with"
-"""Name of this analysis in the table of analyses."""
+"""Name of these results in the column `analysis` of the analysis table."""
 ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
-"""Replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
+"""Names of replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
-"""Replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true arrangement
-(2d-fixed) rescaled to the size of the PE."""
+"""Names of replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true
+arrangement (2d-fixed) rescaled to the size of the PE."""
 OTHER_SIGMA, OTHER_SIGMA_SIZED = "that of the other sigma", "that of the other sigma, own size"
-"""Replacements of a PE: that of a model with the other sigma, as it is or rescaled to the size of the PE."""
+"""Names of replacements of a PE: that of a model with the other sigma (2.0 for models with 0.2, and the reverse), as it
+is or rescaled to the size of the PE."""
 OTHER_SEED = "another seed's"
-"""Replacement of a PE: that of a model with another seed."""
+"""Name of a replacement of a PE: that of a model with another seed."""
 FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
 """Factors by which the PE of a trained model is multiplied."""
 
@@ -43,14 +44,15 @@ def times(factor: float) -> str:
 
 
 def rescaled_like(pe: Array, other: Array) -> Array:
-    """Return a PE rescaled to the size of another. A PE of zeros is returned unchanged."""
+    """Return `pe` rescaled to the size of `other`. A PE of zeros is returned unchanged."""
     size = float(geometry.norm(pe))
     return pe if size == 0 else pe * (float(geometry.norm(other)) / size)
 
 
 def own_replacements(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
-    """Return the replacements of a PE that need no other member, (l, n, d), by name. `start` and `end` are the PE
-    before and after training. `positions` are the rows and columns of the cells, and `order` that of a shuffled PE."""
+    """Return the replacements of a PE that need no other model, by name. `start` and `end` are the PE before and after
+    training, (blocks, tokens, features), the shape of all replacements. `positions` are the rows and columns of the
+    cells, and `order` is the order of the cells in a shuffled PE."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -65,14 +67,14 @@ def own_replacements(start: Array, end: Array, positions: Array, order: Sequence
 
 
 def shuffled_order(tokens: int, seed: int = 0) -> list[int]:
-    """Return a random order of the tokens. The last token, from which the answer is read, stays last."""
+    """Return a random order of the tokens. The last token, from which the model computes the answer, stays last."""
     return [*np.random.default_rng(seed).permutation(tokens - 1).tolist(), tokens - 1]
 
 
 @torch.no_grad()
 def accuracy_rows(stack: Stack, task: Task, replacements: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
-    """Return rows with the OOD accuracy of every member with each of its replacement PEs. The stack is restored
-    afterwards.
+    """Return rows with the OOD accuracy of every member of a stack with each of its replacement PEs. The PEs of the
+    stack are restored afterwards.
 
     `replacements` holds the replacement PEs of each member by name. `order` is the order of the cells of a shuffled PE.
     """
@@ -93,8 +95,8 @@ def accuracy_rows(stack: Stack, task: Task, replacements: Sequence[Mapping[str, 
 
 
 def _reordered(task: Task, order: Sequence[int]) -> Task:
-    """Return a copy of the task with the tokens of its OOD examples in another order, and one example in each other
-    split."""
+    """Return a copy of the task with the tokens of its OOD examples in the order `order`. The other splits keep one
+    example each."""
     held_out = task.splits["ood"]
     reordered = task.first(1)
     reordered.splits = {**reordered.splits, "ood": replace(held_out, inputs=held_out.inputs[:, list(order)])}

@@ -1,10 +1,10 @@
-"""Claims on the experiments that sweep a knob, one more setting besides sigma: what the paper says, and questions
-beyond it.
+"""Claims on the experiments that sweep a knob, one more setting besides sigma (the initial scale of the PE): what the
+paper says, and questions beyond it. The effect of sigma is the OOD accuracy at sigma 0.2 minus that at 2.0.
 
-Margins were set before the runs, by the rules of `latin.claims`: zero for "better at all", five points of accuracy for
-"about equal", and half of the published difference between sigma 0.2 and 2.0 for an effect as large as that of sigma.
-When they were set, only runs without a knob were known (results/lst-sigma and similar). All differences are paired by
-seed, and all intervals are over seeds. The effect of sigma is the accuracy at sigma 0.2 minus that at 2.0.
+Margins were set before the runs, by the rules of `latin.claims`: zero for "better at all", 0.05 in accuracy for "about
+equal", and half of the published difference between sigma 0.2 and 2.0 for an effect as large as that of sigma. When
+they were set, only runs without a knob were known (results/lst-sigma and similar). All differences are paired by seed,
+and all intervals are over seeds.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from placecode.experiments.reading import accuracy, analysis_values, early_accur
 from placecode.runs.read import Run
 
 EQUAL_MARGIN = 0.05
-"""Margin for accuracies that are said to be about equal."""
+"""Margin for two accuracies that are said to be about equal."""
 MIN_FITTED_ACCURACY = 0.95
-"""Training accuracy above which the training puzzles count as fitted."""
+"""A model fits its training puzzles if its training accuracy is above this."""
 HALF_PUBLISHED_EFFECT = 0.288
 """Half of the published difference in accuracy between sigma 0.2 and 2.0."""
 
 Columns = Mapping[str, Any]
-"""Values that select members, by the name of their column in the table of members."""
+"""Column values that select members, such as {"heads": 4}, by the name of the column in the table of members."""
 
 
 def ood_accuracy(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Return the final OOD accuracy by seed of the members of the sweep with these columns, as the mean over `sigmas`
-    (None: all sigmas of the run)."""
+    """Return the final OOD accuracy, by seed, of the members of the sweep with these column values, averaged over
+    `sigmas` (None: all sigmas of the run)."""
     return mean_over_sigmas(run, accuracy(run), sigmas, **columns)
 
 
 def accuracy_difference(a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy of the members with columns `a` minus that with columns `b`, as the mean over `sigmas`
-    (None: all sigmas of the run)."""
+    """Return the OOD accuracy of the members with the column values `a` minus that of those with `b`, averaged over
+    `sigmas` (None: all sigmas of the run)."""
     return difference(ood_accuracy(run, sigmas, **a), ood_accuracy(run, sigmas, **b))
 
 
 def sigma_effect(run: Run, columns: Columns, large: float = LARGE) -> pd.Series:
-    """Return the effect of sigma by seed for the members with these columns: OOD accuracy at sigma 0.2 minus that at
-    sigma `large`."""
+    """Return the effect of sigma, by seed, for the members with these column values: OOD accuracy at sigma 0.2 minus
+    that at sigma `large`."""
     return ood_accuracy(run, [SMALL], **columns) - ood_accuracy(run, [large], **columns)
 
 
 def sigma_effect_difference(a: Columns, b: Columns, large: float, run: Run) -> Interval:
-    """Return the effect of sigma for the members with columns `a` minus that with columns `b`."""
+    """Return the effect of sigma (from 0.2 to `large`) for the members with column values `a` minus that for `b`."""
     return difference(sigma_effect(run, a, large), sigma_effect(run, b, large))
 
 
 def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> Interval:
     """Return the effect of sigma at the value of the knob where its lower confidence limit is lowest.
 
-    The values of the knob are those of the run's setting `field`, without those at which models do not fit their
-    training puzzles. `column` selects the members with a value; `template`, if not empty, turns the value into that of
-    the column. The value of the knob is chosen from the same results, so the effect is too small rather than too large.
+    The setting `field` of the run lists the values of the knob. Those at which models do not fit their training puzzles
+    are left out. Members have these values in `column`, formatted by `template` unless it is empty, as with
+    "puzzles={}". The value of the knob is chosen from the same results, so the effect is underestimated if anything.
     """
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:
@@ -76,8 +76,8 @@ def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> I
 
 
 def at_every_value(claim: Callable[..., Claim], column: str, field: str, words: str, template: str = "") -> Claim:
-    """Return the claim that a small sigma is better at all values of the knob. `claim` constructs it, such as
-    `our_claim`, and `words` complete its statement. The other arguments are those of `smallest_sigma_effect`."""
+    """Return the claim that a small sigma is better at all values of the knob. The function `claim`, such as
+    `our_claim`, makes it. `words` end its statement. The other arguments are those of `smallest_sigma_effect`."""
     return claim(
         f"small-sigma-at-every-{column.replace('_', '-')}",
         f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words} (where training puzzles are fitted at 0.2).",
@@ -103,7 +103,7 @@ HEADS_CLAIMS: tuple[Claim, ...] = (
     ),
     at_every_value(reviewer_claim, "heads", "head_counts", "with any number of heads"),
 )
-"""Claims on lst-heads."""
+"""Claims on the experiment lst-heads."""
 
 DEPTH_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
@@ -118,7 +118,7 @@ DEPTH_CLAIMS: tuple[Claim, ...] = (
     ),
     at_every_value(reviewer_claim, "layers", "depths", "at every depth"),
 )
-"""Claims on lst-depth."""
+"""Claims on the experiment lst-depth."""
 
 WIDTH_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
@@ -135,7 +135,7 @@ WIDTH_CLAIMS: tuple[Claim, ...] = (
     ),
     at_every_value(reviewer_claim, "width", "widths", "at every width"),
 )
-"""Claims on lst-width."""
+"""Claims on the experiment lst-width."""
 
 PLACEMENT_CLAIMS: tuple[Claim, ...] = (
     our_claim(
@@ -152,25 +152,25 @@ PLACEMENT_CLAIMS: tuple[Claim, ...] = (
     ),
     at_every_value(our_claim, "placement", "placements", "wherever the PE is added"),
 )
-"""Claims on lst-placement."""
+"""Claims on the experiment lst-placement."""
 
 
 def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
-    """Return the columns of the members with a gain and the learning rate of the run, or (`divided`) with this rate
-    divided by the gain."""
+    """Return the column values that select the members with a gain (a factor of the model's outputs). Their learning
+    rate is that of the run or, if `divided`, that of the run divided by the gain."""
     rate = run.config["fields"]["learning_rate"]
     return {"output_gain": gain, "learning_rate": rate / gain if divided else rate}
 
 
 def gain_difference(a: float, b: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy with gain `a` minus that with gain `b`, as the mean over `sigmas` (None: all sigmas of
-    the run)."""
+    """Return the OOD accuracy with gain `a` minus that with gain `b`, averaged over `sigmas` (None: all sigmas of the
+    run). `divided` is as in `columns_of_gain`."""
     return accuracy_difference(columns_of_gain(a, divided, run), columns_of_gain(b, divided, run), sigmas, run)
 
 
 def movement_difference(a: float, b: float, divided: bool, run: Run) -> Interval:
-    """Return the distance of the weights from their start with gain `a` minus that with gain `b`, as the mean over the
-    sigmas."""
+    """Return how far the weights moved in training with gain `a` minus that with gain `b`, averaged over all sigmas.
+    The distance is the norm of their change divided by their initial norm. The PE is left out."""
     moved = analysis_values(run, "weights_moved", "start")
     return difference(*(mean_over_sigmas(run, moved, **columns_of_gain(gain, divided, run)) for gain in (a, b)))
 
@@ -206,7 +206,7 @@ GAIN_CLAIMS: tuple[Claim, ...] = (
         partial(gain_difference, 0.1, 10.0, False, None),
     ),
 )
-"""Claims on lst-gain."""
+"""Claims on the experiment lst-gain."""
 
 # ------------------------------------------------------------------------------------------------- training puzzles
 
@@ -225,19 +225,19 @@ DATA_CLAIMS: tuple[Claim, ...] = (
     ),
     at_every_value(our_claim, "data", "samples", "with any number of training puzzles", "puzzles={}"),
 )
-"""Claims on lst-data."""
+"""Claims on the experiment lst-data."""
 
 # ------------------------------------------------------------------------------------------------------------- size
 
 RANDOM_START, RESIZED, SHUFFLED = (
     {"data": "order=5", "start": start} for start in ("normal", "resized", "resized-shuffled")
 )
-"""Columns of the members on 5 x 5 grids: with a random start, and with a resized PE that was learned on 4 x 4 grids, as
-it is or with its cells shuffled."""
+"""Column values of the members on 5 x 5 grids whose PE starts at random, or starts as a PE that was learned on 4 x 4
+grids and resized, as it is or with its cells shuffled."""
 
 
 def early_accuracy_difference(a: Columns, b: Columns, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return `accuracy_difference` after a quarter of the training."""
+    """Return `accuracy_difference` for the accuracies after the first quarter of the training."""
     values = early_accuracy(run)
     return difference(mean_over_sigmas(run, values, sigmas, **a), mean_over_sigmas(run, values, sigmas, **b))
 
@@ -266,4 +266,4 @@ SIZE_CLAIMS: tuple[Claim, ...] = (
         partial(accuracy_difference, RESIZED, SHUFFLED, SMALL_SIGMAS),
     ),
 )
-"""Claims on lst-size."""
+"""Claims on the experiment lst-size."""

@@ -1,13 +1,13 @@
-"""Experiments beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
+"""Experiments beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma (the initial
+scale of the PE).
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: a factor of the logits, another way to make training more lazy or more rich.
 lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
 lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, also at tiny sigmas.
 
-The report shows accuracy against sigma with a line for each value of the knob. If the lines coincide, the effect of
-sigma does not depend on the knob. The last panel of the figure shows this effect: accuracy at sigma 0.2 minus that at
-2.0 (or the largest sigma).
+The figure of accuracy against sigma has a line for each value of the knob. If the lines coincide, the effect of sigma
+does not depend on the knob. The last panel shows this effect: accuracy at sigma 0.2 minus that at 2.0 (or the largest).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from placecode.tasks.base import Task
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Sigmas that these experiments sweep by default."""
 PanelLine = tuple[str, str]
-"""The title of a panel of the figure over sigma, and the name of a line in this panel."""
+"""The title of a panel in the figure of accuracy against sigma, and the name of a line in this panel."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the knob: its label, the fields of its members, and the lines that show it in the figure over sigma.
-    Without `panel_lines`, it is the line `label` of a figure with a single panel."""
+    """One value of the knob: its label, the fields of its members, and the panels and lines that show it in the figure
+    of accuracy against sigma. Without `panel_lines`, the figure has a single panel, with a line named `label`."""
 
     label: str
     fields: Mapping[str, Any]
@@ -48,12 +48,12 @@ class Variant:
 
 
 QUICK_KNOB: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
-"""Settings of these experiments at the scale "quick": two sigmas, two seeds."""
+"""Settings of experiments with a knob at the scale "quick": two sigmas, two seeds."""
 
 
 @dataclass(frozen=True)
 class KnobExperiment(LatinExperiment):
-    """Base class of experiments on Latin squares that sweep a knob, which is one more setting besides sigma."""
+    """Base class of experiments on Latin squares that sweep a knob: one more setting besides sigma."""
 
     seeds: tuple[int, ...] = tuple(range(5))
     epochs: int = 200
@@ -63,14 +63,14 @@ class KnobExperiment(LatinExperiment):
 
     temporary_arrays = ()
     knob: ClassVar[str]
-    """Name of the knob; the title of the legend in figures."""
+    """Name of the knob, used as the title of the legend in figures."""
 
     def variants(self) -> Sequence[Variant]:
         """Return the values of the knob, which are crossed with sigma."""
         return ()
 
     def references(self) -> Sequence[Variant]:
-        """Return the variants of the 2d-fixed models to compare with, which have no sigma."""
+        """Return the variants of the reference models. They have the encoding 2d-fixed and therefore no sigma."""
         return ()
 
     def plan(self) -> list[Member]:
@@ -84,8 +84,8 @@ class KnobExperiment(LatinExperiment):
         return members
 
     def with_donors(self, donors: Mapping[Any, int], **fields: Any) -> list[Member]:
-        """Return a member for each sigma and seed that starts with the PE of another member, its donor. `donors` maps
-        pairs (sigma, seed) to the index of the donor in the plan. `fields` are set in all members."""
+        """Return one member for each sigma and seed. It starts with the PE of another member, its donor. `donors` maps
+        pairs (sigma, seed) to the index of the donor in the plan. `fields` are other fields, equal for all members."""
         return [
             self.spec(sigma=sigma, seed=seed, donor=donors[sigma, seed], **fields)
             for sigma in self.sigmas
@@ -93,19 +93,19 @@ class KnobExperiment(LatinExperiment):
         ]
 
     def panel_lines(self) -> dict[str, Sequence[PanelLine]]:
-        """Return the lines of the figure over sigma by label, for the labels that are not a line of a single panel."""
+        """Return the panels and lines of each label. A label that is left out is one line in an untitled panel."""
         variants = (*self.variants(), *self.references())
         return {variant.label: variant.panel_lines for variant in variants if variant.panel_lines}
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """Return the finished members of the sweep with the columns `panel` and `line`. A member has a row for each
-        panel that shows it."""
+        """Return the finished members with the role "swept" as rows with the columns `panel` and `line`. A member has
+        one row for each panel and line that shows it."""
         if self.sweep:  # one panel, with a line for each label
             return super().lines(run).assign(line=lambda rows: rows["label"])
         return self.lines_of_role(run, "swept")
 
     def lines_of_role(self, run: Run, role: str) -> pd.DataFrame:
-        """Return the finished members with this role, in one row for each panel and line that shows them."""
+        """Return the finished members with this role, with a row for each panel and line that shows a member."""
         table, panel_lines = finished_members(run), self.panel_lines()
         rows = [
             {**row, "panel": panel, "line": line}
@@ -115,8 +115,8 @@ class KnobExperiment(LatinExperiment):
         return pd.DataFrame(rows, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps of `LatinExperiment.evaluate_at` and two more: the end of the first quarter of training, to
-        compare the speed of learning, and the start of the last quarter, to see whether accuracy has settled."""
+        """Return the steps of `LatinExperiment.evaluate_at`, the end of the first quarter of training (to compare the
+        speed of learning), and the start of the last quarter (to see whether accuracy has settled)."""
         epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
@@ -140,7 +140,7 @@ DONOR_SEED_OFFSET = 1000
 
 @dataclass(frozen=True)
 class DonorExperiment(KnobExperiment):
-    """Base class of experiments on Latin squares in which members start with the PEs of other members, the donors."""
+    """Base class of experiments on Latin squares in which some members start with the PE of another one, the donor."""
 
     seeds: tuple[int, ...] = sweep_over(
         tuple(range(5)),
@@ -155,7 +155,7 @@ class DonorExperiment(KnobExperiment):
 
 @dataclass(frozen=True)
 class FieldExperiment(KnobExperiment):
-    """Base class of experiments on Latin squares whose knob is the single field in `swept_by`."""
+    """Base class of experiments on Latin squares whose knob is a single field, the only key of `swept_by`."""
 
     def variants(self) -> list[Variant]:
         ((field, values),) = self.swept_by.items()
@@ -168,7 +168,7 @@ class FieldExperiment(KnobExperiment):
 
 @dataclass(frozen=True)
 class LstHeads(FieldExperiment):
-    """Number of attention heads against sigma (lst-heads)."""
+    """Vary the number of attention heads and sigma (experiment lst-heads)."""
 
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
@@ -186,7 +186,7 @@ class LstHeads(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstDepth(FieldExperiment):
-    """Number of transformer blocks against sigma (lst-depth)."""
+    """Vary the number of transformer blocks and sigma (experiment lst-depth)."""
 
     name = "lst-depth"
     about = "Latin squares: number of transformer blocks against sigma"
@@ -204,7 +204,7 @@ class LstDepth(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstWidth(FieldExperiment):
-    """Features per token against sigma (lst-width)."""
+    """Vary the number of features per token and sigma (experiment lst-width)."""
 
     name = "lst-width"
     about = "Latin squares: width of the model against sigma"
@@ -222,7 +222,7 @@ class LstWidth(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstPlacement(FieldExperiment):
-    """The PE in every block, or at the input alone, against sigma (lst-placement)."""
+    """Compare PEs that are added in every block or at the input alone, at several sigmas (experiment lst-placement)."""
 
     name = "lst-placement"
     about = "Latin squares: the PE in every block or at the input alone, against sigma"
@@ -240,7 +240,7 @@ class LstPlacement(FieldExperiment):
 
 @dataclass(frozen=True)
 class LstGain(KnobExperiment):
-    """A constant factor (gain) of the model's logits against sigma (lst-gain)."""
+    """Vary the gain, a constant factor of the model's logits, and sigma (experiment lst-gain)."""
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"
@@ -261,7 +261,7 @@ class LstGain(KnobExperiment):
 
     def variants(self) -> list[Variant]:
         """Return each gain with the usual learning rate, and with that rate divided by the gain. Adam's steps do not
-        depend on the gain, so weights move less at a large gain only if the rate is divided."""
+        depend on the gain. Weights therefore move less at a large gain only if the rate is divided."""
         same, divided = "one step size", "step size divided by the gain"
         same_rate, divided_rate = [], []
         for gain in self.gains:
@@ -278,7 +278,7 @@ class LstGain(KnobExperiment):
 
 @dataclass(frozen=True)
 class LstDecay(KnobExperiment):
-    """Weight decay, and the weights it is applied to, against sigma (lst-decay)."""
+    """Vary the weight decay, the weights that it is applied to, and sigma (experiment lst-decay)."""
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
@@ -301,7 +301,7 @@ class LstDecay(KnobExperiment):
                 raise must_be("decayed_weights", f"of {', '.join(DECAYED_WEIGHTS)}", part)
 
     def variants(self) -> list[Variant]:
-        """Return models without decay, and each decay on each choice of weights. Each decay has a panel."""
+        """Return one variant without decay, and one for each decay and choice of weights. Each decay has a panel."""
         panels = {amount: f"decay {amount:g}" for amount in self.decays}
         no_decay = [(panel, "no decay") for panel in panels.values()]
         lines = {"all": "all weights", "rest": "all but the PE", "pe": "the PE alone"}
@@ -315,7 +315,7 @@ class LstDecay(KnobExperiment):
         ]
 
     def references(self) -> list[Variant]:
-        """Return 2d-fixed models without decay, and with each decay on all weights (their PE is fixed)."""
+        """Return the variants of 2d-fixed models: no decay, and each decay on all weights but the PE (it is fixed)."""
         panels = {amount: [(f"decay {amount:g}", "2d-fixed, with the same decay")] for amount in self.decays}
         panels[0.0] = [(f"decay {amount:g}", "2d-fixed, no decay") for amount in self.decays]
         return [
@@ -326,7 +326,7 @@ class LstDecay(KnobExperiment):
 
 @dataclass(frozen=True)
 class LstOptimizer(KnobExperiment):
-    """Optimizers, learning rates and Adam's epsilon, down to very small sigmas (lst-optimizer)."""
+    """Compare optimizers, learning rates and epsilons of Adam, down to very small sigmas (experiment lst-optimizer)."""
 
     name = "lst-optimizer"
     about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
@@ -372,8 +372,8 @@ class LstOptimizer(KnobExperiment):
                 raise must_be(name, f"other than {included:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Return every optimizer at every learning rate, then Adam at its usual rate with other learning rates of the
-        PE, and with other epsilons. Each of these groups has a panel; the last two also show Adam without a change."""
+        """Return every optimizer at every learning rate, then Adam with other learning rates of the PE, and with other
+        epsilons. Each optimizer, these rates and these epsilons have a panel; the last two also show the usual Adam."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         adam_rate = default_rate(self.rates)
         adam = {"optimizer": "adam", "learning_rate": adam_rate}

@@ -1,4 +1,5 @@
-"""Claims on lst-optimizer and lst-decay: what the paper says, and questions beyond it.
+"""Claims on the experiments lst-optimizer and lst-decay: what the paper says, and questions beyond it. Sigma is the
+initial scale of the learned PE. 2d-fixed is a fixed PE: sinusoids of the true row and column.
 
 Margins follow the rules of `knob_claims`, and were set before the runs.
 """
@@ -26,18 +27,18 @@ from placecode.experiments.reading import accuracy, finished_members
 from placecode.runs.read import Run
 
 DECAYED_WEIGHTS = ("all", "rest", "pe")
-"""Which weights decay: all, all but the PE ("rest"), or the PE alone."""
+"""Which weights have weight decay: all, all but the PE ("rest"), or the PE alone."""
 
 
 def decay_fields(weights: str, amount: float) -> dict[str, float]:
-    """Return the fields `weight_decay` and `pe_weight_decay` of a member with a decay of `amount` on some of its
-    weights, one of `DECAYED_WEIGHTS`."""
+    """Return the fields `weight_decay` and `pe_weight_decay` of a member with a weight decay of `amount` on the
+    weights that `weights` names, one of `DECAYED_WEIGHTS`."""
     return {"weight_decay": 0.0 if weights == "pe" else amount, "pe_weight_decay": 0.0 if weights == "rest" else amount}
 
 
 def default_rate(rates: Sequence[float]) -> float:
-    """Return the middle one of several learning rates, or the lower of the two in the middle. It is the usual rate of
-    an optimizer."""
+    """Return the usual learning rate of an optimizer: the middle one of `rates`, or the lower of the two in the
+    middle."""
     return sorted(rates)[(len(rates) - 1) // 2]
 
 
@@ -45,8 +46,8 @@ def default_rate(rates: Sequence[float]) -> float:
 
 
 def largest_decay(run: Run) -> float:
-    """Return the largest weight decay of the run, which the claims are about. It was set to 3 before the run: with
-    AdamW and a learning rate of 1e-4, a weight without a gradient then shrinks to a fiftieth in 200 epochs. With a
+    """Return the largest weight decay of the run, which the claims are about. Its default, 3, was set before any run:
+    with AdamW and a learning rate of 1e-4, a weight without a gradient then shrinks to a fiftieth in 200 epochs. With a
     decay of 0.1 it would only shrink to nine tenths."""
     return float(max(run.config["fields"]["decays"]))
 
@@ -63,14 +64,14 @@ def fixed_2d_values(run: Run, amount: float, values: pd.Series | None = None) ->
 
 
 def gap_to_2d_fixed(run: Run, amount: float) -> pd.Series:
-    """Return the OOD accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed, both with a weight decay
-    of `amount` on all weights."""
+    """Return the OOD accuracy with 2d-fixed minus that with the learned PE at sigma 0.2, by seed. Both have a weight
+    decay of `amount` on all weights."""
     return fixed_2d_values(run, amount) - ood_accuracy(run, [SMALL], **decay_fields("all", amount))
 
 
 def decay_effect(weights: str, sigma: float, run: Run) -> Interval:
-    """Return the OOD accuracy at one sigma with the largest decay on `weights` (one of `DECAYED_WEIGHTS`) minus that
-    without decay."""
+    """Return the OOD accuracy at one sigma with the largest weight decay of the run on `weights` (one of
+    `DECAYED_WEIGHTS`) minus that without decay."""
     return accuracy_difference(decay_fields(weights, largest_decay(run)), decay_fields("all", 0.0), [sigma], run)
 
 
@@ -123,7 +124,7 @@ DECAY_CLAIMS: tuple[Claim, ...] = (
         HALF_PUBLISHED_EFFECT,
     ),
 )
-"""Claims on lst-decay."""
+"""Claims on the experiment lst-decay."""
 
 # --------------------------------------------------------------------------------------------------------- optimizer
 
@@ -132,8 +133,8 @@ TINY_SIGMAS = (0.01, 0.05, 0.1)
 
 
 def default_columns(optimizer: str, run: Run) -> dict[str, Any]:
-    """Return the columns of the members with an optimizer at its usual learning rate, for the PE too, and with the
-    epsilon of the run."""
+    """Return the column values that select the members with an optimizer at its usual learning rate (for the PE too)
+    and, unless it is SGD, with the epsilon of the run."""
     fields = run.config["fields"]
     rate = default_rate(fields["sgd_rates" if optimizer == "sgd" else "rates"])
     columns = {"optimizer": optimizer, "learning_rate": rate, "pe_learning_rate": None}
@@ -141,26 +142,26 @@ def default_columns(optimizer: str, run: Run) -> dict[str, Any]:
 
 
 def tiny_sigma_drop(optimizer: str, run: Run) -> pd.Series:
-    """Return the OOD accuracy at sigma 0.2 minus the mean over the tiny sigmas, by seed, with an optimizer at its usual
+    """Return the OOD accuracy at sigma 0.2 minus its mean over TINY_SIGMAS, by seed, with an optimizer at its usual
     learning rate."""
     columns = default_columns(optimizer, run)
     return ood_accuracy(run, [SMALL], **columns) - ood_accuracy(run, TINY_SIGMAS, **columns)
 
 
 def mean_tiny_sigma_drop(optimizer: str, run: Run) -> Interval:
-    """Return the mean of `tiny_sigma_drop`."""
+    """Return the mean over seeds of `tiny_sigma_drop`."""
     return stats.interval(tiny_sigma_drop(optimizer, run).dropna().to_numpy())
 
 
 def adam_difference(columns: Columns, run: Run) -> Interval:
-    """Return the OOD accuracy of Adam at the tiny sigmas with some columns changed minus that with its usual ones."""
+    """Return the OOD accuracy of Adam at TINY_SIGMAS with the settings in `columns` minus that with its usual ones."""
     adam = default_columns("adam", run)
     return accuracy_difference({**adam, **columns}, adam, TINY_SIGMAS, run)
 
 
 def pe_rate_effect(factor: float, run: Run) -> Interval:
-    """Return how the OOD accuracy of Adam at the tiny sigmas changes if the learning rate of the PE is `factor` times
-    that of the other weights."""
+    """Return the OOD accuracy of Adam at TINY_SIGMAS if the learning rate of the PE is `factor` times that of the other
+    weights, minus that with one learning rate for all."""
     return adam_difference({"pe_learning_rate": factor * default_rate(run.config["fields"]["rates"])}, run)
 
 
@@ -205,4 +206,4 @@ OPTIMIZER_CLAIMS: tuple[Claim, ...] = (
         partial(adam_difference, {"epsilon": 1e-4}),
     ),
 )
-"""Claims on lst-optimizer."""
+"""Claims on the experiment lst-optimizer."""

@@ -1,14 +1,14 @@
 """The main experiments on Latin squares, and the base class of all others.
 
-lst-sigma sweeps sigma, the initial scale of the learned PE, with one model on one data set. Do all sigmas fit the
-training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
+lst-sigma sweeps sigma, the initial scale of the learned PE, with one architecture on one data set. Do all sigmas fit
+the training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
 (ood)? A model with high training accuracy and low OOD accuracy has memorized. A PE near the true grid, or attention
 like that of 2d-fixed models, may predict accuracy only because both depend on sigma. Does it also predict accuracy at a
 fixed sigma?
 
-lst-encodings trains all encodings on the same puzzles, with and without the dropout of the authors' fixed encodings.
-Which encodings generalize? How near does a learned PE come to the true one (2d-fixed)? How much of the accuracy is due
-to the dropout?
+lst-encodings trains all encodings on the same puzzles, without dropout and with that of the fixed encodings in the code
+of the paper's authors. Which encodings generalize? How near does a learned PE come to the true one (2d-fixed)? How much
+of the accuracy is due to the dropout?
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIXED_2D_FIELDS = parse_encoding("sinusoid:axes=2")
 
 @dataclass(frozen=True)
 class LatinExperiment(ModelExperiment, PuzzleSettings):
-    """Base class of experiments on Latin squares: length of training, early stopping and measurements."""
+    """Base class of experiments on Latin squares. It sets the length of training, early stopping and measurements."""
 
     epochs: int = setting(4000, "passes over the training puzzles")
     zero_loss_patience: int = setting(
@@ -70,8 +70,8 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def per_epoch(self, task: Task) -> int:
-        """Return the number of training steps of an epoch. If the experiment's `sweep` changes the data, it is that of
-        the largest data set, so that all members train for the same number of steps."""
+        """Return the number of training steps of an epoch. If `sweep` changes the data, it is the number for the
+        largest data set, so that all members train for the same number of steps."""
         same_data = all(axis.of_member for axis in self.axes)
         return steps_per_epoch(len(task.splits["train"]) if same_data else most_examples(self), self.batch)
 
@@ -79,13 +79,13 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
         return self.epochs * self.per_epoch(task)
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Return the steps at the end of the epochs of `moments`. Long runs include epoch 200, which claims compare
-        with the end."""
+        """Return the last steps of the epochs that `moments` returns. Runs of more than 200 epochs also include epoch
+        200, which claims compare with the end of training."""
         epochs = {*self.moments(self.epochs), *([effects.PLATEAU_EPOCH] if self.epochs > effects.PLATEAU_EPOCH else [])}
         return [epoch * self.per_epoch(task) for epoch in sorted(epochs)]
 
     def _behaviour(self, stack: Stack, task: Task) -> measures.Rows:
-        """Return rows of the table of analyses on confidence, errors by target cell, robustness to noise, and accuracy
+        """Return rows of the analysis table on confidence, errors by target cell, robustness to noise, and accuracy
         without dropout."""
         cells = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has its own symbol
         return [
@@ -116,15 +116,15 @@ class LatinExperiment(ModelExperiment, PuzzleSettings):
 
 @cache
 def most_examples(experiment: LatinExperiment) -> int:
-    """Return the number of training puzzles in the largest of the data sets that `sweep` makes."""
+    """Return the number of training puzzles in the largest data set of an experiment whose `sweep` changes the data."""
     variants = [replace(experiment, sweep=(), **values) for values in data_sets(experiment.axes).values()]
     return max(len(variant.task().splits["train"]) for variant in variants)
 
 
 ZERO_LOSS_PATIENCE = 100
-"""Value of the setting `zero_loss_patience` at the scale "paper"."""
+"""Number of epochs: the setting `zero_loss_patience` of some experiments at the scale "paper"."""
 
-# We searched for settings that show the effect on two cores in minutes: see docs/latin-squares.md.
+# We searched for settings that show the effect of sigma on two cores in minutes: see docs/latin-squares.md.
 QUICK: dict[str, Any] = {
     "seeds": (0, 1, 2),
     "epochs": 75,
@@ -144,7 +144,7 @@ them for their own scale "quick"."""
 
 @dataclass(frozen=True)
 class LstSigma(LatinExperiment):
-    """Learned PEs with many initial scales (lst-sigma)."""
+    """Compare learned PEs with many initial scales, the sigmas (experiment lst-sigma)."""
 
     name = "lst-sigma"
     about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
@@ -213,7 +213,7 @@ ENCODINGS = (
 
 @dataclass(frozen=True)
 class LstEncodings(LatinExperiment):
-    """All encodings, with and without the authors' dropout (lst-encodings)."""
+    """Compare all encodings, with and without the dropout of the authors' code (experiment lst-encodings)."""
 
     name = "lst-encodings"
     about = "Latin squares: all encodings, with and without the authors' dropout"

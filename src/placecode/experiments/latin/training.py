@@ -1,8 +1,8 @@
 """Experiments on Latin squares about what training does to the PE, and about what rounding errors do to training.
 
-lst-frozen: does the PE have to be learned? Four kinds of PE are compared, from very small to large sigma: learned and
-added in every block, learned and added only at the input, frozen at its random initial values, and frozen random
-vectors with the norm that the learned PE has at the end of training.
+lst-frozen: does the PE have to be learned? Four kinds of PE are compared, from very small to large sigma (initial
+scale): learned and added in every block, learned and added only at the input, frozen at its random initial values, and
+frozen random vectors with the norm that the learned PE has at the end of training.
 
 lst-slingshot: how much do rounding errors matter? Textbooks apply log-softmax once in the loss. The code of the paper's
 authors applies it twice, which is mathematically equal. In float32, the loss with one log-softmax has spikes, called
@@ -31,12 +31,12 @@ PE_VARIANTS: dict[str, dict[str, Any]] = {
     "frozen random vectors of the learned PE's final size": {"start": "donor-size", "learn": False},
     "learned, added at the input alone": {"placement": "input"},
 }
-"""The PEs that lst-frozen compares: fields of the members by label."""
+"""The kinds of PE that lst-frozen compares: values of `Member` fields by label."""
 
 
 @dataclass(frozen=True)
 class LstFrozen(KnobExperiment):
-    """Learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
+    """Compare learned and frozen PEs, with sigma from 0.01 to 2 (experiment lst-frozen)."""
 
     name = "lst-frozen"
     about = "Latin squares: learned PEs beside frozen ones, from very small to large sigma"
@@ -50,8 +50,8 @@ class LstFrozen(KnobExperiment):
     scales = {"paper": {"zero_loss_patience": ZERO_LOSS_PATIENCE, "evaluations": 40}, "quick": QUICK_KNOB}
 
     def plan(self) -> list[Member]:
-        """Return the members sorted by kind of PE, sigma and seed. Frozen random vectors get the final norm of the
-        learned PE with the same sigma and seed."""
+        """Return the members sorted by kind of PE, sigma and seed. Frozen random vectors are rescaled to the final norm
+        of the learned PE with the same sigma and seed."""
         members: list[Member] = []
         for label, fields in PE_VARIANTS.items():
             if "start" in fields:
@@ -68,8 +68,8 @@ LOSSES = {1: "one log-softmax", 2: "two log-softmax"}
 
 @dataclass(frozen=True)
 class LstSlingshot(KnobExperiment):
-    """Losses that apply log-softmax once or twice. With one, rounding errors cause spikes of the training loss
-    (lst-slingshot)."""
+    """Compare losses that apply log-softmax once or twice (experiment lst-slingshot). If it is applied once, rounding
+    errors cause spikes of the training loss."""
 
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
@@ -93,7 +93,7 @@ class LstSlingshot(KnobExperiment):
                 raise must_be(name, "1, 2 or both", list(getattr(self, name)))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
-        """Return one data set per loss. They have the same puzzles, and differ in how the task computes the loss."""
+        """Return one data set per loss. All have the same puzzles, but the task computes another loss on each."""
         counts = sorted({*self.losses, *self.frozen})
         return {data_name({"log_softmax": count}): {"log_softmax": count, "logits": True} for count in counts}
 

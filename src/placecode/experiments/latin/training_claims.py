@@ -1,10 +1,10 @@
-"""Claims on lst-frozen (frozen PEs) and on lst-slingshot (late spikes of the training loss, due to rounding).
+"""Claims on the experiments lst-frozen (frozen PEs) and lst-slingshot (spikes of the loss due to rounding errors).
 
 Margins were set before the runs with the loss of the paper's authors, which applies log-softmax twice. Earlier runs had
 shown the accuracy of frozen PEs at epoch 200, and of some models with each loss. Margins are 0.05 for accuracies that
-are said to be about equal, 0.02 for an accuracy that is said to change no more (as in the authors' training logs), and
-0 for claims on the sign of a difference. The margin for the effect of where the PE is added is half of the difference
-in the earlier runs.
+are said to be about equal, 0.02 for one that is said to change no more (as in the authors' training logs), and 0
+for claims on the sign of a difference. The margin for the claim on where the PE is added is half of the difference in
+the earlier runs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ USUAL_SIGMAS = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
 TINY_SIGMAS = (0.01, 0.05)
 """The very small sigmas of lst-frozen."""
 LEARNED = {"learn": True, "start": "normal", "placement": "every"}
-"""Columns of the members of lst-frozen with a learned PE in every block."""
+"""Column values that select the members of lst-frozen with a learned PE in every block."""
 FROZEN = {**LEARNED, "learn": False}
-"""Columns of the members whose PE is frozen at its random initial values."""
+"""Column values that select the members whose PE is frozen at its random initial values."""
 DONOR_SIZE = {**FROZEN, "start": "donor-size"}
-"""Columns of the members with frozen random vectors of the norm that the learned PE has after training."""
+"""Column values that select the members with frozen random vectors of the learned PE's norm after training."""
 AT_INPUT = {**LEARNED, "placement": "input"}
-"""Columns of the members with a learned PE that is added only at the input."""
+"""Column values that select the members with a learned PE that is added only at the input."""
 
 
 FROZEN_CLAIMS: tuple[Claim, ...] = (
@@ -74,20 +74,20 @@ FROZEN_CLAIMS: tuple[Claim, ...] = (
     ),
     *TRAINING_SPEED_CLAIMS,
 )
-"""Claims on lst-frozen."""
+"""Claims on the experiment lst-frozen."""
 
 
 # ------------------------------------------------------------------------------------------------ lst-slingshot
 
 
 def late_gains(run: Run, log_softmax: int, sigma: float, learn: bool = True) -> pd.Series:
-    """Return the late gain (OOD accuracy at the end minus that at epoch 200) by seed, of the members at one sigma whose
-    loss applies log-softmax once or twice (1 or 2), with a learned or a frozen PE."""
+    """Return the late gain (OOD accuracy at the end minus that at epoch 200), by seed, of members at one sigma. Their
+    loss applies log-softmax `log_softmax` times (1 or 2), and their PE is learned or, if not `learn`, frozen."""
     return mean_over_sigmas(run, late_gain(run), [sigma], data=data_name({"log_softmax": log_softmax}), learn=learn)
 
 
 def mean_late_gain(log_softmax: int, sigma: float, learn: bool, run: Run) -> Interval:
-    """Return the mean of `late_gains`."""
+    """Return the mean over seeds of `late_gains`."""
     return stats.interval(late_gains(run, log_softmax, sigma, learn).to_numpy())
 
 
@@ -127,4 +127,4 @@ SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
         for sigma in SLINGSHOT_SIGMAS
     ),
 )
-"""Claims on lst-slingshot."""
+"""Claims on the experiment lst-slingshot."""

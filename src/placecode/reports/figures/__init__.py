@@ -1,7 +1,8 @@
 """Draw figures from tables of results, one function per figure. Means are drawn with 95% intervals over seeds.
 
 The last lines of a figure (its small print) name the run, say over how many seeds the means are taken, and how many
-members or values are left out.
+members (models) or values are left out. Arguments named `members`, `metrics`, `analysis` and `baselines` are the tables
+of a run (see docs/run-folder.md), and `chance` is the accuracy of guessing.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))

@@ -1,4 +1,4 @@
-"""Draw accuracy by sigma: at the end of training, beside published values, under noise and by condition.
+"""Draw accuracy by sigma: at the end of training, beside published values, under noise, by class of puzzle.
 
 `before_and_after` draws other measures by sigma, before and after training.
 
@@ -27,7 +27,7 @@ _NOT_SPEC = (*NON_SETTING_COLUMNS, "sigma", "options", "encoding")
 
 
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
+    """Draw the final accuracy on each split by sigma: seeds as faint dots, and means with 95% intervals.
 
     There is one panel for each encoding with several sigmas, and one panel for all other encodings.
     """
@@ -62,7 +62,7 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
 
 
 def labelled(members: pd.DataFrame) -> pd.DataFrame:
-    """Return the members with a column `label`: the encoding, and the settings in which its members differ.
+    """Return the members with a column `label`: the encoding, and the settings that differ among its members.
 
     Sigma is not part of the label, and becomes a number (NaN if a member has none).
     """
@@ -80,7 +80,7 @@ def labelled(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return two lists: labels with several sigmas (or with one, if none has several), and all other labels."""
+    """Return two lists: the labels with several sigmas (or with one, if no label has several), and all other labels."""
     sigmas = settings.groupby("label", sort=False)["sigma"].nunique()
     enough = min(2, int(sigmas.max()))
     swept = [str(label) for label in sigmas.index if enough and sigmas[label] >= enough]
@@ -88,14 +88,14 @@ def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy over all examples of the members that did not diverge, with their label and sigma."""
+    """Return the accuracies over all examples in `metrics`, with label and sigma. Diverged members are left out."""
     rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
     done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
     return rows.merge(done, on="member")
 
 
 def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, float], line: bool) -> None:
-    """Draw seeds as dots, and means with intervals, for each split. Splits are shifted slightly.
+    """Draw seeds as dots, and means with intervals, for each split. Splits are shifted slightly to the left or right.
 
     `places` maps the values of `column` to positions on the x axis. `line` is whether to join the means by lines.
     """
@@ -116,7 +116,7 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 
 
 def means_over(table: pd.DataFrame) -> str:
-    """Describe over how many seeds the means of a table from `accuracies` are taken."""
+    """Return a note on how many seeds the means of a table from `accuracies` are over. It counts members."""
     return base.seeds_note(table, ["label", "sigma", "split", "step"], unit="member")
 
 
@@ -125,7 +125,7 @@ def beside_published(
 ) -> Figure:
     """Draw accuracy by sigma: our means with 95% intervals, seeds as faint dots, and published means as crosses.
 
-    `table` has the columns sigma, seed and value. `published` maps a sigma to a mean, and may lack some sigmas.
+    `table` has the columns sigma, seed and value. `published` maps a sigma to the published mean, if there is one.
     """
     rows, missing = base.finite(table)
     means, sigmas = base.means(rows, ["sigma"]), base.sorted_sigmas(table)
@@ -174,7 +174,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
 
 
 def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw accuracy and confidence by sigma in two panels, with a line per condition.
+    """Draw accuracy and confidence by sigma in two panels, with a line per condition (class of puzzle).
 
     `table` has the columns condition, sigma, seed, accuracy and confidence.
     """

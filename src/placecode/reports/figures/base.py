@@ -73,7 +73,7 @@ def finite(table: pd.DataFrame, values: Sequence[str] = ("value",)) -> tuple[pd.
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
-    """Return a table with the columns `by`, mean, low and high (95% t interval), one row per group of rows, sorted."""
+    """Return a table with the columns `by`, mean, low and high (95% t interval): one row per group of `by`, sorted."""
     rows = [(*key, *interval(group.to_numpy())) for key, group in table.groupby(list(by))[value]]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
@@ -81,7 +81,7 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.Da
 def seeds_note(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
     """Return a note on how many seeds a mean is over: "... over 3 seeds", or "... over 2 to 3 seeds" if numbers differ.
 
-    A mean is over rows with equal values in the columns `by`. The unique values in the column `unit` are counted.
+    A mean is over rows with equal values in the columns `by`. Seeds are counted as unique values in the column `unit`.
     """
     counts = table.groupby(list(by), dropna=False)[unit].nunique()
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
@@ -91,7 +91,7 @@ def seeds_note(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 
 def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
-    """Return the `means` of the finite values, a note on the number of seeds, and a note on missing values."""
+    """Return the `means` of the finite values, and two notes: on the number of seeds, and on missing values."""
     rows, missing = finite(table)
     return means(rows, by), seeds_note(rows, by), missing
 
@@ -105,7 +105,7 @@ def diverged_note(members: pd.DataFrame) -> str:
 def errorbar_lengths(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> AnyArray:
     """Return the lengths (2, k) of error bars below and above each mean; 0 for a mean without an interval.
 
-    `rows` is a table of `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
+    `rows` is a table from `means`. Intervals are clipped to `bounds`, since the interval of an accuracy may exceed 1.
     """
     mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("mean", "low", "high"))
     low, high = (np.clip(end, *bounds) for end in (low, high)) if bounds else (low, high)
@@ -142,7 +142,7 @@ def panels(rows: int, columns: int, size: tuple[float, float], sharey: bool = Tr
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
-    """Return the numbers of rows and columns of `count` panels, at most `most` in a row, in rows of similar length."""
+    """Return how many rows and columns `count` panels need: rows of similar length, with at most `most` panels."""
     rows = max(1, -(-count // most))
     return rows, max(1, -(-count // rows))
 
@@ -196,7 +196,7 @@ def write_empty_note(axes: Axes, text: str = "no values") -> None:
 
 
 def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
-    """Set the title of a panel and a smaller note below it, wrapped to the width of `width` letters of the note."""
+    """Set the title of a panel and a smaller note below it. Both are wrapped to the width of `width` small letters."""
     head, lines = wrapped(short(text, 90), round(width * SMALL / TEXT)), wrapped(note, width)
     if note:
         below: Style = {"transform": axes.transAxes, "ha": "center", "va": "bottom", "linespacing": 1.25}
@@ -242,7 +242,7 @@ def is_uneven(sigmas: AnyArray) -> bool:
 
 
 def sigma_axis(axes: Axes, sigmas: AnyArray, most: int = 12) -> None:
-    """Set up a horizontal axis of sorted sigmas with at most `most` ticks, logarithmic if they are spaced unevenly."""
+    """Set up the x axis for sorted sigmas, with at most `most` ticks; logarithmic if sigmas are spaced unevenly."""
     if is_uneven(sigmas):
         axes.set_xscale("log")
         axes.set_xlim(sigmas[0] / 1.25, sigmas[-1] * 1.25)
@@ -255,9 +255,9 @@ def sigma_axis(axes: Axes, sigmas: AnyArray, most: int = 12) -> None:
 
 
 def dodge(axes: Axes, x: Any, ticks: Sequence[float] | AnyArray, steps: float, step: float = 0.008) -> AnyArray:
-    """Return x positions shifted by a number of small `steps`, so that marks of several lines do not overlap.
+    """Return the positions `x` shifted by a number of small steps, `steps`, so that marks of lines do not overlap.
 
-    A step is the share `step` of the range of the `ticks` on the axis, at most a fifth of their smallest gap.
+    A step is the fraction `step` of the range of the `ticks` on the axis, but at most a fifth of their smallest gap.
     """
     log = axes.get_xscale() == "log"
     at, edges = (np.log(values) if log else np.asarray(values, dtype=float) for values in (x, np.sort(ticks)))
@@ -266,7 +266,7 @@ def dodge(axes: Axes, x: Any, ticks: Sequence[float] | AnyArray, steps: float, s
 
 
 def sigma_colors(sigmas: AnyArray) -> Normalize:
-    """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if they are spaced unevenly."""
+    """Return the matplotlib norm that maps sigmas to colours; it is logarithmic if sigmas are spaced unevenly."""
     if len(sigmas) == 0:
         return Normalize(0, 1)
     return (LogNorm if is_uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
@@ -280,7 +280,7 @@ def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> 
 
 
 def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> None:
-    """Draw a dashed line at the chance level, which is a value on the axis `along`."""
+    """Draw a dashed line at `level`, the result of guessing. It is a value on the axis `along`."""
     dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
     (axes.axhline if along == "y" else axes.axvline)(level, **dashed)
 
@@ -310,9 +310,9 @@ def draw_means(
     shift: float = 0.0,
     **style: Any,
 ) -> None:
-    """Draw the means of `rows` (columns mean, low, high), if there are any, with their intervals, clipped to `bounds`.
+    """Draw the means in `rows` (columns mean, low, high) with intervals, clipped to `bounds`; nothing if it is empty.
 
-    Means are values on the axis `along`; `at` are their positions on the perpendicular axis, to which `shift` is added.
+    Means are values on the axis `along`; `at` are their positions on the other axis, to which `shift` is added.
     """
     if rows.empty:
         return
@@ -326,7 +326,8 @@ def draw_means(
 def legend(figure: Figure, order: Sequence[str] = (), columns: int | None = 4) -> None:
     """Draw one legend for all panels, above them: names in `order` first, then other names, then "chance".
 
-    If `columns` is None, there are as many as fit, at most six, and the figure grows by each row beyond the second.
+    If `columns` is None, the legend has as many columns as fit, at most six. The figure then becomes higher by each row
+    of the legend beyond the second.
     """
     entries: dict[str, Any] = {}
     for axes in figure.axes:
@@ -370,7 +371,7 @@ def colorbar(figure: Figure, shades: ScalarMappable, text: str, **place: Any) ->
 
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> Figure:
-    """Write the run and the notes below a figure, and return the figure. Every note but the first has its own line."""
+    """Write the run's name and first note, then each other note on a new line, below a figure; return the figure."""
     name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]

@@ -1,4 +1,4 @@
-"""Draw the regions of a brain as dots at their positions in a brain outline, coloured by group.
+"""Draw the regions of a brain as dots at their positions in a brain outline, coloured by group (cluster of regions).
 
 >>> rows = {"small": groups, "large": others}  # (n,) each, -1 for a region in no group
 >>> figure = regions_on_brain(rows, task.positions, "brain-quick", {"small": nearest}, task.partner)
@@ -79,9 +79,9 @@ def regions_on_brain(
     """Draw the regions of a brain from four sides, coloured by group, with a row of drawings per entry of `maps`.
 
     `maps` maps the title of a row to the group of each region (n,), -1 for none. `coordinates` (n, 3) are in mm of MNI
-    space. `neighbors` maps the title to the nearest region in the PE of each region (n,), -1 for none; a line joins the
-    two. `partner` (n,) is the mirror region of each region, -1 for none; a line between mirror regions is dark. `note`
-    is added to the small print.
+    space. `neighbors` maps the title to the index of the region whose PE is most similar to that of each region (n,),
+    -1 for none; a line joins the two. `partner` (n,) is the index of each region's mirror region in the other
+    hemisphere, -1 for none; a line between mirror regions is dark. `note` is added to the small print.
 
     Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions in
     groups beyond the `PALETTE` are grey, and those without a group are hollow.
@@ -114,8 +114,7 @@ def matched(maps: Sequence[Numbers]) -> list[Numbers]:
 
     A map has the group number of each region (n,), -1 for no group. The result for a map has the colour number of each
     region (n,): 0 to GREY - 1 in the largest groups, GREY in all other groups, -1 for no group. Colours are chosen by
-    Hungarian matching with all earlier maps. A group without a match gets one of the remaining colours, in order of
-    size.
+    Hungarian matching with all earlier maps. Groups without a match get the remaining colours, the largest group first.
 
     >>> matched([np.array([4, 4, 4, 2, 2]), np.array([0, 0, 1, 1, 1])])
     [array([0, 0, 0, 1, 1]), array([0, 0, 1, 1, 1])]
@@ -148,7 +147,7 @@ def by_size(numbers: Numbers) -> list[int]:
 
 
 class _RowText:
-    """The text to the left of a row: title, legend with the number of regions per colour, and notes."""
+    """The text to the left of a row of brains: title, legend with the number of regions per colour, and notes."""
 
     wide = 1.6
     """Width in inches. `steps` has the height of a line of each kind of text, also in inches."""
@@ -276,7 +275,7 @@ def _markers(axes: Axes, at: AnyArray, colors: Sequence[int]) -> None:
 
 
 def _join(axes: Axes, view: View, places: AnyArray, nearest: Numbers, mirror: Numbers) -> None:
-    """Draw a line from each region to its nearest region if the view shows both; dark if they are mirror regions."""
+    """Draw a line from each region to its `nearest` region if the view shows both; dark if they are mirror regions."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]
     both = (places[start, 0] * view.half >= 0) & (places[end, 0] * view.half >= 0)

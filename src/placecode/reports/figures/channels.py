@@ -1,6 +1,9 @@
 """Draw the error with which models predict hidden channels: by sigma, by training step, and by two settings.
 
-Its helpers, which structure.py uses too, select the values of members and draw lines for baselines.
+Channels are the columns of a data table, such as brain regions. A condition says which share of them is hidden, such as
+"hidden 0.5". A world is the data of one seed: a simulated data set, or one split of the people. A baseline is another
+method that is applied to the same data, such as linear prediction or correlation. Helpers, which structure.py uses too,
+select the values of members and draw lines for baselines.
 
 >>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
 >>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", "test error (mse)", labels)
@@ -70,7 +73,7 @@ def error_by_sigma(
     """Draw the final test error by sigma, with a panel for each share of hidden channels.
 
     Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
-    at the right end. `best` maps a condition such as "hidden 0.5" to the lowest possible error, drawn in the same way.
+    at the right end. `best` maps a condition to the lowest possible error, which is also drawn as a line.
     """
     settings = members_with_sigma(members)
     rows, missing = finite_rows(settings, final_errors(metrics), ["condition"])
@@ -222,9 +225,10 @@ def members_with_sigma(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def finite_rows(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Return the finite `rows` of the members that did not diverge, and a note on how many are missing ("" if none).
+    """Return the `rows` with finite values of members that did not diverge, and a note on their missing values.
 
-    The result has the columns member, `columns` and value, and sigma, name and seed of the member from `settings`.
+    `settings` is a table of members. The result has the columns member, `columns` and value, and those of sigma, name
+    and seed that `settings` has. The note is "" if no value is missing.
     """
     member_columns = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
     done = settings.loc[settings["state"] == "done", member_columns]
@@ -243,13 +247,13 @@ def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def conditions(metrics: pd.DataFrame) -> list[str]:
-    """Return the test conditions, such as "hidden 0.5", sorted by the share of hidden channels."""
+    """Return the conditions that have test errors, sorted by the share of hidden channels."""
     names = base.unique_in_order(errors(metrics)["condition"])
     return sorted(names, key=lambda name: (hidden_share(name) is None, hidden_share(name) or 0.0))
 
 
 def hidden_share(condition: str) -> float | None:
-    """Return 0.5 for the condition "hidden 0.5", and None for other conditions."""
+    """Return the share of hidden channels in a condition: 0.5 for "hidden 0.5"; None if its name has no share."""
     try:
         return float(condition.removeprefix("hidden "))
     except ValueError:
@@ -287,7 +291,8 @@ def draw_by_sigma(
 ) -> None:
     """Draw values by sigma after training and before it (hollow, grey): seeds as faint dots, and means with intervals.
 
-    `after` and `before` have the columns sigma and value. A text says why a sigma of `settings` has no values.
+    `after` and `before` have the columns sigma and value. `settings` is a table of members. A text says why one of its
+    sigmas has no values after training.
     """
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
@@ -326,7 +331,7 @@ def baseline_values(
 ) -> pd.DataFrame:
     """Return the finite results of baselines on the data sets of the members: world, baseline and value of each.
 
-    For measures of structure, `split` is "analysis" and `condition` is the target. The table may be empty.
+    For measures of structure, `split` is "analysis" and `condition` the target of the analysis. The table may be empty.
     """
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
@@ -361,9 +366,9 @@ def draw_baselines(
 def baseline_note(
     tables: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
 ) -> str:
-    """Return a note on `where` baselines are drawn, and over how many worlds `what` is; "" if there are none.
+    """Return a note on the baselines in `tables` (from `baseline_values`); "" if there are none.
 
-    `tables` are from `baseline_values`.
+    `where` says how they are drawn, and `what` names what is computed over worlds. The number of worlds is added.
     """
     counts = [rows["world"].nunique() for table in tables for _, rows in table.groupby("baseline")]
     if not counts:

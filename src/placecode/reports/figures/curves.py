@@ -22,13 +22,13 @@ from placecode.reports.figures.encodings import rate_name, rate_style, sorted_ra
 from placecode.reports.figures.knobs import chance_of, full_names
 
 MAX_SIGMAS = 6
-"""Maximum number of panels of `learning_curves` per sweep. If there are more sigmas, evenly spread ones are drawn."""
+"""Maximum number of sigmas per encoding in `learning_curves`. If there are more, evenly spread ones are drawn."""
 MIN_LOSS = 1e-9
 """Smallest loss that is drawn. A loss of 0, which a logarithmic axis cannot show, is drawn here and labelled "0"."""
 
 
 def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding."""
+    """Draw accuracy by training step, with a panel for each encoding and sigma (at most six sigmas per encoding)."""
     settings = accuracy.labelled(members)
     table = accuracy.accuracies(settings, metrics)
     sweeps, others = accuracy.swept_labels(settings)
@@ -58,7 +58,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
 
 
 def slingshots(panels: Sequence[tuple[str, str, pd.DataFrame]], run_name: str, chance: float = 0.25) -> Figure:
-    """Draw values by epoch: seeds as thin lines and means as thick lines.
+    """Draw metrics by epoch, to show slingshots (spikes of the training loss). Thin lines are seeds, thick lines means.
 
     An entry of `panels` is (title, metric, table); the table has the columns line, epoch, seed and value. The axis of
     the metric "loss" is logarithmic and its lower end stands for 0; the axis of "accuracy" is from 0 to 1.
@@ -142,7 +142,7 @@ def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float 
 
 
 def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
-    """Set title, axes and labels of a panel with the accuracies `here`; `means` are those of all panels."""
+    """Set the title, axes and labels of a panel that shows the accuracies `here`. `means` has those of all panels."""
     if here.empty:
         base.write_empty_note(axes)
     base.title(axes, name, width=38)

@@ -60,7 +60,7 @@ def effect_of_dropout(
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
-    """Draw published accuracies as crosses: upright with dropout, slanting without. `published` is as above."""
+    """Draw published accuracies as crosses: upright with dropout, slanting without. See `effect_of_dropout`."""
     points = [(names.index(name), *published[name]) for name in names if name in published]
     for rate in sorted({float(rate) for *_, rate in points}):
         at, values = zip(*((row, value) for row, value, dropout in points if dropout == rate), strict=True)
@@ -126,7 +126,7 @@ def row_panels(
 
 
 def missing_rows(axes: Axes, names: Sequence[Any], rows: pd.DataFrame, why: Callable[[Any], str] | None = None) -> None:
-    """Write in the row of each name that is not in the column `name` of `rows` that it has no values, or `why`."""
+    """Write "no values", or the result of `why`, in the row of each name that the column `name` of `rows` lacks."""
     look: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
     for i, name in enumerate(names):
         if name not in set(rows["name"]):

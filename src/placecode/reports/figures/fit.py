@@ -1,4 +1,4 @@
-"""Draw the results of fitting a user's own table: a map of its channels, maps of other methods, the choice of sigma.
+"""Draw the results of `placecode fit`: a map of the channels (columns) of a user's table, other maps, choice of sigma.
 
 >>> figure = channels_on_map(places, names, labels, confidence, "my fit")
 >>> figure = maps_by_method({"placecode": places, "PCA": loadings}, labels, "my fit", positions)
@@ -38,7 +38,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
 MAX_NAMES = 60
 """Maximum number of channels for which a map shows their names."""
 MIN_LABEL_DISTANCE, MAX_SHARED_NAMES = 0.03, 6
-"""Channels closer than this share of the map's extent have one label together, which lists so many names at most."""
+"""Channels closer than this fraction of the map's extent share a label, and the maximum number of names in a label."""
 MAX_MODULES = 14
 """Maximum number of modules for which a legend is drawn."""
 
@@ -53,8 +53,9 @@ def channels_on_map(
 ) -> Figure:
     """Draw a map of channels at `places` (n, 2), coloured by module.
 
-    `labels` (n,) are the modules, -1 for none. Channels with a low `confidence` (n,) in their position, from 0 to 1,
-    are pale. An edge (channel, channel, confidence) joins two channels that are neighbours with this confidence.
+    `labels` (n,) are the modules (groups of channels that the fit found), -1 for none. Channels with a low `confidence`
+    (n,) in their position, from 0 to 1, are pale. An edge (channel, channel, confidence) is drawn as a line between two
+    channels that are neighbours with this confidence.
     """
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)

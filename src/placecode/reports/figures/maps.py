@@ -1,8 +1,8 @@
 """Draw maps: similarity of tokens, attention, error rates by cell, positions of tokens, and pictures cut by a grid.
 
 >>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", titles, rule=4)
->>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (l, n, n) each
->>> figure = token_maps([("after training", places, 0.08)], edges, names, "lst-quick")  # (n, 2)
+>>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (blocks, tokens, tokens) each
+>>> figure = token_maps([("after training", places, 0.08)], edges, names, "lst-quick")  # places: (tokens, 2)
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def similarity_maps(
 ) -> Figure:
     """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
-    All maps are (n, n), as from `alignment.token_similarity`, and share one colour scale. `small` and `large` are pairs
-    of maps (before training, after training). `titles` are those of the small, the large and the true similarity.
-    `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn after every
-    `rule` tokens, for example after each row of a grid.
+    All maps are (n, n) for n tokens, as from `alignment.token_similarity`, and share one colour scale. `small` and
+    `large` are pairs of maps (before training, after training). `titles` are those of the small, the large and the true
+    similarity. `labels` are the names of the tokens, which are written if there are at most 25. A thin line is drawn
+    after every `rule` tokens, for example after each row of a grid.
     """
     n = len(true)
     ticks, names = (range(n), list(labels)) if n <= MAX_NAMED else (range(0), [])
@@ -88,9 +88,9 @@ def similarity_maps(
 def attention_maps(columns: Sequence[tuple[str, AnyArray]], run_name: str, rule: int) -> Figure:
     """Draw attention maps, with a row of panels per block and a column of panels per entry (title, maps) of `columns`.
 
-    The maps of a column are (l, n, n), with queries in rows and keys in columns. All maps share one colour scale from 0
-    to the 99.5th percentile of all entries, so that a few large entries do not hide the others. A thin line is drawn
-    after every `rule` tokens. "not finite" is written on maps with entries that are not.
+    The maps of a column are (blocks, tokens, tokens), with queries in rows and keys in columns. All maps share one
+    colour scale from 0 to the 99.5th percentile of all entries, so that a few large entries do not hide the others. A
+    thin line is drawn after every `rule` tokens. A map with NaN or infinite entries says "not finite".
     """
     titles, maps = [name for name, _ in columns], np.array([maps for _, maps in columns], dtype=float)
     entries = maps[np.isfinite(maps)]
@@ -145,7 +145,7 @@ def token_maps(
 ) -> Figure:
     """Draw the positions of tokens on a plane with their names, and join true neighbours by lines.
 
-    An entry of `panels` is (title, places (n, 2), stress), where stress is the error of the plane in showing the
+    An entry of `panels` is (title, places (n, 2), stress). The stress says how far distances on the plane are from the
     distances of the PEs; it is not written if it is NaN. `edges` are pairs of tokens that are true neighbours. There
     are at most five panels in a row.
     """
@@ -217,7 +217,7 @@ def _heat(axes: Axes, array: AnyArray, shades: str, norm: Normalize, rule: int =
 
 
 def text_color_on(value: float, norm: Normalize) -> str:
-    """Return the colour of a text on a cell coloured by `SHADES`: light on dark cells, also on a dark page."""
+    """Return the text colour for a cell coloured by `SHADES`: light or dark, and the same on light and dark pages."""
     return "#fefefe" if float(norm(value)) > 0.7 else "#111417"
 
 

@@ -28,11 +28,11 @@ Means = tuple[pd.DataFrame, pd.DataFrame]
 
 
 def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None) -> Figure:
-    """Draw accuracy against each measure, with a panel per measure. A dot is the mean over the seeds of a sigma.
+    """Draw accuracy against each measure, with a panel per measure. A dot is the mean over seeds at one sigma.
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
-    after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` are
-    by measure, for example its correlation, and written below the titles.
+    after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes` maps
+    a measure to a text below its title, for example its correlation.
     """
     finite_rows, missing = base.finite(table, ("value", "accuracy"))
     by = ["measure", "moment", "sigma"]
@@ -97,9 +97,9 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
 def forest(table: pd.DataFrame, run_name: str) -> Figure:
     """Draw rank correlations with accuracy and their intervals, with a row per measure and a panel per question.
 
-    `table` has the columns measure, question (such as "over the sigmas"), value, low, high and adjusted, the p-value
-    adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others hollow. A text in the
-    row of a measure without a dot says whether it was tested.
+    `table` has the columns measure, question (the kind of correlation, such as "over the sigmas"), value, low, high and
+    adjusted, the p-value adjusted for multiple tests. Dots with an adjusted p-value below 0.05 are filled, the others
+    hollow. A text in the row of a measure without a dot says whether it was tested.
     """
     finite_rows, missing = base.finite(table)
     measures, questions = base.unique_in_order(table["measure"]), base.unique_in_order(table["question"])

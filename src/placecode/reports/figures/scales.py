@@ -29,9 +29,10 @@ LETTERS = 100
 def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) -> Figure:
     """Draw results by sigma, with a panel per outcome and a line per setting, and default scales in the lowest panel.
 
-    `curves` has the columns panel, task, setting, sigma and share: the gain over a model that has learned nothing,
-    divided by the gain at the best sigma of the setting. `scales` has a row per default scale with the columns formula,
-    names (of the libraries that use it), low and high. Low equals high unless the scale depends on the model size.
+    `curves` has the columns panel (the outcome that is measured), task, setting, sigma and share: the gain over a model
+    that has learned nothing, divided by the gain at the best sigma of the setting. `scales` has a row per default scale
+    with the columns formula, names (a text with the formula and the libraries that use it), low and high. Low equals
+    high unless the scale depends on the model size.
     """
     finite_rows, missing = base.finite(curves, ["sigma", "share"])
     names = base.unique_in_order(finite_rows["panel"])
@@ -83,9 +84,9 @@ def _room(low: float, high: float) -> int:
 
 
 def _draw_scales(axes: Axes, scales: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
-    """Draw a row per default scale: a dot or a bar, and the names of libraries on the side with more space.
+    """Draw a row per default scale: a dot or a bar, and the text about it on the side with more space.
 
-    `lines` are the names, wrapped to lines, and `rows` are the heights of the rows.
+    `lines` are these texts, wrapped to lines, and `rows` are the heights of the rows.
     """
     place = 0.0
     for (_, scale), texts, height in zip(scales.iterrows(), lines, rows, strict=True):

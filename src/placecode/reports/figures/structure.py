@@ -1,5 +1,7 @@
 """Draw how well learned PEs reflect groups of channels: measures by sigma or encoding, similarity maps, brain networks.
 
+channels.py explains the words world, baseline and condition. Tokens are channels.
+
 >>> measures = [("neighbor_agreement", "labels"), ("modularity", "labels")]
 >>> figure = structure_by_sigma(run.members, run.analysis, run.baselines, "network-sigma", measures)
 >>> figure = similarity_by_sigma({"0.01": small, "2": large}, labels, "network-sigma", reference=fc)  # (n, n)
@@ -43,9 +45,9 @@ NETWORK_MEASURES = {"modularity": "signed modularity Q", "segregation": "system 
 MAX_PARTITIONS, MAX_VARIANT_MEASURES = 2, 4
 """Maximum numbers of columns of `networks_by_sigma` and of panels of `measures_by_variant`."""
 FC_LABEL, CENTRED_FC_LABEL = "functional connectivity", "the same, centred as PEs are"
-"""Legend entries of two baselines."""
+"""Legend entries of functional connectivity, plain and centred."""
 FC_BASELINES = {"fc": FC_LABEL, CENTRED_FC: CENTRED_FC_LABEL}
-"""Baselines that `networks_by_sigma` draws as horizontal lines, with their legend entries."""
+"""Names of the baselines that `networks_by_sigma` draws as horizontal lines, mapped to their legend entries."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
 """Legend entries of the bands of two null distributions."""
 MARKERS = ("o", "s", "^", "v", "P", "X")
@@ -100,11 +102,11 @@ def measure_by_name(
     chance: Mapping[MeasureKey, float] | None = None,
     labels: Mapping[MeasureKey, str] | None = None,
 ) -> Figure:
-    """Draw test errors, a panel per share of hidden channels, and measures of the PE, with a row per encoding.
+    """Draw test errors and measures of the PE with a row per encoding, and with rows for baselines below.
 
-    `members` has a column `name` (the encoding) and one member per name and seed. The encoding with the smallest error
-    at the share used in training is on top. Values of measures before training are hollow and grey. Baselines have rows
-    below the encodings. `chance` and `labels` are as in `structure_by_sigma`.
+    There is a panel for each share of hidden channels (test errors) and for each measure. `members` has a column `name`
+    (the encoding) and one member per name and seed. The encoding with the smallest error at the share used in training
+    is on top. Measures before training are hollow and grey. `chance` and `labels` are as in `structure_by_sigma`.
     """
     errors, missing_errors = channels.finite_rows(members, channels.final_errors(metrics), ["condition"])
     measured, missing_measures = channels.finite_rows(
@@ -165,11 +167,12 @@ def similarity_by_sigma(
     reference_title: str = "correlation of channels",
     note: str = "",
 ) -> Figure:
-    """Draw how similar the PEs of every two tokens are, as one heat map per entry of `maps`, sorted by cluster.
+    """Draw how similar the PEs of every two tokens are: a heat map per entry of `maps`, with tokens sorted by cluster.
 
     `maps` has similarity matrices (n, n) by title. `labels` (n,) are the clusters of the tokens, -1 for none. Lines
-    separate clusters. A `reference` matrix (n, n) is drawn last. All matrices share one symmetric colour scale, which
-    ends at the largest 99th percentile of the absolute off-diagonal entries. `note` is added to the small print.
+    separate clusters. A `reference` matrix (n, n) is drawn last. All matrices share one symmetric colour scale. It ends
+    at the largest 99th percentile of their absolute off-diagonal entries, rounded up to tenths. `note` is added to the
+    small print.
     """
     n = len(labels)
     order = np.lexsort((labels, labels < 0))
@@ -216,10 +219,10 @@ def networks_by_sigma(
 ) -> Figure:
     """Draw modularity and segregation of PEs by sigma, with a row per measure and a column per partition.
 
-    The run must have one member per sigma and seed. `partitions` maps targets of its analysis table, such as "yeo7", to
-    titles; the first two are drawn. Bands are the 95% ranges of two null distributions (shuffled labels, and maps that
-    are as smooth) after training, averaged over seeds. Horizontal lines show the same measures of functional
-    connectivity, mean over worlds.
+    The run must have one member per sigma and seed. A partition divides the regions into known networks. `partitions`
+    maps their names, such as "yeo7" (targets in the analysis table), to titles; the first two are drawn. Bands are the
+    95% ranges of two null distributions after training (shuffled labels, and maps that are as smooth in space as the
+    PEs), averaged over seeds. Horizontal lines show the same measures of functional connectivity, mean over worlds.
     """
     targets = list(partitions)[:MAX_PARTITIONS]
     settings = channels.members_with_sigma(members)
@@ -273,9 +276,9 @@ def measures_by_variant(
 ) -> Figure:
     """Draw measures of PEs for several ways to preprocess the recordings ("variants").
 
-    There is a panel per measure, at most four. In a panel, there is a line per variant and on it a mark per sigma.
-    `table` has the columns measure, variant, sigma, seed and value. `levels` has the columns measure, variant and
-    value: the same measures of functional connectivity, with one entry per world.
+    There is a panel per measure, at most four, with a row per variant and in it a mark per sigma. `table` has the
+    columns measure, variant, sigma, seed (the split of the people) and value. `levels` has the columns measure, variant
+    and value: the same measures of functional connectivity, with one entry per world.
     """
     finite_rows, missing = base.finite(table)
     variants = base.unique_in_order(table["variant"])

@@ -101,8 +101,9 @@ def render(page: Page, command: str, figures: Sequence[ReportFigure]) -> str:
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Count the verdicts on the claims that the run can test; return (label, badges) for each label with such claims.
 
-    A badge is (kind, text), for example ("holds", "3 reproduced"), where the kind chooses its colour. Badges of
-    directions come before those of numbers.
+    The label of a claim says who makes it, such as "paper". A badge is (kind, text), for example ("holds",
+    "3 reproduced"), where the kind chooses its colour. Badges with verdicts on the direction of an effect come before
+    those with verdicts on published numbers.
     """
     by_label = []
     for label in LABELS:

@@ -33,7 +33,7 @@ def write(pages: Sequence[Page], commands: Sequence[str], path: Path) -> Path:
 
 
 def refuse(runs: Sequence[Path], path: Path) -> None:
-    """Raise BadInput if there are fewer than two runs, if one is given twice, or if `path` is not a possible page."""
+    """Raise BadInput for fewer than two runs, a run given twice, or a `path` that is no .html in an existing folder."""
     if len(runs) < 2:
         raise BadInput(f"together must have at least two runs to compare; got {len(runs)}.")
     resolved = [run.resolve() for run in runs]
@@ -46,7 +46,7 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(pages: Sequence[Page], commands: Sequence[str]) -> str:
-    """Return the HTML page that compares runs; runs with the same metric share a table. Parameters as in `write`."""
+    """Return the HTML page that compares runs. Runs with the same metric share a table. Parameters: see `write`."""
     names = run_names([page.run.path for page in pages])
     sliders = {name: slider for name, page in zip(names, pages, strict=True) if (slider := page.slider()) is not None}
     sigmas = [{position.sigma for position in slider.positions} for slider in sliders.values()]
@@ -145,7 +145,7 @@ def _key_cell(text: str) -> Cell:
 def _held_out(page: Page) -> Iterator[tuple[tuple[str, ...], Cell]]:
     """Yield each (setting, sigma, split, condition) of the held-out splits, with the table cell of its mean over seeds.
 
-    If the run has means over all conditions (condition "all"), it yields only these.
+    If the run has results over all conditions (condition "all"), only these are yielded.
     """
     rows = [row for row in page.run.summary if row["metric"] == page.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)

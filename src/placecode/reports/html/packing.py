@@ -23,7 +23,7 @@ from placecode.reports.pages.interactive import ChannelMap, SigmaSlider
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""
 STEPS, FINE = 127, 30000
-"""Number of integer steps from zero to the end of the scale, for matrices and for positions. plots.js has them too."""
+"""Number of integer steps from 0 to the end of the scale, for matrices and for positions. plots.js repeats them."""
 
 
 def as_script(content: object) -> str:

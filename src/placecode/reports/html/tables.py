@@ -1,4 +1,8 @@
-"""Make the tables of an HTML report from the tables of a run."""
+"""Make the tables of an HTML report from the tables of a run.
+
+A condition is a part of the examples or a way to test, such as a class of puzzles or a share of hidden channels. The
+condition "all" covers all examples. A setting is a combination of encoding, sigma and other varied fields.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +112,7 @@ def metric_title(metric: str) -> str:
 def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Row], list[str]]:
     """Return the rows of a metric and the splits that they have.
 
-    With `pooled`, these are the means over all conditions (condition "all"), otherwise those of single conditions.
+    With `pooled`, these are the results over all conditions (condition "all"), otherwise those of single conditions.
     """
     rows = [row for row in summary if row["metric"] == metric and row["split"] in SPLITS]
     rows = [row for row in rows if (row["condition"] == "all") == pooled]
@@ -116,7 +120,7 @@ def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Ro
 
 
 def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Return one table of a metric by setting and split; none if the run has no means over all conditions ("all")."""
+    """Return one table of a metric by setting and split, for the condition "all"; none if the run does not have it."""
     rows, splits = _rows_of(summary, metric, pooled=True)
     keys = setting_columns(rows)
     body = []
@@ -133,7 +137,7 @@ def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Return one table of a metric by setting and condition; none if the run has no single conditions.
+    """Return one table of a metric by setting and condition; none if the run has no conditions but "all".
 
     The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
     """
@@ -153,9 +157,9 @@ def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
 def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[HtmlTable]:
     """Return one table of measures of the encodings before and after training, by setting; none without measures.
 
-    `wanted` are the pairs (analysis, target) to show, by default all. Values before training are shown too, because a
-    value that training does not change is not a result of learning. If the run has no values for all blocks together,
-    the mean over blocks is shown.
+    `wanted` are the pairs (analysis, target) to show, by default all: a measure, and what the PE is compared with.
+    Values before training are shown too, because a value that training does not change is not a result of learning. If
+    the run has no values for all blocks together, the mean over blocks is shown.
     """
     all_blocks = run.analysis["block"] == ALL_BLOCKS
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis
@@ -190,7 +194,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[HtmlTable]:
-    """Return one table of claims and their verdicts, from records as from `Finding.record`; none if none was tested."""
+    """Return a table of claims and verdicts, from records as from `Finding.record`; none if no claim was tested."""
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
     body = []
@@ -229,7 +233,7 @@ def source_text(finding: Row) -> str:
 
 
 def common_notes(findings: Sequence[Row]) -> dict[str, int]:
-    """Return the notes that several tested claims share, with the number of these claims. They are shown only once."""
+    """Return the notes of several tested claims, which are shown only once, each with the number of these claims."""
     counts = Counter(str(finding["note"]) for finding in findings if finding["effect"] is not None and finding["note"])
     return {note: count for note, count in counts.items() if count > 1}
 
@@ -267,13 +271,13 @@ def files(path: Path) -> HtmlTable:
 
 
 def listing(content: Listing) -> HtmlTable:
-    """Make the table of a listing, with floats rounded to four digits."""
+    """Make an HTML table of a `Listing` (a further table of a page), with floats rounded to four digits."""
     rows = [[rounded(value, ".4g") for value in row] for row in content.rows]
     return HtmlTable(content.caption, content.columns, rows)
 
 
 def value(content: object) -> Cell:
-    """Make the cell of a setting. Numbers are short, lists have commas, and missing values are a dash."""
+    """Make a cell of any value. Numbers are short, lists have commas, and missing values are a dash."""
     if content is None or content == "" or (isinstance(content, float) and math.isnan(content)):
         return Cell(MISSING)
     if isinstance(content, bool):
@@ -308,7 +312,7 @@ def heading_of(field: str) -> str:
 
 
 def rounded(content: Any, form: str) -> Cell:
-    """Make a cell. A finite float has the format `form`, such as ".3f"; other values are as in `value`."""
+    """Make a cell. A finite float has the format `form`, such as ".3f"; `value` formats other contents."""
     content = content.item() if hasattr(content, "item") else content
     if not (isinstance(content, float) and math.isfinite(content)):
         return value(content)

@@ -27,7 +27,7 @@ INSTALL = "pip install plotly"
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Return the Jinja2 environment of this folder. It escapes all values; an undefined name raises an error."""
+    """Return the Jinja2 environment of the folder assets. It escapes all values; an undefined name raises an error."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("placecode", "reports/html/assets"),
         autoescape=True,
@@ -78,5 +78,5 @@ def plotly() -> str | None:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return the contents of several files of this folder, joined by line breaks."""
+    """Return the contents of several files in the folder assets, joined by line breaks."""
     return "\n".join(environment().get_template(name).render() for name in names)

@@ -44,15 +44,15 @@ def report_figure(key: str, figure: Figure, name: str = "", **values: Any) -> Re
 
 
 def run_name(run: Run) -> str:
-    """Return the name of a run for the bottom of a figure: experiment and scale, in parentheses after the name of the
-    run's folder if that is not the name of the experiment."""
+    """Return the name of a run for the bottom of a figure, such as "lst-sigma, quick scale". If its folder has another
+    name than the experiment, that name comes first: "first-try (lst-sigma, quick scale)"."""
     folder = run.path.resolve().name
     experiment_and_scale = f"{run.experiment}, {run.config['scale']} scale"
     return experiment_and_scale if folder == run.experiment else f"{folder} ({experiment_and_scale})"
 
 
 def counts(run: Run) -> dict[str, int]:
-    """Return the number of members that diverged, and the number of all members."""
+    """Return the number of members (models) that diverged ("diverged"), and of all members ("total")."""
     return {"diverged": int((run.members["state"] == "diverged").sum()), "total": len(run.members)}
 
 
@@ -68,7 +68,8 @@ class Page:
     """
 
     measures: ClassVar[Sequence[tuple[str, str]] | None] = None
-    """The (analysis, target) pairs that the report's table of measures lists; None means all of them."""
+    """The (analysis, target) pairs that the report's table of measures lists; None means all of them. An analysis is a
+    measure, and its target is what the PE is compared with, such as "2d-fixed"."""
 
     map_first: ClassVar[bool] = False
     """Whether the report shows the map of channels before the sigma slider."""
@@ -83,7 +84,7 @@ class Page:
 
     @property
     def metric(self) -> str:
-        """The metric that the experiment is judged by, such as "accuracy"."""
+        """The metric that measures success in the experiment, such as "accuracy"."""
         return self.experiment.metric
 
     @cached_property
@@ -104,7 +105,7 @@ class Page:
         return self.sentences()
 
     def verdicts(self) -> list[Verdict]:
-        """Return the findings, besides the claims, that stand under a badge at the top of the report."""
+        """Return answers to main questions, besides verdicts on claims, for the top of the report; by default none."""
         return []
 
     def listings(self) -> list[Listing]:

@@ -1,6 +1,7 @@
 """The pages of experiments on brains, with known brain networks in PEs and the effect of preprocessing.
 
-The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2.
+The sentences are in templates/brain-networks.j2 and templates/brain-variants.j2. A variant is one way to preprocess the
+recordings; each is a data set of the run. A world is one split of the people into training and test.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
 
 NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
-"""Null hypotheses, as sentences name them, by the suffix that the name of an analysis gets for its p-values."""
+"""Names of null hypotheses in sentences, by the suffix of analyses with their p-values ("modularity_p")."""
 BASELINES = {"fc": "functional connectivity", known_networks.CENTRED_FC: "the same, centred"}
-"""The baselines that sentences compare PEs with, and how sentences name them."""
+"""The baselines (measures of the recordings) that sentences compare PEs with, and their names in sentences."""
 
 
 class BrainPage(MaskedPage):
@@ -114,7 +115,7 @@ def network_figures(run: Run) -> list[ReportFigure]:
 
 
 def variant_figures(run: Run) -> list[ReportFigure]:
-    """Draw the measures of each variant of the preprocessing against sigma, if the run has any."""
+    """Draw measures of PEs for each variant of the preprocessing and sigma. Return no figure if the run has none."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in FIGURE_MEASURES if _has(run, measure)]
@@ -147,7 +148,7 @@ def _has(run: Run, measure: MeasureKey) -> bool:
 
 
 def network_sentences(run: Run) -> list[str]:
-    """Return sentences on known networks in the PEs of the smallest and the largest sigma, and in connectivity."""
+    """Return sentences on known networks in functional connectivity and in PEs at the smallest and largest sigma."""
     partitions = partitions_in(run)
     sigmas = sorted(finished_members(run)["sigma"].dropna().unique())
     if not partitions or not sigmas:
@@ -169,7 +170,7 @@ def network_sentences(run: Run) -> list[str]:
 
 
 def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
-    """Return the interval of a measure at a sigma and, for each null hypothesis, how many models have p <= ALPHA."""
+    """Return the interval of a measure at a sigma and how many models have p <= ALPHA by null, in the first variant."""
     variant = variants(run)[0]
     rows = finished_members(run)
     members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]

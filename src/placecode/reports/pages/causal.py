@@ -1,4 +1,9 @@
-"""The page of lst-causal, which tests whether the PE is a cause of generalization or a by-product."""
+"""The page of lst-causal, which tests whether the PE is a cause of generalization or a by-product.
+
+The experiment trains models with a manipulated PE, and exchanges the PEs of trained models. A donor is a trained model
+whose PE is copied into another model. A master is a donor that is trained by SGD from a tiny start, so that its PE
+learns the arrangement of the cells. The size of a PE is its root mean square.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ LINES = (
     "true, frozen",
     "master's, frozen",
 )
-"""Kinds of PE whose accuracy is drawn as a line by the size of the PE. The effects of other kinds have rows."""
+"""Kinds of PE (labels of members) drawn as lines in the left panel. The effects of others are in the middle one."""
 ROWS = {
     "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small minus large"),
     "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small minus large"),
@@ -52,9 +57,9 @@ ROWS = {
     "control-transplant-of-another": ("must do nothing", "another's untrained PE transplanted"),
     "control-rescaling-a-donor": ("must do nothing", "rescaled to its own size"),
 }
-"""Effects on models that are trained with a manipulated PE, by claim: their group and their name in the figure."""
+"""Effects on models that are trained with a manipulated PE: group and name in the figure, by id of the claim."""
 CONTROLS = (interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS)
-"""Exchanges of the PE that must not change the accuracy."""
+"""Names of exchanges of the PE that must not change the accuracy."""
 EXCHANGES = (
     interventions.NOTHING,
     interventions.MEAN,
@@ -110,8 +115,8 @@ class CausalPage(KnobPage):
         return [report_figure("causal.causes", causes), *knob_figures(run, in_panels, "what the PE is")]
 
     def sentences(self) -> list[str]:
-        """Return sentences on the controls (exchanges of the PE that must not change accuracy), and on the verdicts on
-        claims about the size and the arrangement of the PE."""
+        """Return sentences on the controls (manipulations of the PE that must not change accuracy), and on the verdicts
+        on claims about the size and the arrangement of the PE."""
         by_claim = {finding.claim.id: finding for finding in self.findings}
         controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
         return wording.sentences(
@@ -139,7 +144,7 @@ def _effects(findings: Sequence[Finding]) -> pd.DataFrame:
 
 
 def _losses(run: Run) -> pd.DataFrame:
-    """Return how much accuracy learned models lose by each exchange of their PE, by sigma, exchange and seed."""
+    """Return how much accuracy models with a learned PE lose by each exchange of it: sigma, seed, name and value."""
     members = finished_members(run)
     members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
     before, rows = accuracy(run), []

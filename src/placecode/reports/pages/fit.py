@@ -1,4 +1,4 @@
-"""The page of `placecode fit` on a user's table: its figures, tables, sigma slider and map of channels.
+"""The page of `placecode fit` on a user's table: figures, tables, sigma slider and map of channels (columns).
 
 The sentences come from fit_text.py.
 """
@@ -23,7 +23,7 @@ from placecode.reports.pages.interactive import ChannelMap, Listing, SigmaSlider
 MAX_EDGES = 2_000
 """Largest number of lines between channels on a map."""
 MORE_MODULES = 5
-"""The table of modules ends at the chosen number of modules plus this."""
+"""The table of modules (groups of channels) ends at the chosen number of modules plus this."""
 COLUMNS = {
     "heldout_mse": "held-out error",
     "procrustes_r2": "Procrustes R2",

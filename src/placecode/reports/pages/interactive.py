@@ -189,7 +189,8 @@ def slider_members(run: Run) -> pd.DataFrame:
     """Return the finished members that the slider shows, which differ only in sigma and seed.
 
     If the run varies other settings too, these are the members of the setting with the most sigmas, or of the first of
-    several such settings. Members whose PE was taken from another member or frozen are left out if there are others.
+    several such settings. Members whose PE was copied from another member are left out, and so are those with a frozen
+    PE if other members learn it.
     """
     rows = sweep_members(run)
     if "start" in rows:
@@ -212,7 +213,7 @@ def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
     """Return the names of the tokens, their true groups (n,), and the names of the groups.
 
-    On Latin squares the groups are the rows of the grid. Where no groups are known, they are None and an empty list.
+    On Latin squares the groups are the rows of the grid. Unknown groups are None, and their names an empty list.
     """
     task = _task(run, members)
     if task.get("names"):
@@ -268,7 +269,7 @@ def _attention(run: Run, members: pd.DataFrame) -> Array | None:
 
 
 def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
-    """Yield a map (n, 2) for each similarity matrix, or None for None.
+    """Yield a map (n, 2) for each similarity matrix (n, n), and None for a missing matrix.
 
     Each map is rotated onto the previous one, so that channels move only if their similarities changed.
     """
@@ -283,8 +284,8 @@ def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[Curve, pd.Series]]:
     """Return the measures of the slider by name, each with its curve and its values by member.
 
-    The experiment's metric comes first, then measures of the PEs. The metric is shown on all splits. If its conditions
-    must not be pooled, it is shown for each condition, on the splits that were not trained on.
+    The experiment's metric comes first, then measures of the PEs. The metric is shown on all splits. If it is known
+    only for single conditions, it is shown for each of them, on the splits that were not trained on.
     """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
     rows = rows[rows["member"].isin(members["member"])].set_index("member")
@@ -305,14 +306,14 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[C
 
 
 def _by_chance(shape: Mapping[str, Any]) -> float:
-    """Return the share of the other cells of a Latin square that are in the same row or column as a cell."""
+    """Return the chance that another cell of a Latin square is in the same row or column as a given cell."""
     places = np.asarray(shape["positions"])
     shares = (places[:, None] == places).any(-1).sum(-1) - 1
     return float(shares.mean() / (len(places) - 1))
 
 
 def clipped(interval: Interval) -> Interval:
-    """Return the interval of a share, with bounds from 0 to 1."""
+    """Return the interval of a share with its bounds clipped to [0, 1]."""
     low, high = np.clip(interval[1:], 0.0, 1.0).tolist()
     return Interval(interval.mean, low, high)
 
@@ -337,7 +338,7 @@ def _note(run: Run, members: pd.DataFrame) -> str:
 def _nearest(similarities: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
     """Return, for each channel, its nearest channels by the `mean` of the similarity matrices (n, n) of the seeds.
 
-    Each has the share of the seeds in which it is among the nearest ones too, or NaN if there is only one seed.
+    An entry is (channel, share of the seeds in which it is also among the nearest); NaN if there is only one seed.
     """
     count = min(NEIGHBORS, len(mean) - 1)
     nearest = nearest_channels(mean, count)  # (n, k)

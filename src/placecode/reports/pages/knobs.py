@@ -50,7 +50,7 @@ class KnobPage(Page):
 
     @cached_property
     def lines(self) -> pd.DataFrame:
-        """The members, with the `panel` and the `line` of the figure in which each is drawn."""
+        """The finished members of the sweep, with a row for each `panel` and `line` of the figure that shows them."""
         return self.experiment.lines(self.run)
 
     @cached_property
@@ -108,7 +108,7 @@ def curves_figure(run: Run, lines: pd.DataFrame) -> ReportFigure:
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
-    """Return the accuracy of guessing in each panel; it differs between grid sizes."""
+    """Return the accuracy of guessing by panel; it differs between grid sizes."""
     pairs = zip(lines["panel"], lines["data"], strict=True)
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
@@ -129,7 +129,7 @@ def sigma_effects(final: pd.DataFrame) -> pd.DataFrame:
 
 
 def reference_accuracies(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
-    """Return the accuracy of the reference members, by panel and line."""
+    """Return the accuracy, with its interval, of the reference members (models for comparison), by panel and line."""
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}
     for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
@@ -143,7 +143,7 @@ def _name(panel: str, line: str) -> str:
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return how mean accuracy changed in the last quarter of training, by line and sigma, and for 2d-fixed."""
+    """Return how mean accuracy changed in the last quarter of training, by line and sigma, also for sinusoidal PEs."""
     members, finished = drop_repeated_lines(lines), finished_members(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
     table = pd.concat([members, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else members
@@ -152,11 +152,11 @@ def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def settling(run: Run, lines: pd.DataFrame, most: int = MAX_UNSETTLED) -> dict[str, Any]:
-    """Return the settings that have not settled, the largest change first, and the other values of
-    templates/settled.j2.
+    """Return the variables of templates/settled.j2, with the settings that have not settled, the largest change first.
 
     A setting has not settled if its mean accuracy changed by more than MAX_SETTLED_CHANGE over the last quarter of
-    training. Sentences name at most `most` of them."""
+    training. Sentences name at most `most` of them.
+    """
     changes = late_changes(run, lines)
     large = changes[changes["value"].abs() > MAX_SETTLED_CHANGE + 1e-9].reset_index(drop=True)
     ordered = large.reindex(large["value"].abs().sort_values(ascending=False).index)

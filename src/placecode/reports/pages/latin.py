@@ -1,7 +1,7 @@
 """The pages of lst-sigma and lst-encodings, the main experiments on Latin squares: their figures and sentences.
 
 The sentences are in templates/lst-sigma.j2 and templates/lst-encodings.j2. They say whether models generalize, memorize
-or have not fitted their training puzzles.
+or have not fitted their training puzzles. 2d-fixed is the paper's reference PE, sinusoids of the true row and column.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SigmaPage(Page):
     measures = MEASURES
 
     def figures(self) -> list[ReportFigure]:
-        """Return all figures, or only accuracy and learning curves if the run has no members of the sweep."""
+        """Return all figures, or only accuracy and learning curves if no member belongs to the sweep over sigma."""
         run = self.run
         name, chance, members = run_name(run), chance_of(run), members_of(run)
         labels = members["label"].where(~is_swept(run), members["encoding"])
@@ -175,7 +175,7 @@ def ood_curves(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 
 def _published(run: Run) -> list[ReportFigure]:
-    """Draw our accuracies beside the authors' if the run follows their protocol at three of their sigmas or more."""
+    """Draw our accuracies beside those of Ito et al. if the run has their protocol and 3 or more of their sigmas."""
     fields, rows = run.config["fields"], sweep_members(run)
     their_protocol = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
     if not their_protocol or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
@@ -202,7 +202,7 @@ def _relations(run: Run) -> list[ReportFigure]:
 
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
-    """Return the first finished member of a sigma and its title. If all diverged, the first member is returned."""
+    """Return the number of the first finished member with a sigma (if all diverged, of the first), and a title."""
     rows = run.members[is_swept(run) & (run.members["sigma"] == sigma)]
     finished = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(finished) else ", diverged")
@@ -235,7 +235,7 @@ def _pictures(run: Run) -> list[ReportFigure]:
 def _token_maps(
     run: Run, pes: Sequence[Sequence[np.ndarray]], titles: Sequence[str], positions: np.ndarray, names: Sequence[str]
 ) -> ReportFigure:
-    """Draw maps of the cells by their PEs, before and after training, beside the map of the true arrangement."""
+    """Draw the cells as maps by the distances of their PEs, before and after training, and the true arrangement."""
     grid = np.stack([positions[:, 1], -positions[:, 0]], axis=1)  # columns to the right, rows down
     panels = []
     for title, start_and_end in zip(titles, pes, strict=True):
@@ -266,7 +266,7 @@ def _geometry(run: Run) -> list[ReportFigure]:
 
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> ReportFigure:
-    """Draw attention maps of the examples and of the reference members beside the ideal map (same row or column)."""
+    """Draw attention maps of the examples and of reference members, and the ideal map (same row or column)."""
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
         maps = [
@@ -302,7 +302,7 @@ def _behaviour(run: Run) -> list[ReportFigure]:
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return final OOD accuracy and confidence of each member on one class of puzzles."""
+    """Return `rows`, a table of members, with their final OOD accuracy and confidence on one class of puzzles."""
     final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
     confidence = rows["member"].map(analysis_values(run, "confidence", name))

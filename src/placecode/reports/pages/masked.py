@@ -62,7 +62,7 @@ class MaskedPage(Page):
         return masked_text.sections(self.run)
 
     def figures(self) -> list[ReportFigure]:
-        """Return the figures of a sweep over sigma alone, of several encodings, or of several settings."""
+        """Return the figures for what the run varies: sigma alone, the encoding, or other settings too."""
         run = self.run
         data = run_tables(run)
         if data.members["setting"].any():
@@ -77,7 +77,7 @@ class MaskedPage(Page):
         return [sentence for name in order for sentence in self.sections[name]]
 
     def lead(self) -> list[str]:
-        """Return at most MAX_LEAD_SENTENCES: all if there are no more, else those on the lowest and highest values."""
+        """Return all sentences if there are at most MAX_LEAD_SENTENCES, else those on the lowest and highest values."""
         sentences, sections = self.sentences(), self.sections
         if len(sentences) <= MAX_LEAD_SENTENCES:
             return sentences
@@ -223,7 +223,7 @@ def _encodings(run: Run, data: RunTables) -> list[ReportFigure]:
 
 
 def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
-    """Draw heat maps of held-out error and structure, with sigma (or the last setting) across and the others down."""
+    """Draw heat maps of held-out error and structure: columns are sigmas (or the last setting), rows other settings."""
     members, across = _heatmap_axes(data.members)
     labels = {"across": across, "down": "", "condition": ""}
     last = data.metrics[(data.metrics["step"] == data.metrics["step"].max()) & (data.metrics["split"] == "test")]

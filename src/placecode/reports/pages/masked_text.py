@@ -108,7 +108,7 @@ def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[MeasureKey, pd.
 
 
 def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
-    """Return what the template says of one setting: its name, structure before and after training, and errors."""
+    """Return what the template needs on one setting: its name, structure before and after training, and errors."""
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
@@ -121,7 +121,7 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
 
 
 def _others(run: Run, data: str) -> dict[str, Any]:
-    """Return what the template says of the baselines on a data set: linear errors, and shares of pairwise measures."""
+    """Return what the template needs on a data set: errors of linear prediction, and MEASURES of PAIRWISE baselines."""
     rows = run.baselines[run.baselines["data"] == data]
     means = rows.groupby(["metric", "condition", "baseline"], sort=False)["value"].mean().dropna()
     pairwise = {
@@ -137,7 +137,7 @@ def _others(run: Run, data: str) -> dict[str, Any]:
 
 
 def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """Return, for every measure and error, the lowest and the highest mean of a setting over its seeds."""
+    """Return, for every measure and error, the lowest and highest mean over seeds, and the settings that have them."""
     one_encoding = members["name"].nunique() == 1 and (members["setting"] != "").all()
     label = "setting" if one_encoding else "label"  # do not repeat an encoding that all settings have in common
 

@@ -36,7 +36,10 @@ class PixelsPage(MaskedPage):
 
 
 def as_pictures(run: Run) -> list[ReportFigure]:
-    """Draw a picture on the learned map of each sigma and on that of plain correlation, if PEs were stored."""
+    """Draw a picture with its pixels moved to their learned positions, for some sigmas and for plain correlation.
+
+    Return no figure if no PE was stored.
+    """
     members = stored_members(run, sweep_members(run))
     if members.empty:
         return []

@@ -1,4 +1,7 @@
-"""The pages of lst-frozen and lst-slingshot. The sentences are in templates/lst-slingshot.j2."""
+"""The pages of lst-frozen (does the PE have to be learned?) and lst-slingshot (spikes of the training loss).
+
+The sentences are in templates/lst-slingshot.j2.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class FrozenPage(KnobPage):
 
 
 class SlingshotPage(KnobPage):
-    """The page of lst-slingshot, on training losses that rise again."""
+    """The page of lst-slingshot, on slingshots: spikes of the training loss after all training puzzles are fitted."""
 
     def figures(self) -> list[ReportFigure]:
         """Draw training loss, mean logit and OOD accuracy by epoch, with a figure for each sigma."""
@@ -55,7 +58,7 @@ class SlingshotPage(KnobPage):
         return drawn
 
     def sentences(self) -> list[str]:
-        """Say for every loss and sigma how many models had a spike, and how accuracy changed after epoch 200."""
+        """Say for each line and sigma how many models had a spike, and how accuracy changed after epoch 200."""
         values = {"accuracy": accuracy(self.run), "spikes": spikes(self.run)}
         with contextlib.suppress(NotInRun):  # the run is shorter, or was not evaluated at that epoch
             values["late_gain"] = late_gain(self.run)
