@@ -1,7 +1,7 @@
 """The specification of one model (a member), with checks, and grids of such specifications.
 
 A member has all hyperparameters of a model: its encoding, its architecture, and its training, such as the learning rate
-or Adam's epsilon.
+or Adam's epsilon. Those that experiments offer as settings are declared in its base class, `ModelSettings`.
 
 >>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
 Member(placement='every', width=32, ..., encoding='learned', sigma=0.1, seed=0, ...)

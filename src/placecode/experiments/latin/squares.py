@@ -9,6 +9,8 @@ fixed sigma?
 lst-encodings trains all encodings on the same puzzles, without dropout and with that of the fixed encodings in the code
 of the paper's authors. Which encodings generalize? How near does a learned PE come to the true one (2d-fixed)? How much
 of the accuracy is due to the dropout?
+
+The length and size of the quick version of lst-sigma are in `QUICK`, those of others in `scales` of their class.
 """
 
 from __future__ import annotations

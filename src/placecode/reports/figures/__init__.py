@@ -2,7 +2,8 @@
 
 The last lines of a figure (its small print) name the run, say over how many seeds the means are taken, and how many
 members (models) or values are left out. Arguments named `members`, `metrics`, `analysis` and `baselines` are the tables
-of a run (see docs/run-folder.md), and `chance` is the accuracy of guessing.
+of a run (see docs/run-folder.md), and `chance` is the accuracy of guessing. The page of an experiment
+(`reports/pages`) chooses which figures its report shows.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))
