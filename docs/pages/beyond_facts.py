@@ -1,5 +1,8 @@
-"""Compute the numbers and conditions of docs/beyond.md by their names in templates/beyond, a function per
-experiment."""
+"""Compute the numbers and conditions of docs/beyond.md, by their names in templates/beyond: a function per experiment.
+
+Accuracy is that on OOD puzzles unless a split is named. RSA measures how well similarities in a PE show which cells
+share a row or column. `columns` select members by their values in the table of members.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """The sigmas that the experiments share."""
 LEARNED_LEVEL, LOST_LEVEL = 0.9, 0.5
-"""A model has learned its training puzzles above the first training accuracy, and lost them again at or below the
-second."""
+"""A model has learned its training puzzles if its training accuracy was above the first value, and has lost them again
+if that accuracy is at most the second in the end."""
 MARGINS = {
     "equal": EQUAL_MARGIN,
     "fitted": MIN_FITTED_ACCURACY,
@@ -43,7 +46,7 @@ MARGINS = {
     "learned_level": LEARNED_LEVEL,
     "lost_level": LOST_LEVEL,
 }
-"""Thresholds that the templates mention, by the names they use."""
+"""Thresholds by the names that the templates use."""
 Facts = dict[str, Any]
 """Numbers and conditions by their names in a template."""
 Kinds = Mapping[str, Mapping[str, Any]]
@@ -80,7 +83,8 @@ def shared_part() -> float:
 
 
 def controls(claims: Findings) -> Facts:
-    """Compute the effects of the controls. All but one, a transplant, must have none apart from rounding."""
+    """Compute which controls hold: manipulations of the PE that must not change accuracy, apart from rounding. One of
+    them, a transplant of another seed's PE, depends on chance."""
     controls = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
     certain = [id for id in controls if id != "control-transplant-of-another"]
     exact = [id for id in certain if controls[id].effect.low == controls[id].effect.high == 0]
@@ -156,7 +160,7 @@ def optimizer(run: Run) -> Facts:
 
 
 def depth(run: Run) -> Facts:
-    """Compute accuracy by number of blocks."""
+    """Compute accuracy, and the effect of sigma on it, by number of blocks."""
     depths, train = run.config["fields"]["depths"], accuracy(run, "train")
     training = {layers: mean_over_sigmas(run, train, [0.2], layers=layers).mean() for layers in depths}
     return {
@@ -169,7 +173,7 @@ def depth(run: Run) -> Facts:
 
 
 def width(run: Run) -> Facts:
-    """Compute accuracy by width."""
+    """Compute accuracy, and the effect of sigma on it, by width."""
     widths, train = run.config["fields"]["widths"], accuracy(run, "train")
     best = {width: max(ood_accuracy(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
     training = {width: mean_over_sigmas(run, train, [2.0], width=width).mean() for width in widths}
@@ -185,7 +189,7 @@ def width(run: Run) -> Facts:
 
 
 def placement(run: Run) -> Facts:
-    """Compute how much a small sigma gains if the PE is added in every block, and if only at the input."""
+    """Compute accuracy at sigma 0.2 minus that at 2.0 if the PE is added in every block, and if only at the input."""
     return {"worth": {name: interval(sigma_effect(run, {"placement": name})) for name in ("every", "input")}}
 
 
@@ -306,7 +310,7 @@ def decay_on_fresh_seeds() -> Facts:
 
 
 def gain(run: Run) -> Facts:
-    """Compare gains of the outputs, at one step size and with the step size divided by the gain."""
+    """Compare gains (factors of the outputs), at one step size and with the step size divided by the gain."""
     moved, train = analysis_values(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]
     kinds = [
@@ -369,7 +373,7 @@ def small_models_by_gain() -> Facts:
 
 
 def rounding(runs: Mapping[str, Run]) -> Facts:
-    """Compute how much members with the same settings and seeds differ between two runs."""
+    """Compute how much the accuracy of members with the same settings and seeds differs between two runs."""
     heads, causal_run = runs["lst-heads"], runs["lst-causal"]
     sigmas, by_kind = heads.config["fields"]["sigmas"], causal_effects.manipulation_values
     by_sgd = {"optimizer": "sgd", "learning_rate": causal_run.config["fields"]["sgd_rate"]}

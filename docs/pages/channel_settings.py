@@ -1,7 +1,9 @@
 """Compute the numbers of the sections of docs/reproduction.md that compare settings other than sigma on channels.
 
 These are encodings, shares of hidden channels, window length, noise, number of nodes and optimizers. The main sweeps
-over sigma are in channels.py and synergy.py.
+over sigma are in channels.py and synergy.py. Models predict hidden channels from the others; the error is the mean
+squared error in test data. Structure in a PE is how often the nearest token is in the same cluster (networks), is the
+mirror region (brains) or is in the same group (synergy). For other terms see tables.py.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ ENCODINGS = {
     "brain": ("brain-encodings", TRAINED_CONDITION, MIRROR),
     "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
 }
-"""Runs with all encodings, the share of channels hidden as in training, and the measure of structure of their PEs."""
+"""By kind of data: the run with all encodings, the test condition (as many channels hidden as in training), and the
+measure of structure."""
 LEARNED, LEARNED_LARGE = f"learned, {SIGMA} 0.2", f"learned, {SIGMA} 1"
 RANDOM, RANDOM_LARGE = f"random, {SIGMA} 0.2", f"random, {SIGMA} 1"
 """Names of encodings with sigma 0.2, and with sigma 1."""
@@ -60,7 +63,7 @@ FEWER = "hidden 0.15"
 
 
 def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Compare all encodings on networks, brains and synergy."""
+    """Compare all encodings on simulated networks, brains and synergy (groups that correlations cannot detect)."""
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     gaps = {what: partial(encoding_gap, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
@@ -101,7 +104,7 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def encodings_table(runs: Runs) -> str:
-    """Return a table of all encodings, learned PEs first: mean error and structure on networks, brains and synergy."""
+    """Return a table of mean error and structure by encoding, on networks, brains and synergy; learned PEs first."""
     encodings: dict[str, str] = {}
     columns = []
     for name, share, measure in ENCODINGS.values():
@@ -121,7 +124,7 @@ def encodings_table(runs: Runs) -> str:
 
 
 def encoding_gap(run: Run, condition: str, encoding: str, reference: str) -> Interval:
-    """Return the error with an encoding minus that with the encoding `reference`, paired by seed."""
+    """Return the error in a test condition with an encoding minus that with `reference`, paired by seed."""
     errors = error(run, condition)
     return interval_over_worlds(
         run, values_by_seed(run, errors, name=encoding) - values_by_seed(run, errors, name=reference)
@@ -192,7 +195,7 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     net, brain = five["network"], five["brain"]
 
     def leads(run: Run, sigma: float) -> pd.Series:
-        """Return by how much sigma 0.2 is ahead: the error at another sigma minus that at 0.2, by seed."""
+        """Return, by seed, by how much sigma 0.2 is better: the error at another sigma minus that at 0.2."""
         return gap_by_seed(run, error(run, TRAINED_CONDITION), sigma, 0.2)
 
     return {
@@ -282,7 +285,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def last_errors(run: Run, condition: str) -> pd.Series:
-    """Return the test error at the last step by member. Unlike `error`, it allows any share hidden in training."""
+    """Return the last error in a test condition by member. Unlike `error`, it allows any share hidden in training."""
     rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
     return pd.Series(rows[rows["step"] == rows["step"].max()].set_index("member")["value"])
 
@@ -293,9 +296,10 @@ def nearest(run: Run, sigma: float, data: str) -> pd.Series:
 
 
 def by_data_table(run: Run, header: str, field: str) -> str:
-    """Return a table of neighbours and errors by data set and sigma, with rows for correlation and linear predictor.
+    """Return a table of structure and errors by data set and sigma, with a row for the baselines of each data set.
 
-    `field` is what distinguishes the data sets, in their records, and `header` is its column header.
+    The baselines are correlation (structure) and the linear predictor (errors). `field` is the entry of the data sets'
+    records in which they differ, and `header` is its column header.
     """
     rows = []
     columns = [

@@ -1,7 +1,7 @@
 """Compute the numbers of the sections of docs/reproduction.md on networks and brains.
 
-These are the sweeps over sigma, the preprocessing of brains, and PEs that are taken from other people. The sections
-that compare other settings, such as encodings and optimizers, are in channel_settings.py.
+These are the sweeps over sigma, the preprocessing of brains, and PEs that were learned from other people. The sections
+that compare other settings, such as encodings and optimizers, are in channel_settings.py. For the terms see tables.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from placecode.experiments.reading import analysis_values, by_sigma, finished_me
 from placecode.runs.read import Run
 
 SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
-"""Test conditions by their names in the templates."""
+"""Test conditions by their names in the templates: half of the channels are hidden, as in training, or most of them."""
 CLUSTERS: dict[MeasureKey, str] = {
     NEIGHBOURS: "nearest node in the same cluster",
     ("modularity", "labels"): "signed modularity Q",
@@ -72,7 +72,7 @@ PEOPLE = {
     "of other people, regions shuffled, frozen": ("shuffled", False),
     "random, frozen": ("normal", False),
 }
-"""Kinds of PE in brain-transfer: where the PE comes from (the field `start`), and whether it is trained."""
+"""Kinds of PE in the run brain-transfer: where the PE comes from (the field `start`), and whether it is trained."""
 
 
 def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -113,7 +113,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def linear_is_best(run: Run) -> bool:
-    """Return whether no baseline has a lower error than the linear one, apart from rounding, in the worlds of both."""
+    """Return whether no baseline has a lower error than the linear predictor, apart from rounding, in shared worlds."""
     rows = run.baselines
     rows = rows[
         (rows["split"] == "test")
@@ -171,7 +171,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def error_by_step(run: Run, split: str, sigma: float, condition: str = TRAINED_CONDITION) -> pd.Series:
-    """Return the mean error over the seeds of a sigma on the split "train" or "test", by step."""
+    """Return the mean error over the seeds of a sigma, by training step. `split` is "train" or "test"."""
     rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
     rows = rows[rows["member"].isin(finished_members(run).query("sigma == @sigma")["member"])]
     return pd.Series(rows.groupby("step")["value"].mean())
@@ -216,7 +216,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def preprocessing_table(run: Run, measure: MeasureKey) -> str:
-    """Return a table of a measure, in PEs by sigma and in functional connectivity, by variant of preprocessing."""
+    """Return a table of a measure by variant of the preprocessing: in PEs by sigma, and in functional connectivity."""
     values, names = analysis_values(run, *measure), variants(run)
     columns = {brain_networks.VARIANT_MEASURES[measure]: names}
     for sigma in run.config["fields"]["sigmas"]:
@@ -227,7 +227,7 @@ def preprocessing_table(run: Run, measure: MeasureKey) -> str:
 
 
 def significant_models(run: Run, measure: MeasureKey, suffix: str, sigma: float) -> tuple[int, int]:
-    """Return how many models of a sigma have p <= 0.05, and how many models there are.
+    """Return how many models of a sigma have p <= 0.05 in a test of a measure, and how many models there are.
 
     `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
     """
@@ -237,7 +237,7 @@ def significant_models(run: Run, measure: MeasureKey, suffix: str, sigma: float)
 
 
 def below_connectivity(run: Run, measure: MeasureKey) -> bool:
-    """Return whether the mean at the small sigma is below that of functional connectivity in every variant."""
+    """Return whether the mean of a measure at the small sigma is below that of connectivity in every variant."""
     values = analysis_values(run, *measure)
     levels = {variant: connectivity_values(run, variant, measure) for variant in variants(run)}
     return all(by_split(run, name, values, SMALL).mean() < sum(level) / len(level) for name, level in levels.items())
@@ -250,7 +250,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     half, most = error(run, TRAINED_CONDITION), error(run, SHIFTED_CONDITION)
 
     def second(values: pd.Series, sigma: float, start: str, learn: bool = False) -> pd.Series:
-        """Return values by seed for models that are trained on the second half of the people."""
+        """Return values by seed of models trained on the second half of the people; for the kind of PE see PEOPLE."""
         return values_by_seed(run, values, data="second half", sigma=sigma, start=start, learn=learn)
 
     rows = [

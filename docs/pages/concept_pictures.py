@@ -153,7 +153,7 @@ def _draw_rules(axes: Axes, n: int, rule: int) -> None:
 
 
 def rich_and_lazy() -> Figure:
-    """Draw how far PEs move relative to their size, and the outcome, against sigma on Latin squares and networks."""
+    """Draw how far PEs move relative to their size, and what models reach, by sigma, on Latin squares and networks."""
     squares, nodes = run_of(SQUARES), run_of(NODES)
     figure, panels = base.panels(2, 2, (8.2, 5.6), sharey=False)
     tables = {
@@ -202,7 +202,7 @@ class ProcrustesExample(NamedTuple):
 
 
 def procrustes_example(target: AnyArray, points: AnyArray) -> ProcrustesExample:
-    """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with the toolkit's measure."""
+    """Rotate points (n, 2) onto a target (n, 2) by scipy. A test compares the distance with that of `alignment`."""
     centred = [array - array.mean(0) for array in (points, target)]
     before, target = (array / np.linalg.norm(array) for array in centred)
     after = before @ orthogonal_procrustes(before, target)[0]
@@ -260,7 +260,7 @@ def procrustes() -> Figure:
 
 
 def modularity() -> Figure:
-    """Draw the similarity of nodes with boxes around their clusters, and Q beside its null, at two sigmas."""
+    """Draw the similarity of nodes, with boxes around clusters, and modularity Q beside its null, at two sigmas."""
     run = run_of(NODES)
     figure, panels = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
     for row, member in enumerate(trained_pes(run)):

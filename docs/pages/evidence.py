@@ -2,7 +2,8 @@
 
     python docs/pages/evidence.py && python docs/pages/recommendation.py
 
-To add a run, add its name to RUNS. Every kind of member that was trained at three sigmas or more becomes a setting.
+The file is a list of settings. A setting is one kind of model on one task, with its results at each sigma. To add a
+run, add its name to RUNS. Every kind of member that was trained at three sigmas or more becomes a setting.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ RUNS = (
     "brain-sigma-window",
     "brain-mask",
 )
-"""Sweeps over sigma with learned PEs. The demo is left out, since its scale was chosen by its results."""
+"""Sweeps over sigma with learned PEs. The run "demo" is left out, since its size was chosen by its results."""
 MIN_SIGMAS = 3
 """Smallest number of sigmas of a setting."""
 STRUCTURE = {
@@ -63,9 +64,9 @@ STRUCTURE = {
 }
 """Measures of how much of the true arrangement a PE shows, by (analysis, target). The first that a run has is used."""
 IGNORED_COLUMNS = ("sigma", "encoding", "options", "start", "learn", *NON_SETTING_COLUMNS)
-"""Columns of the member table that do not distinguish settings."""
+"""Columns of the table of members that do not distinguish settings."""
 NAMED_FIELDS = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "mask_ratio")
-"""Fields that are in the name of a setting if they vary in its run; other fields are only if their value is rare."""
+"""Fields in the name of a setting if they vary in its run. Others are only if their value is not the most common."""
 EPSILON = 1e-8
 """The usual epsilon of Adam; members with another one are left out."""
 RECORDED_FIELDS = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
@@ -123,7 +124,7 @@ def distinguishing(members: pd.DataFrame, varied: list[str]) -> list[str]:
 
 
 def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of held-out accuracy by sigma or, for channels, of test error.
+    """Return the record of the main outcome by sigma: held-out (OOD) accuracy or, for channels, test error.
 
     The error is that with as many channels hidden as in training. It is 1 if the mean is predicted.
     """
@@ -137,9 +138,9 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
 
 
 def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the record of how much of the true arrangement PEs show by sigma; None if the run has no such measure.
+    """Return the record of how much of the true arrangement PEs show, by sigma; None if the run has no such measure.
 
-    The value of having learned nothing is that of the PEs before training.
+    The PEs before training give the value of a model that has learned nothing.
     """
     for measure, words in STRUCTURE.items():
         with contextlib.suppress(NotInRun):
@@ -151,7 +152,7 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 def curve(
     name: str, sign: int, null_outcome: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the record of an outcome by sigma: `values`, by member, of the members in `rows`.
+    """Return the record of one outcome by sigma, as `Curve` reads it. `values` are by member; `rows` are the members.
 
     `sign` is 1 if high values are good and -1 if low ones are. `null_outcome` is the value of a model that has learned
     nothing. Members that diverged get this value.
@@ -175,7 +176,8 @@ def curve(
 
 
 def world_interval(values: pd.Series, shape: dict[str, Any]) -> Interval:
-    """Return the mean with its interval over seeds. Seeds that share a world are averaged first, as for claims."""
+    """Return the mean of values by seed with its interval. Seeds that share a world (one simulated data set, or one
+    split of the people) are averaged first, as for claims."""
     worlds = shape.get("worlds", 1)
     by_seed = values.dropna()
     by_world = by_seed.groupby(by_seed.index.to_numpy() % worlds).mean() if worlds > 1 else by_seed

@@ -1,4 +1,8 @@
-"""Compute the numbers of the sections of docs/reproduction.md on Latin squares."""
+"""Compute the numbers of the sections of docs/reproduction.md on Latin squares.
+
+Accuracy is that on held-out (OOD) puzzles after training, unless another split or epoch is named. The authors are those
+of the paper. For other terms see tables.py.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,13 @@ IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correla
 CHANCE_DRAWS = 10_000
 """Number of draws of two sets of seeds in `chance_gap`."""
 (MAX_CURVE_GAP,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
-"""Largest mean absolute difference between the curves that counts as agreement; declared in the claim "sigma-curve"."""
+"""Largest mean absolute difference from the authors' curve that counts as agreement, from the claim "sigma-curve"."""
 LOSSES = {
     "two log-softmax": ("log_softmax=2", True),
     "one log-softmax": ("log_softmax=1", True),
     "one log-softmax, PE frozen": ("log_softmax=1", False),
 }
-"""Kinds of members in lst-slingshot: their data (which loss), and whether the PE is trained."""
+"""Kinds of members in lst-slingshot: the name of their data, which states the loss, and whether the PE is trained."""
 TWO, ONE, ONE_FROZEN = LOSSES
 HELD_OUT_PUZZLES = 108
 """Number of held-out puzzles."""
@@ -64,7 +68,7 @@ def steps_per_epoch(run: Run) -> int:
 
 
 def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Compare our curve of accuracy over sigma with the authors'."""
+    """Compare our curve of accuracy over sigma with the curve of the authors."""
     run = runs["lst-sigma"]
     table, rows = curve_gaps(run), sweep_members(run)
     change = by_sigma(run, late_gain(run))
@@ -106,10 +110,11 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def curve_gaps(run: Run) -> pd.DataFrame:
-    """Compare our accuracies with the authors' by sigma: `theirs`, our mean, and their difference, the `gap`.
+    """Return our accuracy and that of the authors as a table by sigma.
 
-    `error` is the standard error of the difference if both have equal spread, `stopped` the median epoch at which
-    training stopped, and `values` our mean with its interval.
+    The columns are `theirs` (the authors' mean), `mean` (ours), `gap` (ours minus theirs), `error` (the standard error
+    of the gap if both have equal spread), `stopped` (the median epoch at which training stopped), and `values` (our
+    mean with its interval).
     """
     values = by_sigma(run, accuracy(run))
     sigmas = [sigma for sigma in AUTHORS_MEANS if sigma in values.index]
@@ -156,7 +161,7 @@ def chance_gap(run: Run) -> Interval:
 
 
 def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Compare training with two and with one log-softmax, and with one in true float32."""
+    """Compare training with two log-softmax functions in the loss, with one, and with one in true float32."""
     run, highest, by_id = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
     after, spike_counts = change_after_pause(run), spikes(run)
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
@@ -213,8 +218,8 @@ def first_spikes(run: Run) -> pd.Series:
 
 
 def change_after_pause(run: Run) -> pd.Series:
-    """Return, by member, how accuracy changed after the training loss had been 0 for PAUSE_EPOCHS epochs; NaN if this
-    did not happen."""
+    """Return, by member, how accuracy changed from PAUSE_EPOCHS epochs after the last positive training loss to the
+    end; NaN if the training is not that long."""
     table, end = losses(run), accuracy(run)
     changes = {}
     for member, values in table.items():
@@ -225,7 +230,7 @@ def change_after_pause(run: Run) -> pd.Series:
 
 
 def losses_table(run: Run) -> str:
-    """Return a table of accuracy and number of spikes by sigma and loss."""
+    """Return a table of accuracy and number of spikes of the training loss, by sigma and kind of member (LOSSES)."""
     early, end, spike_counts = accuracy_at_epoch_200(run), accuracy(run), spikes(run)
     rows = []
     for sigma, loss in product(SLINGSHOT_SIGMAS, LOSSES):
@@ -265,7 +270,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Compute what dropout adds to each encoding, and how the encodings compare."""
+    """Compute how dropout changes the accuracy of each encoding, and how the encodings compare."""
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = analysis_values(sweep, "norm", "")

@@ -3,6 +3,9 @@
 The words are in docs/pages/templates/performance*.md.j2. Results come from results/bench/*.json, one file per machine,
 which benchmarks/merge.py makes from the bench.json of one or more calls of `placecode bench --out DIR`, and from runs
 of the same members in several precisions. A test compares the page with the tables.
+
+A case is a model with its data. A peer is another implementation of the same training; a stacked peer trains many
+models at once, a loop trains one at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ IN_TF32 = "lst-sigma-tf32"
 OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
 """Runs of the same seeds that are compared with IN_TF32. The last one differs only in how its kernels round."""
 STRONGEST, LEADING_CASE = "compiled-vmap", "lst-paper"
-"""The strongest peer (other implementation), as an expert would write it, and the case with which the page begins."""
+"""The strongest peer, as an expert would write it, and the case with which the page begins."""
 
 Row = dict[str, Any]
 """One row of a bench.json: the time and memory of one implementation."""
@@ -127,7 +130,7 @@ def versions(environment: dict[str, Any]) -> str:
 
 
 def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the time of one call of the benchmark, its versions, and the cases and precisions that it measured."""
+    """Return when the benchmark was called, its versions, and the cases and precisions that this call measured."""
     measured: dict[str, list[str]] = {}
     for row in rows:
         if row["call"] == call["call"] and row["precision"] not in measured.setdefault(row["case"], []):
@@ -136,7 +139,7 @@ def call_of(call: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def cases(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield, for each case, its sizes, rows, comparisons, growth, profiles and figures."""
+    """Yield, for each case, its sizes, rows, comparisons, growth, profiles, figures and the throughput of products."""
     drawn = figures.draw(result)
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["case"] == case]
@@ -155,10 +158,10 @@ def cases(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield, for each precision, how other implementations compare with placecode.
+    """Yield, for each precision, how peers compare with placecode.
 
-    These are stacked peers at their largest number of models and loops over single models. `single_share` is the time
-    of placecode for a single model, relative to that of a compiled loop; None if either is unknown.
+    These are stacked peers at their largest number of models, and loops. `single_share` is the time of placecode for a
+    single model, relative to that of a compiled loop; None if either is unknown.
     """
     for precision in dict.fromkeys(row["precision"] for row in rows if row["name"] == "placecode"):
         measured = [row for row in rows if row["precision"] == precision and row["ratio"] is not None]
@@ -210,7 +213,7 @@ def profiles(kernels: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def precision(root: Path, label: str, name: str) -> dict[str, Any]:
-    """Compare accuracy by sigma in another precision and in TF32; "epochs" is None if one of the two was not run."""
+    """Compare accuracy by sigma in another precision and in TF32; "epochs" is None if either run does not exist."""
     entry = {"label": label, "run": name, "reference": IN_TF32, "epochs": None}
     folders = [root / "results" / folder for folder in (IN_TF32, name)]
     if not all((folder / "config.json").is_file() for folder in folders):

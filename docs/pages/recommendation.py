@@ -1,4 +1,10 @@
-"""Write docs/recommend.md and its figure: python docs/pages/recommendation.py, after docs/pages/evidence.py"""
+"""Write docs/recommend.md and its figure: python docs/pages/recommendation.py, after docs/pages/evidence.py
+
+The evidence is a list of settings. A setting is one kind of model on one task, trained with several sigmas. Its curve
+for a goal is the outcome by sigma: accuracy or error for the goal "accuracy", structure in the PE for the goal "map".
+Its gain is how much better the best sigma is than a model that has learned nothing. The loss of another sigma is the
+share of the gain that is lost with it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,7 @@ TOKENS, WIDTHS = (16, 64, 256, 1024), (32, 64, 160, 512, 1024)
 """Numbers of tokens and widths for which the page shows the recommended sigma."""
 EXAMPLE = "placecode recommend --tokens 196 --width 768 --optimizer adamw --learning-rate 0.001 --layers 12"
 FULL_SWEEP = 6
-"""Smallest number of sigmas of a full sweep."""
+"""Smallest number of sigmas with which a setting counts as a full sweep."""
 SIZES = ((64, 64), (1024, 1024))
 """The smallest and the largest (tokens, width) for which the figure draws a library's initial scale."""
 PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map"}
@@ -42,7 +48,7 @@ PANELS = {"accuracy": "share of the best outcome", "map": "share of the best map
 
 
 def page(settings: Sequence[Setting] | None = None) -> str:
-    """Return the text of the whole page, from the packaged evidence or from these settings."""
+    """Return the text of the whole page, from these settings (None: those of the packaged evidence.json)."""
     settings = evidence.settings() if settings is None else settings
     constants = {"grid": GRID, "min_gain": MIN_GAIN, "min_share": MIN_SHARE}
     constants |= {"max_significant_loss": MAX_SIGNIFICANT_LOSS, "max_insignificant_loss": MAX_INSIGNIFICANT_LOSS}
@@ -71,7 +77,7 @@ def printed(command: str) -> str:
 
 
 def learned(settings: Sequence[Setting], goal: str) -> dict[Setting, Curve]:
-    """Return the settings in which something was learned, with their curves for a goal."""
+    """Return the curves for a goal, by setting, of the settings whose models learned something."""
     curves = {setting: setting.curve(goal) for setting in settings}
     return {setting: curve for setting, curve in curves.items() if curve is not None and curve.learned}
 
@@ -85,7 +91,7 @@ def full(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def recommended(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Compute the recommended sigmas by size, for each goal and from parts of the evidence."""
+    """Compute the recommended sigmas by size of the model: for each goal, with SGD, and from full sweeps alone."""
     by_size = {goal: answers(settings, "adam", goal) for goal in GOALS}
     by_sgd = [setting for setting in settings if FAMILIES[setting.optimizer] == "SGD"]
     sigmas = {goal: sigmas_of(answers) for goal, answers in by_size.items()}
@@ -98,7 +104,7 @@ def recommended(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def answers(settings: Sequence[Setting], optimizer: str, goal: str = "accuracy") -> dict[int, list[Recommendation]]:
-    """Return the recommendations by number of tokens, with one for each width."""
+    """Return the recommendations for each number of tokens, as a list with one for each of WIDTHS."""
     return {
         tokens: [
             recommend.recommend(ModelDescription(tokens, width, optimizer, goal=goal), settings) for width in WIDTHS
@@ -116,7 +122,7 @@ def sigmas_of(by_tokens: dict[int, list[Recommendation]]) -> list[float]:
 
 
 def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Compute what the settings are, which sigmas are best, and how much of the gain is lost with default sigmas."""
+    """Describe the settings, and compute their best sigmas and the losses of default sigmas."""
     outcomes, maps = (learned(settings, goal) for goal in GOALS)
     best = [(maps[setting].best.sigma, curve.best.sigma) for setting, curve in outcomes.items() if setting in maps]
     sparse = [setting for setting in outcomes if setting not in full(settings)]
@@ -154,7 +160,7 @@ def evidence_facts(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def cross_validation_facts(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Compute how much the recommendation loses on a setting if that setting, or its whole task, is left out."""
+    """Compute the loss of the recommended sigma if a setting, or its whole task, is held out."""
     kinds = {"outcome": ("accuracy", settings), "full": ("accuracy", full(settings)), "map": ("map", settings)}
     rows = {
         (name, left_out): list(recommend.cross_validate(of_kind, goal, left_out == "task"))
@@ -182,13 +188,13 @@ def cross_validation_facts(settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def lost(rows: Sequence[HeldOutResult]) -> pd.DataFrame:
-    """Return a table of these settings: their task, and what the recommended sigma and each default lose."""
+    """Return a table of held-out settings: their task, and the losses of the recommended sigma and of each default."""
     table = pd.DataFrame([row.gain_lost for row in rows], dtype=float)
     return table.assign(task=[row.setting.task for row in rows])
 
 
 def losses(rows: Sequence[HeldOutResult]) -> dict[str, Any]:
-    """Return the losses of the recommended sigma and of each default, over these settings."""
+    """Summarize the losses of the recommended sigma and of each default over these held-out settings."""
     table, ways = lost(rows), []
     for name in ("recommended", *DEFAULTS):
         values = table[name].dropna()
@@ -216,7 +222,7 @@ def in_common(rows: Sequence[HeldOutResult], name: str) -> tuple[float, float]:
 
 
 def figure_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the two tables of the figure: our curves, and the initial scales of libraries."""
+    """Return the two tables of the figure: our curves as shares of the gain, and the initial scales of libraries."""
     curves = [
         (PANELS[goal], setting.task, setting.name, point.sigma, 1 - point.gap_interval.mean / curve.gain)
         for goal in GOALS

@@ -29,8 +29,8 @@ from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-"""The entries of the runs of the page in reproduction.toml: "latin" and "channels", each by the name of the run."""
-RUNS = {**GROUPS["latin"], **GROUPS["channels"]}
+"""The runs of the page from reproduction.toml: the groups "latin" and "channels", each with its runs by name."""
+RUNS = {**GROUPS["latin"], **GROUPS["channels"]}  # entries of both groups
 
 
 def page() -> str:
@@ -89,7 +89,7 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Return the table of claims of every run that any claim is about, and how many of them the run cannot test."""
+    """Return, for every run that can test a claim, its table of claims and how many of its claims it cannot test."""
     return {
         "tables": [
             {
@@ -104,7 +104,7 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
-    """Compute the differences between members with the same settings in two runs."""
+    """Compute differences in accuracy between members with the same settings in two runs, due to rounding."""
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
     in_frozen, in_sweep = accuracy(frozen), accuracy(sweep)
     gaps = {

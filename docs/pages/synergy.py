@@ -1,4 +1,8 @@
-"""Compute the numbers of the sections of docs/reproduction.md on groups that correlations cannot detect."""
+"""Compute the numbers of the sections of docs/reproduction.md on groups that correlations cannot detect.
+
+The least error is the lowest that any predictor of hidden channels can have. A right neighbour of a channel is a
+nearest channel, by their PEs, in the same group. For other terms see tables.py.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,9 @@ from placecode.runs.read import Run
 CONDITION = "hidden 0.3"
 """The test condition in which as many channels are hidden as in training."""
 NEAR_ENOUGH = 0.02
-"""A model has reached the least possible error if its error exceeds it by less than this, as in the claim about it."""
+"""A model has reached the least error if its error is less than this above it, as in the claim about it."""
 PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
-"""Claims that methods which compare channels pair by pair do not see the groups."""
+"""Ids of the claims that methods which compare channels in pairs do not detect the groups."""
 STRUCTURE: dict[MeasureKey, str] = {
     NEIGHBOURS: "nearest channel in the same group",
     ("modularity", "labels"): "signed modularity Q",
@@ -46,11 +50,11 @@ STRUCTURE: dict[MeasureKey, str] = {
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
 """Column headers of the cells of a `Tally`."""
 TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]
-"""What else was tried with 60 channels: in words, the run, and the query for its models, from reproduction.toml."""
+"""What else was tried with 60 channels: a description, the run, and a query for its models, from reproduction.toml."""
 
 
 class Tests(NamedTuple):
-    """Numbers of permutation tests of other methods against the true groups: those with p <= 0.05, and all."""
+    """Numbers of permutation tests of other methods against the true groups: `low` of `total` tests have p <= 0.05."""
 
     low: int
     total: int
@@ -62,24 +66,23 @@ class Tests(NamedTuple):
 
     @property
     def at_chance(self) -> bool:
-        """Whether independent tests without any structure would have so many low p-values in at least 5% of cases."""
+        """Whether independent tests without structure would have so many low p-values in at least 5% of cases."""
         return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
 
 
 def tests_of_others(run: Run, measures: Iterable[MeasureKey]) -> Tests:
-    """Count the tests of all methods without a model, in every world, on these measures (analysis, target)."""
+    """Count the permutation tests of all baselines on these measures (analysis, target), in all worlds."""
     rows = run.baselines[run.baselines["split"] == "analysis"].set_index(["metric", "condition"])["value"]
     p_values = rows[rows.index.isin([(f"{analysis}_p", target) for analysis, target in measures])].dropna()
     return Tests(int((p_values <= 0.05).sum()), len(p_values))
 
 
 class Tally(NamedTuple):
-    """How many models of a group reached the least possible error, and when.
+    """How many of a set of models reached the least error, and when.
 
     `ready` of `total` models have the least error at the end of training. `ever` had it at some evaluation, the first
     time at `step` (the median over these models; 0 if there are none). `error` is the mean error at the end. `near` is
-    the mean share of channels whose nearest channel is of the same group; `fewest` is the lowest such share among the
-    `ready` models.
+    the mean share of channels with a right neighbour; `fewest` is the lowest such share among the `ready` models.
     """
 
     ready: int
@@ -102,8 +105,8 @@ class Tally(NamedTuple):
 def models(run: Run) -> pd.DataFrame:
     """Return the finished members with their channels, samples, test error and share of right neighbours (`near`).
 
-    `least` is the least possible error, `step` the first evaluation at which a model had it (NaN: never), and `ready`
-    whether it has it at the end.
+    `least` is the least error, `step` the first evaluation at which a model had it (NaN: never), and `ready` whether it
+    has it at the end.
     """
     parts = run.config["task"].get("parts", {"": run.config["task"]})
     rows = finished_members(run)
@@ -121,7 +124,7 @@ def models(run: Run) -> pd.DataFrame:
 
 
 def tally(rows: pd.DataFrame) -> Tally:
-    """Return the tally of a table of `models`."""
+    """Return the tally of the models in a table, some rows of `models`."""
     step = rows["step"].median()
     return Tally(
         ready=int(rows["ready"].sum()),
@@ -135,7 +138,7 @@ def tally(rows: pd.DataFrame) -> Tally:
 
 
 def tally_by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
-    """Return the tally of each group of models with equal values in these columns, sorted by the values."""
+    """Return the tally of each set of models with equal values in these columns, sorted by the values."""
     return {tuple(key): tally(group) for key, group in rows.groupby(list(columns))}
 
 
@@ -183,9 +186,9 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 def lost_again(run: Run, sigma: float) -> Numbers:
-    """Return the step at which a model last had the least error, and its error and neighbours at the end.
+    """Return the last step at which a model had the least error, and its error and right neighbours (share) at the end.
 
-    The model is the only one of this sigma that reached the least error and left it again.
+    The model is the only one of this sigma that reached the least error and lost it again.
     """
     rows = models(run).query("sigma == @sigma and not ready and step == step")
     assert len(rows) == 1

@@ -1,4 +1,11 @@
-"""Make the tables of docs/reproduction.md and docs/beyond.md from the runs, and numbers that several sections share."""
+"""Make the tables of docs/reproduction.md and docs/beyond.md from the runs, and numbers that several sections share.
+
+Tables are Markdown text. Values "by member" are indexed by the number of the member, values "by seed" by the seed. A
+measure is a pair (analysis, target) in the run's table of analyses. A finding holds the verdicts of a run on one claim.
+A baseline is another method on the same data, such as a linear predictor of hidden channels. The encoding 2d-fixed has
+sinusoids of the true row and column. A world is the data of one seed or, on brains, one split of the people. For an
+interval over worlds, the seeds of a world are averaged first.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +41,22 @@ from placecode.runs.read import Run
 Runs = dict[str, Run]
 Findings = dict[str, Finding]
 Numbers = dict[str, Any]
+"""Values by the names that a template uses. `Runs` are by name, and `Findings` by the id of the claim."""
 CONDITIONS = (TRAINED_CONDITION, SHIFTED_CONDITION)
 """Test conditions of networks and brains: half of the channels hidden, as in training, and 90%."""
 OVER_SIGMAS, BEFORE, AFTER, BEYOND = correlates.CORRELATION_KINDS
-"""Names of the correlations with accuracy: over the sigmas, and at a fixed sigma (`correlates.CORRELATION_KINDS`)."""
+"""Names of the kinds of rank correlation with accuracy: over the sigmas, and at a fixed sigma (see `correlates`)."""
 OF_ATTENTION = ("attention_cosine", "attention_cosine_each", "attention_correlation")
 """Analyses of attention. All other measures that are correlated with accuracy are measures of the PE."""
 
 
 def findings_of(run: Run) -> Findings:
-    """Check all claims of a run's experiment, and return the findings by the ids of the claims."""
+    """Check a run against all claims of its experiment, and return the findings by the ids of the claims."""
     return {claim.id: claim.check(run) for claim in experiment_of(run).claims}
 
 
 def provenance(run: Run) -> dict[str, str]:
-    """Return how a run was made, as the cells of a table. The command is without the path of the puzzles."""
+    """Return how a run was made, as cells of a table by column. DIR stands for the path of the puzzles."""
     diverged, fields = int((run.members["state"] == "diverged").sum()), run.config["fields"]
     puzzles = fields.get("puzzles")
     return {
@@ -62,7 +70,7 @@ def provenance(run: Run) -> dict[str, str]:
 
 
 def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[str] = ()) -> str:
-    """Return a table of the runs that `about` describes in words, by name.
+    """Return a table of runs. `about` holds a description of each run, by the name of the run.
 
     `length` is the column header of the length of training. `more` are further entries of `provenance` to show.
     """
@@ -74,9 +82,9 @@ def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[st
 
 
 def values_by_seed(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
-    """Select finished members by their columns, or by the `name` of their encoding, and return their values by seed.
+    """Return the values of some finished members by seed; `values` are by member.
 
-    `values` are by member.
+    `columns` selects them: sigma=0.2 those with 0.2 in the column sigma, name=... those with this name of the encoding.
     """
     rows = with_encoding_names(finished_members(run))
     for column, value in columns.items():
@@ -88,12 +96,12 @@ def values_by_seed(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
 
 
 def margin(claim: Claim) -> str:
-    """Return the condition that the whole interval must meet for a claim to hold, such as "> 0.1"."""
+    """Return the condition that the whole interval of an effect must meet for the claim to hold, such as "> 0.1"."""
     return f"{ {'above': '>', 'below': '<', 'within': 'within'}[claim.way] } {claim.margin:g}"
 
 
 def claims_table(findings: Findings) -> str:
-    """Return a table of the findings that have an effect."""
+    """Return a table of claims with their verdicts, without those that could not be measured in the run."""
     with_effect = [finding for finding in findings.values() if math.isfinite(finding.effect.mean)]
     claims = [finding.claim for finding in with_effect]
     columns = {
@@ -112,7 +120,7 @@ def claims_table(findings: Findings) -> str:
 
 
 def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
-    """Return accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
+    """Return accuracy at sigma 0.2 minus that at larger sigmas, by puzzles and larger sigma, then by level of noise."""
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
@@ -125,7 +133,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 
 
 def correlation_table(table: pd.DataFrame) -> str:
-    """Return the table of `correlations` in Markdown, measures by questions, with significant values in bold."""
+    """Return the table of `correlations` in Markdown: measures by kinds of correlation; significant values are bold."""
     texts = [signed(Interval(*row)) for row in table[["value", "low", "high"]].itertuples(index=False)]
     bold = (table["adjusted"] < 0.05) & (table["question"] != OVER_SIGMAS)
     cells = pd.Series(texts, index=table.index).where(table["value"].notna(), "")
@@ -136,7 +144,7 @@ def correlation_table(table: pd.DataFrame) -> str:
 
 
 def movement_table(run: Run) -> str:
-    """Return a table by sigma of how much training changed the PE and measures of it: after minus before, by seed."""
+    """Return a table by sigma of how much training changed the PE and measures of it (after minus before training)."""
     measures = {
         "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
         "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
@@ -156,12 +164,12 @@ def movement_table(run: Run) -> str:
 
 
 def relative_change(run: Run, sigma: float) -> float:
-    """Return the norm of the change of the PEs of a sigma, relative to their norm."""
+    """Return how far training moved the PEs of a sigma, relative to their initial norm: the mean over seeds."""
     return float(at_sigma(run, analysis_values(run, "moved_relative", "start"), sigma).mean())
 
 
 def gap_closed(run: Run, sigma: float) -> float:
-    """Return the share of the gap to the members with 2d-fixed that training closed at a sigma, by RSA."""
+    """Return the share of the gap in RSA between the initial PEs of a sigma and 2d-fixed that training closed."""
     start, end = (
         at_sigma(run, analysis_values(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end")
     )
@@ -178,21 +186,21 @@ def correlations(folder: Path) -> pd.DataFrame:
 
 
 def correlation_text(run: Run, measure: str, question: str = AFTER) -> str:
-    """Return the rank correlation of a measure with accuracy as text, with its interval and adjusted p."""
+    """Return one kind of rank correlation of a measure with accuracy as text: value, interval and adjusted p."""
     table = correlations(run.path)
     row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
 
 
 def significant(run: Run, question: str, of_attention: bool) -> set[str]:
-    """Return the measures of attention, or else of the PE, whose correlation in a question has an adjusted p < 0.05."""
+    """Return the measures of attention, or else of the PE, whose correlation with accuracy has an adjusted p < 0.05."""
     table = correlations(run.path)
     rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
     return set(rows[rows["of_attention"] == of_attention]["measure"])
 
 
 def fixed_table(runs: dict[str, Run]) -> str:
-    """Return a table of accuracies: 2d-fixed without and with dropout, and learned at sigma 0.2 without, by run."""
+    """Return a table of accuracies by run: 2d-fixed without and with dropout, and learned at sigma 0.2 without."""
     rows = []
     for name, run in runs.items():
         without, with_dropout = (encoding_accuracy(run, "sinusoid:axes=2", rate) for rate in (0.0, 0.1))
@@ -205,7 +213,7 @@ def fixed_table(runs: dict[str, Run]) -> str:
 
 
 def dropout_table(run: Run) -> str:
-    """Return a table of every encoding without and with dropout, and their difference; the most accurate first."""
+    """Return a table of the accuracy of every encoding without and with dropout; the most accurate first."""
     ood, train, dropout_off = (
         accuracy(run),
         accuracy(run, "train"),
@@ -240,22 +248,23 @@ def gap(run: Run, values: pd.Series, sigma: float, reference: float) -> Interval
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
-    """Return values by member in the run `long` (`after`) minus those in `short` (`before`), for the seeds of both."""
+    """Return the mean change of values at a sigma from the run `short` to `long`, over the seeds of both, with its
+    interval over worlds. `before` and `after` are the values by member in the two runs."""
     return interval_over_worlds(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
 
 
 def best_sigma(run: Run, condition: str) -> float:
-    """Return the sigma with the lowest mean error."""
+    """Return the sigma with the lowest mean error in a test condition."""
     return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
 
 
 def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
-    """Return the error at a sigma minus that of the linear predictor, by seed."""
+    """Return the error at a sigma minus that of the linear predictor in a test condition, by seed."""
     return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
 
 
 def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
-    """Return the held-out error of a baseline (`metric` "mse"), or a measure of its structure, by world.
+    """Return the held-out error of a baseline (`metric` "mse"), or a measure of structure in it, by world.
 
     `condition` is the test condition or the target of the measure; `data` selects one of several data sets.
     """
@@ -265,7 +274,7 @@ def by_world(run: Run, name: str, metric: str, condition: str, data: str | None 
 
 
 def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
-    """Return the value of a baseline for each seed of the run: its value in the world of the seed."""
+    """Return the value of a baseline for each seed of the run: its value in the world of the seed (see `by_world`)."""
     seeds = pd.Index(sorted(run.members["seed"].unique()))
     return (seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world(run, name, metric, condition))
 
@@ -277,20 +286,20 @@ def chance(run: Run, measure: MeasureKey) -> float:
 
 
 def counted(p_values: pd.Series, unit: str = "") -> str:
-    """Return how many p-values are at most 0.05, such as "3 of 15"."""
+    """Return how many p-values are at most 0.05, such as "3 of 15", followed by `unit`."""
     return f"{(p_values <= 0.05).sum()} of {len(p_values)}{unit}"
 
 
 def percent_hidden(run: Run) -> dict[str, str]:
-    """Return the test conditions of a run as they stand in headers of tables, by name: {"hidden 0.5": "50% hidden"}."""
+    """Return the headers of the test conditions of a run in tables, by condition: {"hidden 0.5": "50% hidden"}."""
     return {f"hidden {share:g}": f"{100 * share:g}% hidden" for share in run.config["fields"]["eval_mask_ratios"]}
 
 
 def sigma_table(run: Run, measures: dict[MeasureKey, str], p: MeasureKey) -> str:
-    """Return a table by sigma: structure, seeds with p <= 0.05, held-out errors, and these minus linear errors.
+    """Return a table of structure, seeds with p <= 0.05, errors, and errors minus those of the linear predictor.
 
-    Values are means over worlds. `measures` holds measures of structure and their column headers, `p` is that of the
-    p-values.
+    It has a row per sigma. Values are means over worlds. `measures` holds measures of structure and their column
+    headers, and `p` is the measure whose values are the p-values.
     """
     sigmas, hidden = sorted(finished_members(run)["sigma"].unique()), percent_hidden(run)
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
@@ -311,7 +320,7 @@ def sigma_table(run: Run, measures: dict[MeasureKey, str], p: MeasureKey) -> str
 def baseline_table(run: Run, measures: dict[MeasureKey, str], conditions: Sequence[str]) -> str:
     """Return a table of all baselines: means over worlds, and in how many worlds the first measure is significant.
 
-    The linear predictor has a second row with only the worlds of slower baselines, if these were run in fewer worlds.
+    If slower baselines were run in fewer worlds, a second row shows the linear predictor in these worlds alone.
     """
     rows = run.baselines
     slow_worlds = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
@@ -338,9 +347,9 @@ def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
 
 
 def twins_table(sweep: Run, twin: Run, measures: dict[MeasureKey, str], field: str, header: str) -> str:
-    """Return a table by sigma of a sweep and its twin, a smaller run with another value of `field`; seeds of the twin.
+    """Return a table by sigma that compares a sweep with its twin, a smaller run with another value of `field`.
 
-    `measures` holds measures of structure and their column headers, `header` is that of the field.
+    Seeds are those of the twin. `measures` holds measures of structure and their headers; `header` is that of `field`.
     """
     rows, seeds = [], twin.members["seed"].unique()
     for sigma in sorted(finished_members(twin)["sigma"].unique()):
@@ -354,7 +363,7 @@ def twins_table(sweep: Run, twin: Run, measures: dict[MeasureKey, str], field: s
 
 
 def networks_table(run: Run) -> str:
-    """Return a table of known networks in the PE by sigma, and in functional connectivity as it is and centred."""
+    """Return a table of known networks in PEs, by sigma, and in functional connectivity, as it is and centred."""
     names = {"modularity": "Q", "segregation": "segregation", "neighbor_agreement": "nearest"}
     p = "modularity_smooth_p"
     columns = [(name, target) for target in run.config["task"]["partitions"] for name in (*names, p)]
@@ -362,7 +371,7 @@ def networks_table(run: Run) -> str:
     header = [words if name == p else f"{PARTITION_NAMES[target]}: {names[name]}" for name, target in columns]
 
     def cells(by_column: list[pd.Series], unit: str = "") -> list[str]:
-        """Return the text of a row: means, and for p-values how many are at most 0.05."""
+        """Return the cells of a row: means, and for p-values how many are at most 0.05."""
         pairs = zip(columns, by_column, strict=True)
         return [counted(x, unit) if name == p else number(interval_over_worlds(run, x).mean) for (name, _), x in pairs]
 

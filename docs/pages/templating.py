@@ -37,7 +37,7 @@ VERBATIM = ("|", "#", "<!--")
 
 
 def say(condition: bool, caller: Callable[[], str]) -> str:
-    """Return the text of a call block on one line.
+    """Return the text of a template's call block on one line.
 
     Raises SystemExit if the condition is false, and TypeError if it is not a boolean.
     """
@@ -49,7 +49,7 @@ def say(condition: bool, caller: Callable[[], str]) -> str:
 
 
 def directions(findings: Mapping[str, Finding], direction: str, *ids: str) -> bool:
-    """Return whether all claims with these ids have this direction: HOLDS, FAILS or UNDECIDED."""
+    """Return whether all claims with these ids have this verdict on their direction: HOLDS, FAILS or UNDECIDED."""
     return all(findings[id].direction == direction for id in ids)
 
 
@@ -77,7 +77,7 @@ def number(value: float) -> str:
 
 
 def bounds(interval: Interval) -> str:
-    """Format the bounds of an interval; empty if there are too few seeds."""
+    """Format the bounds of an interval; empty if they are NaN because there are too few seeds."""
     return "" if math.isnan(interval.low) else f"{number(interval.low)} to {number(interval.high)}"
 
 
@@ -98,23 +98,23 @@ def flipped(interval: Interval) -> Interval:
 
 
 def effect(finding: Finding) -> str:
-    """Format the effect of a claim with its sign and interval."""
+    """Format the effect that was measured for a claim, with its sign and interval."""
     return signed(finding.effect)
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a table in Markdown from its header and its rows."""
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
 def columns_table(columns: Mapping[str, Iterable[str]]) -> str:
-    """Return a table in Markdown from its columns, by their headers."""
+    """Return a table in Markdown. `columns` holds the cells of each column by its header."""
     return grid(list(columns), zip(*columns.values(), strict=True))
 
 
 def picture(run: str, name: str, title: str, caller: Callable[[], str]) -> str:
-    """Return Markdown of a figure of a run; the text of the call block is its caption."""
+    """Return the Markdown of the figure `name` of a run; the text of the template's call block is its caption."""
     return f"![{title}](images/{run}-{name}.png)\n\n*{title}. {one_line(caller())}*"
 
 

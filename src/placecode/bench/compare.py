@@ -21,9 +21,9 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
     """Return the row of placecode with which a row is compared, or None if there is none.
 
     Both have the same case and precision, and come from the same call of `bench.run`. A peer that trains many models at
-    once (stacked) is compared with placecode at the same number of models. All other rows are compared with the fastest
-    row of placecode: those of loops, which train one model at a time, and those of placecode. The authors' script
-    chooses its precision, and is compared with the first precision of placecode that was measured.
+    once (stacked) is compared with placecode at the same number of models. All other rows, those of loops (one model at
+    a time) and of placecode, are compared with the fastest row of placecode. The script of the paper's authors chooses
+    its precision, and is compared with the first precision of placecode that was measured.
     """
     ours = [r for r in rows if r["name"] == OURS and r["case"] == row["case"] and r.get("call") == row.get("call")]
     precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]

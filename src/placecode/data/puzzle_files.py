@@ -27,7 +27,7 @@ HELDOUT_FILE = "human_puzzles.csv"
 FILE_NAMES = (*TRAINING_FILES, HELDOUT_FILE)
 HASHES_FILE = "sha256.txt"  # hashes of the other files of a cached folder
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
-COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of puzzles
+COLUMNS = HEADER[2:]  # the columns that are read; the others number the puzzles
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 Cells = npt.NDArray[np.uint8]
 
-ORDERS = (4, 5, 6)
+ORDERS = (4, 5, 6)  # supported orders of squares
 CLASSES = ("Binary", "Ternary", "Quaternary")  # classes of difficulty, see `classify`
 UNSOLVED = -1
 """Class of puzzles whose target cannot be found in one reasoning step, see `classify`."""

@@ -109,8 +109,8 @@ class Kernels:
         """Compute the backward pass of `attend` from the gradient `dmixed` of `mixed`.
 
         Write the gradients of queries, keys and values to the three arrays `into`. If `residual` is true, the keys are
-        the input of the block, to which the caller adds `mixed`. `dmixed`, the gradient through this sum, is then added
-        to the gradient of the keys, which may be written over `dmixed`.
+        also the input of the block, and the caller adds `mixed` to it. The gradient through this sum, which equals
+        `dmixed`, is then added to the gradient of the keys. The array for the latter may be `dmixed` itself.
         """
         q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
         dq, dk, dv = (_by_head(part, weights) for part in into)
@@ -125,8 +125,9 @@ class Kernels:
     def attend_one(self, means: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         """Compute attention with one query per example and head. The tokens x, (e, b, n, d), are both keys and values.
 
+        The scores are the products of `query`, (e, h, b, d), with the tokens; `query` already includes their scale.
         Write the attention weights to `weights`, (e, b, h, n), and the attention-weighted means of the tokens to
-        `means`, which has the shape of `query`, (e, h, b, d).
+        `means`, (e, h, b, d).
         """
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
         means.copy_((weights @ x).transpose(1, 2))

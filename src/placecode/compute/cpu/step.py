@@ -1,11 +1,11 @@
 """Compute the losses and gradients of a stack on a CPU, with explicit forward and backward passes.
 
-Compared with automatic differentiation, this saves memory and memory traffic. Groups of a few members (g) are computed
-one after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones.
-(x: tokens; q: a query; Q, K, V, W: matrices of queries, keys, values and output; ': transposed.)
+Compared with automatic differentiation, this saves memory and memory traffic. Groups of a few members are computed one
+after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones, as
+follows (x: tokens; q: a query; Q, K, V, W: matrices of queries, keys, values and output; ': transposed):
 
-- The embedding and the projection to queries, keys and values are both linear. The first block therefore projects the
-  weights of the embedding and the PE instead of all tokens.
+- The embedding and the projection to queries, keys and values are both linear. As a shortcut, the first block projects
+  the weights of the embedding and the PE instead of all tokens.
 - If only the last token is read, the last block has one query per head. Its scores are q (x K)' = (q K') x', and the
   attention-weighted mean of the values x V is that of x, times V. So keys and values are not computed.
 - With a single head, four matrices are multiplied into two ("folded"), Q K' and V W. Scores are (x Q K') x', so the
@@ -14,7 +14,8 @@ one after another in the same arrays, which stay in the processor's caches. Some
   means, so it is added to the output bias.
 
 Results equal those of `models.encoder` up to rounding. Automatic differentiation is used for attention with an encoding
-that changes queries, keys or scores, for models that `fits` rejects, and as the reference in tests.
+that changes queries, keys or scores, for models that `fits` rejects, and as the reference in tests. Shapes: e members
+of the stack, g members of a group, b examples, n tokens, f input features, d features, h heads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from placecode.models.blocks import Attention, Linear, linear
 from placecode.models.encoder import Stack
 
 GROUP_VALUES = 1 << 19
-"""Maximum number of values (members x batch x tokens x width) of a group, so that its arrays fit into the caches."""
+"""Maximum size of a group's activation (members x examples x tokens x features), so that it fits into the caches."""
 MIN_ROWS_PER_FEATURE = 2
 """Smallest ratio of rows (examples x tokens) to features for which folding (see the top of the module) saves time."""
 
@@ -48,7 +49,7 @@ def fits(stack: Stack) -> bool:
 
 
 class Step:
-    """Function that returns the losses of a stack and writes their gradients to `gradient`, (members, parameters)."""
+    """Callable that returns the losses of a stack and writes their gradients to `gradient`, (members, parameters)."""
 
     def __init__(self, stack: Stack, gradient: Tensor) -> None:
         self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
@@ -58,7 +59,7 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-        """Return losses, (e,), for inputs (e, b examples, n tokens, f features). Under autocast, products use bf16."""
+        """Return the loss of each member, (e,), for inputs (e, b, n, f). Under autocast, matrix products use bf16."""
         e, b, n, _ = inputs.shape
         rounded = to_bf16 if torch.is_autocast_enabled("cpu") else unrounded
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
@@ -74,14 +75,14 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Return an uninitialized array. Calls with the same name return the same memory, for one group at a time."""
+        """Return an uninitialized array. Calls with one name share memory unless it must grow; groups take turns."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Return views of `flat`, (e, parameters), by name, for the g members in `part`. Matrices are (g, in, out)."""
+        """Return views of `flat`, (e, parameters), for the members in `part`, by name. Matrices are (g, in, out)."""
         by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
         views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
@@ -91,7 +92,7 @@ class Step:
 
 
 class _Group:
-    """The members in the slice `part` of a stack, which are computed together, for one batch size."""
+    """A group: the members of a stack in the slice `part`, computed together, and their arrays for one batch size."""
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
@@ -100,7 +101,7 @@ class _Group:
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
         last = stack.members[0].layers - 1
-        inside = last + 1 if stack.members[0].placement == "every" else 1  # blocks whose attention uses `encoding`
+        inside = last + 1 if stack.members[0].placement == "every" else 1  # number of blocks that use `encoding`
         self.blocks = [
             _Block(step, self, i, self.encoding if i < inside else None, i == last and stack.readout == "last")
             for i in range(last + 1)
@@ -112,7 +113,7 @@ class _Group:
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
-        """Return the losses, (g,), and write the gradients to `dw`. `rounded` rounds the factors of products."""
+        """Return the losses, (g,), and write the gradients to `dw`. `rounded` rounds the factors of matrix products."""
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         for block in self.blocks:
             block.fold()
@@ -141,7 +142,7 @@ class _Group:
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """Compute the input of the first block and, if `shortcut`, its queries, keys and values, from raw inputs."""
+        """Compute `x` and, with the shortcut (see the top), `projected` of the first block from raw inputs."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.with_pe:
@@ -169,7 +170,7 @@ class _Group:
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return the losses, (g,), and the gradient of the last block's output. Autograd computes read-out and loss."""
+        """Return the losses, (g,), and the gradient of the last block's output, both by autograd."""
         arrays = self.output, self.w["answer.weight"], self.w["answer.bias"]
         x, weight, bias = leaves = [array.detach().requires_grad_() for array in arrays]
         with torch.enable_grad():
@@ -184,7 +185,7 @@ class _Group:
 
 
 class _Block:
-    """One block of a group, with weights `w`, their gradients `dw` and activations that the backward pass needs. If
+    """One transformer block of a group: weights `w`, gradients `dw`, and activations that the backward pass needs. If
     `last_only` is true, only the last token is computed. Torch computes products with weights, `kernels` the rest."""
 
     def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, last_only: bool) -> None:
@@ -197,7 +198,7 @@ class _Block:
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
         self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if last_only else b * n
-        # whether `projected` holds the queries, keys and values of all tokens
+        # whether `projected`, x times `matrix`, holds the queries, keys (unless folded) and values of all tokens
         self.projects = not last_only and encoding is None
         self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
@@ -232,14 +233,14 @@ class _Block:
         self.dx = step.array("dx", g, b * n, d)
 
     def _parts(self, projected: Tensor, x: Tensor) -> Parts:
-        """Return queries, keys and values: slices of `projected`, but x for the keys if folded. Same for gradients."""
+        """Split `projected` into queries, keys and values; if folded, the keys are x. Same for gradients."""
         first, *between, last = projected.chunk(2 if self.folded else 3, -1)
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """Multiply weights with each other, unless an encoding acts inside attention. Set `offset` to the output bias
-        plus the value bias times W. If `folded`, also set `matrix` to Q K' and V W, and `query_offset` to the query
-        bias times K'."""
+        """Multiply weights with each other, unless an encoding acts inside attention. Set `offset` to the value bias
+        times W plus the output bias. If `folded`, also set `matrix` to Q K' and V W side by side, and `query_offset` to
+        the query bias times K' (see the top of the module)."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -252,9 +253,9 @@ class _Block:
             self.query_offset.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """Compute the gradients of the weights that `fold` multiplies, from `dmatrix`, the gradient of `matrix`, and
-        from the first d columns of `dprojected`, the gradient of the queries summed over all tokens. The gradient of
-        the key bias is set to exactly zero: Adam would amplify a rounding error."""
+        """Compute the gradients of the weights that `fold` multiplies. The first d columns of the argument `dprojected`
+        are the gradient of the queries, summed over all tokens. If `folded`, use also `dmatrix`, the gradient of
+        `matrix`. The gradient of the key bias is set to exactly zero: Adam would amplify a rounding error."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
@@ -274,8 +275,7 @@ class _Block:
         dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """Write the output of the block to y, computed from `x` and, if `projects` is true, `projected` (see
-        `project`)."""
+        """Compute the output y of the block from `x` and, if `projects` is true, `projected` (see `project`)."""
         w, kernels = self.w, self.kernels
         if self.last_only:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
@@ -300,7 +300,7 @@ class _Block:
         )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """Return the gradient of `x` from that of y, without the part through `projected` (`project_backward`)."""
+        """Return the gradient of `x`, given that of y, without the part through `projected` (`project_backward`)."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_backward(
             dmiddle, self.down, dy, self.normalized_2, self.inverse_std_2, w["down.bias"], w["norm_2.scale"],
@@ -334,7 +334,7 @@ class _Block:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_backward(self, gradient: Tensor, rounded: Round) -> None:
-        """Add to `gradient`, that of `x`, the part through `projected`. Compute the gradients of the projection."""
+        """Add the part through `projected` to `gradient`, that of `x`. Compute the gradients of the weights."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
         product(gradient, dprojected, rounded(self.matrix).mT, add=True)
@@ -371,7 +371,7 @@ class _Block:
         return self.dx
 
     def _attend_autograd(self, rounded: Round) -> None:
-        """Compute attention with an encoding that acts inside it, by `Attention.mix`, for autograd to differentiate."""
+        """Compute attention by `Attention.mix`, as an encoding acts inside it, for autograd to differentiate."""
         assert self.encoding is not None
         at, e = slice(self.n - 1, self.n) if self.last_only else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)

@@ -19,15 +19,16 @@ from placecode.compute.gpu.kernels import relative, rows
 class Fold(Function):
     """Multiply the four matrices of single-head attention into two, Q K^T and V W ("fold" them), and fold their biases.
 
-    Q, K, V and W are the matrices of queries, keys, values and output; q, k, v and w are their biases. The scores are
+    Q, K, V and W are the matrices of queries, keys, values and output; q, k, v and w are their biases. `matrix` holds
+    Q, K and V side by side, `bias` holds q, k and v, and `out_matrix` and `out_bias` are W and w. The scores are
     (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query. Softmax cancels these, so
     the key bias k has no effect. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the attention weights P
     of a query sum to 1. Computing Q K^T and V W first saves half of the products with tokens.
 
-    Returns the two matrices side by side, (members, d, 2 d), then `query_offset`, K q, `lift`, and `offset`, v W + w.
-    `lift` is None unless positions are relative. Then `vectors` are the r vectors R of relative positions, (members, r,
-    d). Their products with the queries are (x Q + q) R^T. So `lift` is q R^T, (members, r), and Q R^T is appended to
-    the matrices, padded with zeros to a multiple of `PADDING` columns."""
+    Returns the two matrices side by side, (members, d, 2 d), `query_offset`, which is K q, `lift`, and `offset`, which
+    is v W + w. `lift` is None unless positions are relative. Then `vectors` are the r vectors R of relative positions,
+    (members, r, d). Their products with the queries are (x Q + q) R^T. So `lift` is q R^T, (members, r), and Q R^T is
+    appended to the matrices, padded with zeros to a multiple of `PADDING` columns."""
 
     PADDING = 16
     """The appended columns are padded to a multiple of this number: libraries multiply aligned matrices faster."""
@@ -85,9 +86,9 @@ class Fold(Function):
 class FoldedSublayer(Function):
     """Compute LN(x + attention(x)) with a single head from the results of `Fold`. LN is a layer norm.
 
-    If `last` is true, only the last token is computed, and `x_fp16` must be None. With relative positions, `lift` comes
-    from `Fold`, and `index`, (axes, queries, keys), contains for each axis of the positions which of the relative
-    vectors belongs to a query and a key. Otherwise both are None."""
+    `table` is added to the scores, unless it is None. If `last` is true, only the last token is computed, and `x_fp16`
+    must be None. With relative positions, `lift` comes from `Fold`, and `index`, (axes, queries, keys), contains for
+    each axis of the positions which of the relative vectors belongs to a query and a key. Otherwise both are None."""
 
     @staticmethod
     def forward(

@@ -76,8 +76,8 @@ class Weights:
 
 
 def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
-    """Return the outputs of all members for inputs x, (members, examples, tokens, features), on a GPU. The result, with
-    one vector of outputs per example (or per token), `step` and `first_row` are those of `Stack.forward`."""
+    """Return the outputs of all members for inputs x, (members, examples, tokens, features), on a GPU. `step`,
+    `first_row` and the shape of the result are those of `Stack.forward`."""
     weights, blocks, (n, member) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
     drops = member.dropout > 0 and (step is not None or member.dropout_at_evaluation)
     pre = member.norm == "pre"
@@ -149,7 +149,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     outputs: Tensor = stack.answer(x)
     if use_fp16 and stack.inverse_scale is not None:
         outputs = ScaleGradients.apply(outputs, stack.inverse_scale)
-    return stack.amplified(outputs)  # after `ScaleGradients`, which then scales gradients that include the gain
+    return stack.amplified(outputs)  # last, so that the gradients that `ScaleGradients` scales include the output gain
 
 
 def _uses_float16(stack: Stack, x: Tensor) -> bool:
@@ -264,8 +264,8 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
     """Return what an encoding adds to attention scores in block i, (1 or heads, queries `at`, keys), or None for
     nothing.
 
-    It is the same for all members and examples: the score bias (as in ALiBi), unless that depends on the queries, plus
-    -inf where the mask hides a key from a query.
+    It is the same for all members and examples: the score bias (as in ALiBi), plus -inf where the mask hides a key from
+    a query. A score bias that depends on the queries, as in `Relative`, is left out.
     """
     n, table = x.shape[2], None
     if _adds_the_same(encoding):

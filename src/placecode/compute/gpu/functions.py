@@ -45,8 +45,8 @@ def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
-    """Return x^T @ grad in float32: the gradient of a matrix W, given `grad`, the gradient of x W. It is written to
-    `sink`, or to a new tensor if `sink` is None."""
+    """Return x^T @ grad in float32: the gradient of a matrix W, given `grad`, the gradient of x W. Write it to `sink`,
+    or to a new tensor if `sink` is None."""
     if sink is None:
         sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
     if x.dtype == torch.float32:
@@ -278,8 +278,8 @@ class ScaleGradients(Function):
 
     PEAK_EXPONENT = 6
     """The largest gradient at the outputs is scaled to at least 2 ** (PEAK_EXPONENT - 1) and less than 2 **
-    PEAK_EXPONENT. Gradients of earlier layers may be a thousand times as large, or a millionth of it, without loss of
-    precision."""
+    PEAK_EXPONENT. Gradients of earlier layers may be 1,000 times larger or 500,000 times smaller without overflow or
+    loss of precision."""
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, inverse_scale: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ For short sequences with few features, matrix products are too small to hide the
 kernel therefore reads its operands once, does everything between two products, and writes once. Matrix products use the
 vendor's library. The reference for every kernel is in `models.encoder` or `training.optimizers`.
 
-    rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; partial sums
+    rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; sums over rows
     mlp             bias + GELU between the two layers, and backward
     attention       softmax(q k^T) v for every member, example and head, and backward
     long_attention  the same for sequences that do not fit into one tile, with kernels in long_attention_tiles
@@ -14,9 +14,12 @@ vendor's library. The reference for every kernel is in `models.encoder` or `trai
 
 The functions take and return tensors, of shape (members, rows, features) with one row per token of each example, in
 float32 or bfloat16, some also in float16. Parameters are float32 views of the flat array of a stack. Sums over rows
-have two stages, so results do not depend on the order in which a GPU schedules its work. In kernels, x_member and x_row
-are the distances in memory between two members and two rows of x. Other shapes: e members, b examples, m queries, n
-tokens or keys, d features, h heads, c = d / h.
+have two stages: each program writes the sum over its rows (a partial sum), and then the partial sums of a member are
+added. So results do not depend on the order in which a GPU schedules its work.
+
+In kernels, an item is usually one example, and x_member, x_item and x_row are the distances in memory between two
+members, items and rows of x. Other shapes: e members, b examples, m queries, n tokens or keys, d features, h heads,
+c = d / h.
 """
 
 from __future__ import annotations

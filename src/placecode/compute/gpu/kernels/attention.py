@@ -33,15 +33,16 @@ LAUNCH: dict[str, dict[int, dict[str, int]]] = {
         128: {"C": 64, "num_warps": 8, "num_stages": 1},
     },
 }
-"""Launch settings of both kernels, by the number of tokens of a tile: `C` is the number of bytes of a row that are read
-at a time, `num_warps` of warps of a program, `num_stages` of iterations of its loop that are loaded in advance."""
+"""Launch settings of both kernels, by the number of tokens of a tile. `C` is the number of bytes of a row that are read
+at a time, `num_warps` the number of warps of a program, and `num_stages` the number of loop iterations whose data are
+loaded in advance."""
 
 
 @triton.jit
 def operand(value, like, PRECISION: tl.constexpr):
-    """Return a float32 tile, converted to the dtype of `like`, as a factor of a product.
+    """Return `value`, a float32 tile, as a factor of a product: in the dtype of `like`.
 
-    For TF32, it is rounded to ten bits here, because the hardware would truncate it.
+    For TF32, its mantissa is rounded to ten bits here, because the hardware would truncate it.
     """
     dtype = like.dtype.element_ty
     if dtype == tl.float32 and PRECISION == "tf32":
@@ -211,12 +212,13 @@ Parts = tuple[Tensor, Tensor, Tensor]
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
     """Compute softmax(q k^T / sqrt(c) + table) v for h heads with c features each.
 
-    Before that, the biases, (e, d) each, are added to q, k and v, or to q only if there is one bias. `parts` are q, (e,
-    b, m, d), and k and v, (e, b, n, d), for e members, b examples, m queries and n keys, with contiguous features
-    ordered by head. k may be float16 if q is float32 and products round their inputs. `table`, in float32, is added to
-    the scores. Its shape is (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n).
-    Returns the result, (e, b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are
-    None if there are more than `MAX_SAVED_TOKENS` keys.
+    `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), for e members, b examples, m queries and n keys, with
+    contiguous features ordered by head. `biases` are three vectors, (e, d) each, that are first added to q, k and v, or
+    one for q only. All three parts have one dtype, but k may be float16 where q is float32, if the precision lets
+    products round float32 to ten bits (as many as float16 has). `table`, in float32, is added to the scores. Its shape
+    is (1 or h, m, n) if it is the same for all members and examples, otherwise (e, b, h, m, n). Returns the result, (e,
+    b, m, d), and the attention weights, (e, b, h, m, n), for the backward pass. The weights are None if there are more
+    than `MAX_SAVED_TOKENS` keys.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -241,10 +243,10 @@ def attend_backward(
     """Write the gradients of q, k and v to the tensors `into`, given the gradient `grad` of the result of `attend`.
 
     `saved` are the attention weights that `attend` returned. If v is the same tensor as k, the sum of their gradients
-    is written in the place of k. If `residual` is true, `grad` is added to the gradient of k (used if the keys are the
-    tokens to which the result is added). The gradient of the scores is written to `d_table`, (members, examples, heads,
-    queries, keys), unless it is None. Returns the gradients of the biases side by side, (members, 3 d) or, if only q
-    has a bias, (members, d). They are written to the tensor in `sinks`, if there is one.
+    is written in the place of k. `residual` must be true if k are also the tokens to which the caller adds the result:
+    `grad` is then added to the gradient of k. The gradient of the scores is written to `d_table`, (members, examples,
+    heads, queries, keys), unless it is None. Returns the gradients of the biases side by side, (members, 3 d) or, if
+    only q has a bias, (members, d). They are written to the tensor in `sinks`, if there is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -272,5 +274,5 @@ def _strides(table: Tensor | None) -> tuple[int, int, int]:
 
 
 def per_head(table: Tensor | None) -> int:
-    """Return the stride between the tables of two heads; 0 if there is no table or one for all heads."""
+    """Return the stride between the tables of two heads; 0 if there is no table, or if all heads share one."""
     return 0 if table is None or table.shape[0] == 1 else table.stride(0)

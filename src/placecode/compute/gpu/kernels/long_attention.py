@@ -1,12 +1,12 @@
-"""Attention over long sequences: each program computes a tile of queries in a loop over tiles of keys, stores no
-scores.
+"""Attention over long sequences, without storing scores: each program loops over tiles of keys for a tile of queries.
 
 The softmax is updated for each tile of keys (as in FlashAttention). The backward pass recomputes the attention weights
 from the logarithm of the sum of exponentials of each row of scores. The arguments are those of `attention`.
 
 If products may round their inputs to the ten bits of TF32, the inputs are stored as float16, which has as many bits and
-is several times as fast here. Because the range of float16 is small, every tile of tokens is divided by a number, its
-unit, so that its largest absolute value becomes 32768. In other precisions all units are 1.
+is several times as fast here. Because the range of float16 is small, every tile (`TOKENS_PER_UNIT` tokens of a head) is
+divided by a scale factor, called its unit: its largest absolute value divided by 32768. Products are multiplied by the
+units again. In other precisions no unit is used.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MAX_HEAD_FEATURES = 128
 MAX_SHORT_TOKENS = 64
 """Maximum number of tokens for which the single tile of `attention` is faster than this module."""
 TOKENS_PER_UNIT = 128
-"""Number of tokens that share a unit. It is a multiple of the number of tokens of every tile in `LAUNCH`."""
+"""Number of tokens that share a unit (see above), a multiple of the number of tokens of every tile in `LAUNCH`."""
 LAUNCH: dict[str, dict[str, int]] = {
     "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
 }
-"""Launch settings of the kernels for the result ("forward"), and for the gradients of queries and of keys and values:
-numbers of queries and keys of a tile, of warps of a program, and of iterations of its loop that are loaded in
-advance."""
+"""Launch settings of the kernels that compute the result ("forward"), the gradients of queries ("queries"), and the
+gradients of keys and values ("keys"). QUERIES and KEYS are the numbers of queries and keys of a tile; for `num_warps`
+and `num_stages` see `attention.LAUNCH`."""
 LOG2_E = 1.4426950408889634
-"""Scores are multiplied by log2(e), so that softmax uses powers of two, for which GPUs have an instruction."""
+"""log2(e). Scores are multiplied by it, so that softmax uses powers of two, for which GPUs have an instruction."""
 
 
 def suits(tokens: int, features: int) -> bool:
@@ -129,10 +129,10 @@ def attend_backward(
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
-    """Return queries, keys and values plus their biases in float16, (e, b, h, tokens, features), then their units.
+    """Return queries, keys and values in float16, (e, b, h, tokens, features), and then the units of the three.
 
-    Units have one number per member, example, head and `TOKENS_PER_UNIT` tokens. Queries are also multiplied by log2(e)
-    / sqrt(c), the scale of scores with c features per head.
+    Biases are added first, queries are multiplied by log2(e) / sqrt(c), the scale of scores with c features per head,
+    and all are divided by their units. There is one unit per member, example, head and `TOKENS_PER_UNIT` tokens.
     """
     c = parts[0].shape[3] // heads
     width = _width(c)
@@ -161,7 +161,7 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
 def _arguments(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, saved: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that all kernels have in common: a tuple of tensors, of sizes and strides, and constants."""
+    """Return the arguments that all kernels share: tensors, numbers (sizes and strides), and constants by name."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
     fp16 = len(saved) > 1
@@ -178,7 +178,7 @@ def _arguments(
 
 
 def _launch(kernel: str, width: int, dtype: torch.dtype) -> dict[str, int]:
-    """Return the launch settings of a kernel, a key of `LAUNCH`, for tiles with `width` features of this dtype."""
+    """Return the launch settings of `kernel`, a key of `LAUNCH`, for tiles with `width` features of this dtype."""
     launch = LAUNCH[kernel]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
     stages = launch["num_stages"] if width <= 64 and dtype != torch.float32 else 1

@@ -1,7 +1,7 @@
 """Triton kernels of attention over long sequences, forward and backward. `long_attention` launches them.
 
-If FP16, tiles are float16 and have been divided by a number per tile, their unit, to fit them into the range of float16
-(see `long_attention`). The product of two tiles is therefore multiplied by the units of both.
+If FP16, tiles are float16. To fit into its range, the values of a tile have been divided by a scale factor, the unit of
+the tile (see `long_attention`). The product of two tiles is therefore multiplied by the units of both.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ RANGE: tl.constexpr = tl.constexpr(32768.0)
 """Largest absolute value of a float16 tile after division by its unit. Values down to 2^-29 of it keep all bits."""
 GRADIENT_HEADROOM: tl.constexpr = tl.constexpr(256.0)
 """Factor that raises gradients of scores towards 65504, the largest float16. Such a gradient is a product of two tiles
-minus a mean (`delta`). First, it is divided by the largest values of both tiles, or by the largest `delta` if that is
-larger. It is then at most 129: up to 128 for the sum over the features of a head, plus 1 for the mean."""
+minus a mean (`delta`). First, it is divided by the largest absolute value of one tile times that of the other, or by
+the largest `delta` if that is larger. It is then at most 129: up to 128 for the sum over the features of a head, plus 1
+for the mean."""
 
 
 @triton.jit
@@ -41,7 +42,7 @@ def _to_fp16(
 ):  # fmt: skip
     """Store a tile of tokens as float16, ordered by head: (x + bias) * factor / unit. Also store the unit of the tile.
 
-    The unit is chosen so that the values of the tile fit into the range of float16.
+    The unit is the largest absolute value of (x + bias) * factor in the tile, divided by RANGE.
     """
     place, member, item, head, number, _ = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
@@ -61,8 +62,8 @@ def _gradient_to_fp16(
 ):  # fmt: skip
     """Store in `delta`, for each token and head, the dot product of the result of attention and its gradient.
 
-    If FP16, also store the gradient as float16 (`out_fp16`), its units (`units`), and in `means` the largest absolute
-    value of `delta` in each tile.
+    If FP16, also store the gradient, divided by the unit of its tile, as float16 in `out_fp16`, the units of the tiles
+    in `units`, and the largest absolute value of `delta` in each tile in `means`.
     """
     place, _, _, head, number, example = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
@@ -82,7 +83,7 @@ def _gradient_to_fp16(
 
 @triton.jit
 def _usable(unit):
-    """Return the unit, or 1e-30 if it is smaller or NaN, so that it can be used as a divisor.
+    """Return a unit (see the top) that can be used as a divisor: 1e-30 if it is smaller than that or NaN.
 
     Values of a tile that are NaN or infinite still lead to results that are not finite.
     """
@@ -95,7 +96,8 @@ def _tile(
 ):
     """Load the tile of x with the rows `row` and the columns `col`, as a factor of a product.
 
-    If FP16, `_to_fp16` has prepared x. Otherwise the bias is added and the tile multiplied by `factor` here.
+    If FP16, x must be the float16 array that `_to_fp16` or `_gradient_to_fp16` has written. Otherwise the bias is added
+    and the tile multiplied by `factor` here.
     """
     if FP16:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
@@ -105,7 +107,7 @@ def _tile(
 
 @triton.jit
 def _unit(units, tile, FP16: tl.constexpr):
-    """Return the unit of a tile; it is 1 without float16."""
+    """Return the unit of a tile: the number by which its values were divided to fit into float16; 1 without float16."""
     if FP16:
         return tl.load(units + tile)
     else:
@@ -114,8 +116,8 @@ def _unit(units, tile, FP16: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return a float32 tile as a factor of a product: in float16 and divided by `unit` if FP16, else with the dtype of
-    `like`."""
+    """Return `value`, a float32 tile, as a factor of a product: in float16 and divided by `unit` if FP16, else in the
+    dtype of `like`."""
     if FP16:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
@@ -124,7 +126,7 @@ def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
 
 @triton.jit
 def _product(a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return the product a @ b in float32. If FP16, it is multiplied by `unit`, the unit of a times that of b."""
+    """Return the product a @ b in float32. If FP16, multiply it by `unit`: the unit of a times that of b."""
     if FP16:
         return tl.dot(a, b) * unit
     else:
@@ -133,7 +135,7 @@ def _product(a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
 
 @triton.jit
 def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return `total` + a @ b. If FP16, a @ b is multiplied by `unit`, the unit of a times that of b."""
+    """Return `total` + a @ b. If FP16, multiply a @ b by `unit`: the unit of a times that of b."""
     if FP16:
         return total + tl.dot(a, b) * unit
     else:
@@ -142,8 +144,8 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, FP16: tl.constexpr
 
 @triton.jit
 def _plus_table(scores, table, query, key, m, n, log2_e):
-    """Return `scores`, which are multiplied by log2(e), plus the score bias `table`, (m queries, n keys), times
-    log2(e)."""
+    """Return `scores` + log2(e) * `table`, where `table`, (m queries, n keys), is the score bias. `scores` already
+    include the factor log2(e)."""
     return scores + log2_e * tl.load(table + query * n + key, mask=(query < m) & (key < n), other=0.0)
 
 

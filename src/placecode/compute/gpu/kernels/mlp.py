@@ -1,4 +1,4 @@
-"""Add the bias and apply GELU between the two layers of an MLP, forward and backward.
+"""Add the bias and apply GELU to the hidden units of an MLP, between its two layers, forward and backward.
 
 The matrix products before and after use the vendor's library. Kernels that fuse a product with the GELU were tested and
 were not faster (docs/performance.md).
@@ -15,7 +15,7 @@ from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slop
 
 FORWARD_LAUNCH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
 BACKWARD_LAUNCH = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
-"""Launch settings (this one and the one above), by dtype: numbers of rows of a tile, and of warps that compute it."""
+"""Launch settings of the forward and the backward kernel, by dtype: (rows of a tile, warps that compute the tile)."""
 PROGRAMS = 32768
 """Number of programs that keep a large GPU busy in the backward pass."""
 

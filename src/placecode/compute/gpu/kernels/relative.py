@@ -61,8 +61,9 @@ def select(products: Tensor, lift: Tensor, index: Tensor, table: Tensor | None, 
     table[i, j].
 
     i is the query and j the key. `products`, (e members, b examples, m queries, columns), has contiguous columns.
-    `lift`, (e, columns or fewer), is added to every row of it. `index`, (axes, m, n keys), in int32, selects a column
-    for each axis, query and key. `table`, (1, m, n), or None, is the same for all members and examples.
+    `lift`, (e, columns or fewer), is the part of the products due to the query bias; it is added to every row. `index`,
+    (axes, m, n keys), in int32, selects a column for each axis, query and key. `table`, (1, m, n), or None, is the same
+    for all members and examples.
     """
     (e, b), (axes, m, n) = products.shape[:2], index.shape
     out = torch.empty(e, b, 1, m, n, device=products.device)

@@ -1,8 +1,8 @@
 """Kernels over rows of features (one row per token of each example).
 
 They compute layer norm, fused with the residual, GELU and the addition of the PE; the embedding of the inputs; and sums
-over rows, the gradients of biases. A program of one warp processes a few whole rows, so that sums over a row stay in
-the warp.
+over rows, the gradients of biases. Most programs are one warp that processes a few whole rows, so that sums over the
+features of a row stay in the warp. For sums over rows, each program writes a partial sum; `sum_pieces` adds these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STAGES = 3
 PROGRAMS = 8192
 """Number of programs that keep a large GPU busy. A backward pass divides its rows into about as many parts."""
 MAX_PARTIAL_SUMS = 256
-"""Maximum number of partial sums per member. It is limited because they must be added afterwards."""
+"""Maximum number of partial sums (one per program of a backward pass) per member. They must be added afterwards."""
 
 
 @triton.jit
@@ -105,16 +105,18 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Return into how many parts to divide the `items` (examples) of each member, and the number of items per part.
+    """Return into how many parts to divide the `items` of each member, and the number of items per part.
 
-    One program computes each of the `tiles` tiles of a part. All members together have about `programs` programs.
+    An item is a group of rows, such as an example. It has `tiles` tiles, and one program computes the same tile of all
+    items of a part. The number of parts is such that all members together have about `programs` programs, with at most
+    about `MAX_PARTIAL_SUMS` per member.
     """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
 
 
 def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
-    """Return the launch settings of a kernel whose tiles are whole rows of x, with `times` x VALUES values in all."""
+    """Return the launch settings of a kernel whose tiles are whole rows of x, with `times` x VALUES values per tile."""
     wide = triton.next_power_of_2(x.shape[-1])
     return {"ROWS": max(1, times * VALUES[x.dtype] // wide), "WIDTH": wide, "num_warps": 1}
 
@@ -126,10 +128,10 @@ def norm(
     """Return LN(x + f(y + bias)) * scale + shift (+ pe). LN normalizes rows; f is GELU if `activate`, else the
     identity.
 
-    x and y are (e members, rows, d features), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n
-    tokens, d), or None; its row r mod n is added to row r. Returns four tensors: the result, (e, rows, d), its float16
-    copy (None unless `with_fp16`), and the mean and the inverse standard deviation of each row, (e, rows), which the
-    backward pass needs.
+    x and y are (e members, rows, d features); the rows of x may be apart in memory. bias, scale and shift are (e, d).
+    pe is (e, n tokens, d), or None; its row r mod n is added to row r. Returns four tensors: the result, (e, rows, d),
+    its float16 copy (None unless `with_fp16`), and the mean and the inverse standard deviation of each row, (e, rows),
+    which the backward pass needs.
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
@@ -155,7 +157,8 @@ def _norm_backward(
 ):  # fmt: skip
     """Run the backward pass of layer norm with residual. `norm_backward` launches it and describes the arrays.
 
-    A row is one token of one item (example). A program processes a tile of tokens of several items.
+    An item is a block of `tokens` consecutive rows: an example if there is a PE, otherwise any block. A program
+    processes the same rows of each item of its part, and writes the sums over them.
     """
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
     token = tile * ROWS + tl.arange(0, ROWS)
@@ -212,7 +215,8 @@ def norm_backward(
     `tokens` is the number n of tokens of the PE, or None without a PE. There are four results, the gradients
 
     - of x, (e, rows, d)
-    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as the first if both are equal
+    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as the first result if it equals
+      it, that is, without GELU and with the dtype of y
     - of bias, scale and shift, a tuple of (e, d), written to `sinks` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
@@ -257,10 +261,10 @@ def _sum_pieces(
 
 
 def sum_pieces(pieces: Tensor, sinks: Sinks) -> tuple[Tensor, ...]:
-    """Return up to three gradients, (members, features) each, the sums of `pieces`, (members, parts, gradients,
-    features).
+    """Return one to three gradients, (members, features) each, by adding their partial sums, `pieces`.
 
-    They are written to `sinks`, or to new tensors where there is none.
+    `pieces` has shape (members, parts, gradients, features). The gradients are written to `sinks`, or to new tensors
+    where there is none.
     """
     e, parts, count, width = pieces.shape
     optional = (None,) * count if sinks is None else sinks
@@ -322,7 +326,7 @@ def _embed_backward(
     grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
     FEATURES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Compute partial sums for `embed_backward`. A program processes one token of several items."""
+    """Compute partial sums for `embed_backward`: each program sums over several examples (items) of one token."""
     token, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     col, feature = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
     used = col < width

@@ -30,7 +30,7 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
     """Return the norm of each member's gradient, (members, parameters) -> (members,).
 
-    The PE is in the columns from `pe_first` on. These count only for members whose number in `learns` is not 0.
+    The PE is in the columns from `pe_first` on. They are left out for members whose PE is frozen (`learns` is 0).
     """
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
@@ -91,8 +91,8 @@ def update(
     learning rate of the weights, and `pe_rate` that of the PE. `factor` multiplies the gradients, unless it is None.
     `decays` are the weight decays of the weights and of the PE, each None if it is 0 for all members. For sgd, the
     first of `betas` is the momentum. `corrections` are the bias corrections of Adam, 1 - beta1^t and sqrt(1 - beta2^t).
-    Members whose number in `trains` is 0 do not change. The PE of members whose number in `learns` is 0 does not change
-    either.
+    Members whose number in `trains` is 0 do not change. If the number in `learns` is 0, the gradient of the PE counts
+    as 0; the PE does not change if its `pe_rate` is 0 too.
     """
     e, size = flat.shape
     optional = (factor, *decays)
