@@ -266,7 +266,8 @@ def estimate_text(experiment: Experiment, expected: Estimate, execution: Executi
 
 
 def memory_text(run: Run) -> str | None:
-    """Return a sentence on the largest peak GPU memory of any stack, or None if it was not measured (on a CPU)."""
+    """Return a sentence on the peak GPU memory of a run, the largest of its stacks (models that are trained together).
+    Return None if it was not measured (on a CPU)."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
     sizes = [len(parse_ranges(part, run.config["total"])) for part in run.environment.get("split", [])]
     measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]

@@ -93,7 +93,7 @@ class Encoding(nn.Module):
     takes_array: ClassVar[bool] = False
     """Whether `Member.start` can be an array, or one of `POSITION_STARTS`."""
     learns: Tensor
-    """Whether the parameters of each member are trained, (e,)."""
+    """Whether the parameters of the encoding are trained, for each of the e members (models), (e,)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__()

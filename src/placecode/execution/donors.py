@@ -122,10 +122,11 @@ def _with_initial_pe(
     donor_positions: np.ndarray | None,
     positions: np.ndarray | None,
 ) -> Member:
-    """Return a copy of a member in which `start`, the name of a way to use the donor's PE, is replaced by the PE.
+    """Return a copy of a member whose field `start` is the initial PE itself. Before, it names how to make this PE from
+    that of the donor, for example "shuffled".
 
     `before` and `learned` are the donor's PEs before and after training, (blocks, tokens, features). `donor_positions`
-    and `positions` are those of the tokens of the donor and of the member, or None if the tokens have no positions.
+    and `positions` are the positions of the tokens of the donor and of the member, or None if they have none.
     """
     # only a donor that diverged has values that are not finite; members that start from it are recorded as diverged
     pe = np.nan_to_num(learned, posinf=0.0, neginf=0.0)

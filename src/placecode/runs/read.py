@@ -291,7 +291,8 @@ def _renamed_keys(value: Any) -> Any:
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return a dict with tokens, features, outputs, readout, worlds and positions of a data set, from a run's config.
+    """Return the description of a data set in config.json of a run, as a dict: its numbers of tokens, features, outputs
+    and worlds, its read-out ("last" or "token"), and the positions of its tokens.
 
     `data` is the name of the data set, "" if the run has only one.
     """

@@ -169,7 +169,7 @@ class OutputSublayer(Function):
 
 class AttentionSublayer(Function):
     """Compute LN(x + attention(x)), where LN is a layer norm, for all tokens or, if `last` is true, for the last token
-    only. `x_fp16` must be None if `last` is true."""
+    only. `x_fp16` is x in float16, or None to compute in the dtype of x, as always if `last` is true."""
 
     @staticmethod
     def forward(

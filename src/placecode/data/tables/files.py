@@ -115,9 +115,9 @@ def sheet_of(
     `names` are names for the channels. `groups` is the name of the column with the group (person, day) of each row, or
     a sequence of these groups. Raises `BadInput` if the data are invalid, for example without samples or channels.
 
-    `spool` and `memory` are used only if `data` is a `numpy.memmap`. A memory map of float32 in row order is used
-    without a copy, unless one of its columns contains the groups. The values of another memory map are copied, to a
-    file in the folder `spool` if they have more than `memory` bytes, by default a quarter of the available memory.
+    `spool` and `memory` are used only if `data` is a `numpy.memmap`. It is used without a copy if it is float32 in row
+    order and has no column of groups. Otherwise its values are copied into memory. If they have more than `memory`
+    bytes (by default a quarter of the available memory), they are copied to a file in the folder `spool` instead.
     """
     import pandas as pd
 

@@ -60,7 +60,8 @@ def baseline_rows(
 
 
 def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
-    """Return the correlation matrix of the channels in each world, as "fc/WORLD", for figures beside the PEs."""
+    """Return the correlation matrix of the channels (functional connectivity, "fc") in each world (data set), by names
+    such as "fc/0". Figures compare it with the similarity of the PEs."""
     worlds = sorted({member.seed % task.worlds for member in members})
     matrices = {f"fc/{world}": connectivity.correlation(structure.training_values(task, world)) for world in worlds}
     return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
@@ -130,8 +131,9 @@ def _network_rows(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, 
 
 
 def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
-    """Return the measures of a similarity matrix of n channels, (n, n) or (1, n, n). `placed`, (n, axes), are the
-    positions that the method gives the channels; if None, a map is computed from the matrix."""
+    """Measure how well a similarity matrix of n channels, (n, n) or (1, n, n), shows the known structure of channels,
+    as done for PEs. `placed`, (n, axes), are the positions that the method gives the channels on a map; if None,
+    they are computed from the matrix."""
     result = structure.structure_measures(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
     if fit in result and task.positions is not None:

@@ -30,8 +30,9 @@ from placecode.tasks.synergy import Synergy
 
 
 def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
-    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. Seeds of one world are
-    averaged first. With a single world, the interval is over seeds."""
+    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. A world is one simulated
+    data set or one split of the people, and several seeds may use the same. They are averaged first. With a single
+    world, the interval is over seeds."""
     finished, worlds = values.dropna(), world_count(run)
     if finished.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
@@ -145,7 +146,8 @@ def second_half_error(condition: str, sigma: float, start: str, learn: bool, run
 
 
 TransferMembers = tuple[float, str, bool]
-"""The values of sigma, `start` and `learn` that select members of brain-transfer, see `second_half_error`."""
+"""The sigma, the start of the PE (`Member.start`), and whether the PE is trained: these select members of the
+experiment brain-transfer (see `second_half_error`)."""
 
 
 def transfer(condition: str, a: TransferMembers, b: TransferMembers, run: Run) -> Interval:

@@ -32,7 +32,8 @@ LEARNED = {"learn": True, "start": "normal", "placement": "every"}
 FROZEN = {**LEARNED, "learn": False}
 """Column values that select the members whose PE is frozen at its random initial values."""
 DONOR_SIZE = {**FROZEN, "start": "donor-size"}
-"""Column values that select the members with frozen random vectors of the learned PE's norm after training."""
+"""Column values that select the members whose PE is a frozen random one. It is scaled to the norm that the PE of
+another member, the donor, has after training."""
 AT_INPUT = {**LEARNED, "placement": "input"}
 """Column values that select the members with a learned PE that is added only at the input."""
 

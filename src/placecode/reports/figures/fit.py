@@ -34,7 +34,8 @@ from placecode.reports.figures.base import (
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
-"""Markers of modules. Seven colours and eight markers distinguish 56 modules; in greyscale, markers distinguish 8."""
+"""Markers of modules (groups of similar channels). Seven colours and eight markers distinguish 56 modules; in
+greyscale, markers distinguish 8."""
 MAX_NAMES = 60
 """Maximum number of channels for which a map shows their names."""
 MIN_LABEL_DISTANCE, MAX_SHARED_NAMES = 0.03, 6

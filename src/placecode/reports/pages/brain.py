@@ -115,7 +115,8 @@ def network_figures(run: Run) -> list[ReportFigure]:
 
 
 def variant_figures(run: Run) -> list[ReportFigure]:
-    """Draw measures of PEs for each variant of the preprocessing and sigma. Return no figure if the run has none."""
+    """Draw how well PEs show known networks and mirror regions, by preprocessing and sigma. Return no figure if the run
+    has no such measures."""
     rows: list[tuple[Any, ...]] = []
     levels: list[tuple[Any, ...]] = []
     present = [measure for measure in FIGURE_MEASURES if _has(run, measure)]

@@ -122,7 +122,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Listing:
-    """A further table of a report, whose rows hold numbers and texts."""
+    """A table that a page adds to the report, besides the tables that every report has."""
 
     title: str
     caption: str

@@ -58,8 +58,8 @@ def attend(
 
     The arguments are those of `attention.attend`, but `table` must be the same for all members and examples. The first
     of the tensors is the base-2 logarithm of the sum of exponentials of each row of scores, (members, examples,
-    queries, heads). If float16 is used, the others are queries, keys and values in float16 and their units (see
-    `_operands`).
+    queries, heads). There are further tensors only if float16 is used: queries, keys and values in float16 and their
+    units (scale factors, see `_operands`).
     """
     q = parts[0]
     e, b, m, d = q.shape

@@ -116,8 +116,8 @@ def _unit(units, tile, FP16: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, FP16: tl.constexpr):
-    """Return `value`, a float32 tile, as a factor of a product: in float16 and divided by `unit` if FP16, else in the
-    dtype of `like`."""
+    """Convert `value`, a float32 tile, to an operand of a matrix product: divided by `unit`, its scale, and in float16
+    if FP16, otherwise in the dtype of `like`."""
     if FP16:
         return (value * (1.0 / unit)).to(tl.float16)
     else:

@@ -105,11 +105,11 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Return into how many parts to divide the `items` of each member, and the number of items per part.
+    """Return into how many parts to divide the `items` of each member (model), and the number of items per part.
 
     An item is a group of rows, such as an example. It has `tiles` tiles, and one program computes the same tile of all
-    items of a part. The number of parts is such that all members together have about `programs` programs, with at most
-    about `MAX_PARTIAL_SUMS` per member.
+    items of a part, and their partial sum. The number of parts is such that all members together have about `programs`
+    programs, and each member has at most about `MAX_PARTIAL_SUMS` partial sums.
     """
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), MAX_PARTIAL_SUMS // tiles)))
     return triton.cdiv(items, share), share
