@@ -299,11 +299,11 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
 
 
 def _resampled_ranks(joint: Array, drawn: IntArray) -> tuple[Array, Array]:
-    """Return the centred ranks of t tables of s settings and k seeds, (t, s, k), in bootstrap samples, and weights.
+    """Return ranks of the values in t tables of s settings and k seeds, (t, s, k), and weights, for bootstrap samples.
 
-    `drawn`, (draws, k), has the seeds of each sample. Ranks have shape (t, draws, s, k). Weights, (draws, s, k), count
-    how often a seed is in the sample, or are 0 if its value is missing. A centred rank is half the difference between
-    the numbers of smaller and of larger values, so counting replaces sorting.
+    `drawn`, (draws, k), has the seeds of each bootstrap sample. Ranks, (t, draws, s, k), are those of a value among the
+    seeds of its setting in the sample, centred: half the number of smaller values minus that of larger ones. Weights,
+    (draws, s, k), count how often a seed is in the sample; they are 0 where a value is missing in any table.
     """
     present = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)

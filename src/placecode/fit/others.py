@@ -124,11 +124,12 @@ def correlation_of(covariance: Array, task: TableTask) -> Array:
 
 
 def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tuple[str, Method | str]]:
-    """Apply all methods to a table. Yield the name of each with its result, or with the reason why it was left out.
+    """Apply all methods, with which our models are compared, to a table. Yield the name of each with its result, or
+    with the reason why it was left out.
 
-    `tables` has the task on all training samples and those on either half, by the names in DATA_SETS. `mask_ratio` is
-    the share of the channels to hide in held-out samples. A result has a similarity, maps, modules and, if the method
-    predicts, the held-out error.
+    `tables` has three tasks, by the names in DATA_SETS: on all training samples, on their first half, and on their
+    second half. `mask_ratio` is the share of the channels to hide in held-out samples. A result has the similarity of
+    the channels, maps of them, modules (groups of similar channels) and, if the method predicts, its held-out error.
     """
     task = tables[DATA_SETS[0]]
     covariance = covariance_of(task)

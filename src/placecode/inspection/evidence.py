@@ -30,7 +30,8 @@ MAX_SIGNIFICANT_LOSS = 0.05
 MAX_INSIGNIFICANT_LOSS = 0.1
 """A sigma that is not significantly worse than the best one is good if at most this share of the gain is lost."""
 MIN_GAIN = 0.02
-"""Minimum gain of a setting in which models count as having learned. The interval must also exclude a gain of 0."""
+"""Models of a setting count as having learned if its gain (see the top of this file) is at least this, and its 95%
+interval over seeds lies above 0."""
 INTERVALS = ("outcome_interval", "gap_interval")
 """Fields of a `Point` that are intervals."""
 

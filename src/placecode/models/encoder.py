@@ -369,7 +369,7 @@ class Stack(nn.Module):
         return x * (draws.view(x.shape) < self.keep) / self.keep
 
     def dropout_step(self, block: int, step: int | Tensor | None) -> int | Tensor:
-        """Return the step to pass to `random.uniform` for the dropout mask of a block. `step` is None at evaluation."""
+        """Return a number that differs by step (None at evaluation) and block, from which a dropout mask is drawn."""
         return (-1 if step is None else step) * len(self.blocks) + block
 
 

@@ -151,7 +151,8 @@ experiment brain-transfer (see `second_half_error`)."""
 
 
 def transfer(condition: str, a: TransferMembers, b: TransferMembers, run: Run) -> Interval:
-    """Return the error of members `a` of brain-transfer minus that of members `b`. `condition` is as in `error`."""
+    """Return the mean squared error of members `a` of the experiment brain-transfer minus that of members `b`.
+    `condition` is the fraction of hidden regions at evaluation, such as "hidden 0.5"."""
     return interval_over_worlds(run, second_half_error(condition, *a, run) - second_half_error(condition, *b, run))
 
 

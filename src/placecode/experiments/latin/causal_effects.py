@@ -45,7 +45,8 @@ LATER_MANIPULATIONS: dict[str, dict[str, Any]] = {
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
 }
-"""Manipulations that were added when the first results had shown that donors trained by Adam learn little."""
+"""Manipulations that were added when the first results had shown that donors trained by Adam learn little. "Master's"
+says that the PE is copied from a donor trained by SGD (SGD_DONOR)."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
 """Labels of controls: a random PE that is frozen by a learning rate of zero; a frozen PE with the values of 2d-fixed;
 the encoding 2d-fixed; no PE."""

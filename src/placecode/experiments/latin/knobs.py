@@ -2,8 +2,8 @@
 scale of the PE).
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
-have to be added in every block? lst-gain: a factor of the logits, another way to make training more lazy or more rich.
-lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it close the gap to 2d-fixed?
+have to be added in every block? lst-gain: a factor of the logits, which makes training more lazy or more rich, as sigma
+may do. lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it help?
 lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, also at tiny sigmas.
 
 The figure of accuracy against sigma has a line for each value of the knob. If the lines coincide, the effect of sigma

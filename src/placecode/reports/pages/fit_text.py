@@ -157,7 +157,9 @@ def _linear_predictors_miss(fit: FitResult, errors: pd.Series) -> bool:
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return, for each score that ours and another method have, the best methods (after rounding) and the others."""
+    """Compare the methods by each score that placecode and another method have. An entry has the name of the score, the
+    best methods ("first"), their value as text, and the values of the others ("rest"). Values that are equal after
+    rounding are equally good."""
     ranking = []
     for score, (best_of, number_format) in RANKED.items():
         values = scores[score].dropna()

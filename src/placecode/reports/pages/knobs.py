@@ -143,7 +143,8 @@ def _name(panel: str, line: str) -> str:
 
 
 def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return how mean accuracy changed in the last quarter of training, by line and sigma, also for sinusoidal PEs."""
+    """Return how mean accuracy changed in the last quarter of training, with a row for each line of the figure and each
+    sigma. Members with the fixed sinusoidal PE have further rows, whose sigma is NaN."""
     members, finished = drop_repeated_lines(lines), finished_members(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
     table = pd.concat([members, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else members
