@@ -105,8 +105,7 @@ def test_nothing_reads_pickles() -> None:
 def test_only_the_command_line_prints() -> None:
     for path in FILES:
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        names = {node.func.id for node in calls if isinstance(node.func, ast.Name)}
-        assert "print" not in names, f"{path} prints"
+        assert "print" not in {node.func.id for node in calls if isinstance(node.func, ast.Name)}, f"{path} prints"
 
 
 def test_every_package_is_on_the_page() -> None:

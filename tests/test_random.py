@@ -137,8 +137,7 @@ def test_permutation_is_a_permutation(count) -> None:
 
 
 def test_permutations_are_equally_likely() -> None:
-    orders = random.permutation(random.keys_for(range(6000), "order"), 0, 3)
-    counts = Counter(map(tuple, orders.tolist()))
+    counts = Counter(map(tuple, random.permutation(random.keys_for(range(6000), "order"), 0, 3).tolist()))
     assert len(counts) == 6
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 

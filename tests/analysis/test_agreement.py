@@ -13,9 +13,8 @@ from placecode.analysis.partitions import ari
 def planted(rng, fits: int = 4, n: int = 20, d: int = 6, noise: float = 0.3) -> np.ndarray:
     """Fits (m, 1, n, d) of one arrangement, each with its own noise, orientation and size."""
     true = rng.normal(size=(n, d))
-    return np.stack(
-        [rng.uniform(0.5, 2) * (true + noise * rng.normal(size=(n, d))) @ rotation(rng, d) for _ in range(fits)]
-    )[:, None]
+    pes = [rng.uniform(0.5, 2) * (true + noise * rng.normal(size=(n, d))) @ rotation(rng, d) for _ in range(fits)]
+    return np.stack(pes)[:, None]
 
 
 def groups_of(n: int, count: int, d: int, rng, noise: float, fits: int = 4) -> np.ndarray:
@@ -37,8 +36,7 @@ def test_confidence_does_not_depend_on_orientation_size_shift_or_order(rng) -> N
 
 def test_confidence_falls_with_noise(rng) -> None:
     single = planted(rng, fits=1)
-    same = np.concatenate([single, single @ rotation(rng, 6)])
-    np.testing.assert_allclose(channel_confidence(same), 1, atol=1e-9)
+    np.testing.assert_allclose(channel_confidence(np.concatenate([single, single @ rotation(rng, 6)])), 1, atol=1e-9)
     assert channel_confidence(rng.normal(size=(5, 1, 40, 6))).mean() < 0.15
     levels = [channel_confidence(planted(np.random.default_rng(2), noise=noise)).mean() for noise in (0.1, 0.5, 2.0)]
     assert levels[0] > 0.9 > levels[1] > levels[2]
@@ -65,8 +63,7 @@ def test_common_embedding_has_the_distances_of_the_fits(rng) -> None:
     turned[2] = 5 * pes[2] @ rotation(rng, 6) - 3
     apart = [np.linalg.norm(places[:, None] - places, axis=-1) for places in (result, common_embedding(turned))]
     np.testing.assert_allclose(*apart, atol=1e-6)
-    spread = (result**2).sum(axis=0)
-    assert (np.diff(spread) <= 1e-9).all()  # the widest axis comes first
+    assert (np.diff((result**2).sum(axis=0)) <= 1e-9).all()  # the widest axis comes first
     exact = planted(np.random.default_rng(5), noise=0.0)
     centred = exact[0, 0] - exact[0, 0].mean(axis=0)
     unit = centred / np.sqrt((centred**2).sum() / len(centred))
@@ -182,8 +179,7 @@ def test_stability_by_hand() -> None:
     second[3] = first[3]
     result = stable_modules(np.stack([first @ first.T, second @ second.T]), most=2)
     by_chance = 6 * 7 / 15
-    expected = (4 - by_chance) / ((6 + 7) / 2 - by_chance)
-    assert result.stability == {2: pytest.approx(expected)} and result.count == 1
+    assert result.stability == {2: pytest.approx((4 - by_chance) / ((6 + 7) / 2 - by_chance))} and result.count == 1
 
 
 def test_a_number_next_to_a_peak_is_not_chosen(rng) -> None:

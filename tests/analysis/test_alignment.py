@@ -131,10 +131,9 @@ def test_permuted_equals_a_loop_over_permuted_targets(width, rng) -> None:
     pe[0, :, :, :2] += 2 * target[:, :2]
     result = procrustes_test(pe, target, count=50, seed=4)
     drawn = np.random.default_rng(4)
-    null = np.stack(
-        [procrustes(alignment.side_by_side(pe), target[drawn.permutation(6)]) for _ in range(50)]
-    )  # (50, 3)
-    unpermuted = procrustes(alignment.side_by_side(pe), target)
+    tokens = alignment.side_by_side(pe)
+    null = np.stack([procrustes(tokens, target[drawn.permutation(6)]) for _ in range(50)])  # (50, 3)
+    unpermuted = procrustes(tokens, target)
     np.testing.assert_allclose(result.z, (null.mean(0) - unpermuted) / null.std(0), rtol=1e-6)
     np.testing.assert_allclose(result.p, (1 + (null <= unpermuted).sum(0)) / 51)
 

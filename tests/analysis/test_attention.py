@@ -18,8 +18,7 @@ def maps(rng, *shape: int) -> np.ndarray:
 
 def test_ideal_map_of_a_grid(rng) -> None:
     row, column = GRID.T
-    shared = (row[:, None] == row) | (column[:, None] == column)
-    np.testing.assert_array_equal(ideal_map(GRID), shared / 7)
+    np.testing.assert_array_equal(ideal_map(GRID), ((row[:, None] == row) | (column[:, None] == column)) / 7)
     np.testing.assert_array_equal(ideal_map([(0, 0), (1, 1), (2, 2)]), np.eye(3))  # nothing in common
     positions, order = rng.integers(3, size=(20, 3)), rng.permutation(20)
     result = ideal_map(positions)

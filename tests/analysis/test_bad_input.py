@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from helpers.planted import GROUPS
+from helpers.refusal import refused
 
 from placecode.analysis import (
     agreement,
@@ -22,7 +23,6 @@ from placecode.analysis import (
     stats,
     targets,
 )
-from placecode.errors import BadInput
 
 RNG = np.random.default_rng(0)
 EYE, ONES, NAN = np.eye(4), np.ones((4, 4)), np.full((4, 4), np.nan)
@@ -162,6 +162,5 @@ CASES: list[tuple[str, object, Callable, tuple]] = [
 
 @pytest.mark.parametrize(("name", "given", "function", "arguments"), CASES)
 def test_bad_input_is_refused(name, given, function, arguments) -> None:
-    with pytest.raises(BadInput) as error:
-        function(*arguments)
-    assert (error.value.name, error.value.given) == (name, given)
+    error = refused(function, *arguments)
+    assert (error.name, error.given) == (name, given)

@@ -130,9 +130,8 @@ def test_mds_reproduces_the_distances(rng) -> None:
     same = squareform(pdist(np.arange(12)[:, None] // 4)) == 0
     apart = squareform(pdist(connectivity.mds_embedding(correlation(clustered(rng, noise=0.5)), 2)))
     assert apart[same].max() < 0.8 * apart[~same].min()
-    apart = squareform(
-        pdist(connectivity.mds_embedding(partial_correlation(clustered(rng)), 2))
-    )  # with negative eigenvalues
+    places = connectivity.mds_embedding(partial_correlation(clustered(rng)), 2)  # with negative eigenvalues
+    apart = squareform(pdist(places))
     assert apart[same].mean() < 0.7 * apart[~same].mean()
 
 

@@ -111,11 +111,9 @@ def test_mirror_agreement_counts_partners(rng) -> None:
     similarity = alignment.token_similarity(pe)
     np.testing.assert_array_equal(modules.mirror_agreement(similarity, pairs), [1, 1])
     np.testing.assert_array_equal(modules.mirror_agreement(similarity, np.roll(pairs, 2)), [0, 0])
-    some = np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)
-    assert modules.mirror_agreement(similarity[0], some) == 0
+    assert modules.mirror_agreement(similarity[0], np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)) == 0
     mixed = planted(rng, 0.5)
-    result = modules.mirror_agreement(mixed, pairs)
-    np.testing.assert_allclose(result, neighbor_agreement(mixed, np.arange(24) // 2))
+    np.testing.assert_allclose(modules.mirror_agreement(mixed, pairs), neighbor_agreement(mixed, np.arange(24) // 2))
     assert modules.mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
 
 

@@ -105,10 +105,8 @@ def test_shared_information_ranks_shuffled_labels_like_ami(strength, rng) -> Non
     shuffled, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
 
     def counts(score: Callable) -> list[int]:
-        return [
-            int((score(partition, shuffled) >= score(partition, labels) - NULL_TIE_TOLERANCE).sum())
-            for partition in groups
-        ]
+        scores = [(score(partition, shuffled), score(partition, labels)) for partition in groups]
+        return [int((null >= value - NULL_TIE_TOLERANCE).sum()) for null, value in scores]
 
     assert counts(shared_information) == counts(ami)
     assert strength > 0 or counts(shared_information) != counts(ari)

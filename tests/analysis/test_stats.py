@@ -87,9 +87,8 @@ def test_a_common_cause_is_removed_in_each_setting(rng) -> None:
 def test_within_given_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 1, 8))
     assert np.isnan(partial_within_correlation(x, np.exp(y), y)), "nothing is left of a function of what is given"
-    assert partial_within_correlation(x, y, np.ones((1, 8))) == pytest.approx(float(within_correlation(x, y))), (
-        "a constant explains nothing"
-    )
+    with_constant = partial_within_correlation(x, y, np.ones((1, 8)))
+    assert with_constant == pytest.approx(float(within_correlation(x, y))), "a constant explains nothing"
     assert np.isnan(partial_within_correlation(x[:, :3], y[:, :3], [[1, 3, 2]])), "three pairs leave a single free one"
     gap = np.where(np.arange(8) == 5, np.nan, 1.0)
     rest = np.delete(np.arange(8), 5)
@@ -190,10 +189,8 @@ def test_bootstrap_depends_on_seed_level_and_number_of_seeds(rng) -> None:
     assert bootstrap(within_correlation, x, y) == once != other
     wide, narrow = bootstrap(within_correlation, x, y, level=0.99), bootstrap(within_correlation, x, y, level=0.5)
     assert wide.low < narrow.low < wide.mean == narrow.mean < narrow.high < wide.high
-    twice = bootstrap(
-        within_correlation, *(np.concatenate([t, t]) for t in (x, y))
-    )  # more settings are no more evidence
-    np.testing.assert_allclose(twice, once, atol=1e-12)
+    twice = bootstrap(within_correlation, *(np.concatenate([t, t]) for t in (x, y)))
+    np.testing.assert_allclose(twice, once, atol=1e-12)  # more settings are no more evidence
     more = bootstrap(within_correlation, *tables(rng, 0.5, 0.5, seeds=60))  # more seeds are
     assert more.high - more.low < 0.75 * (once.high - once.low)
 

@@ -65,9 +65,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(bench, "run_job", result_of)
     ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
     monkeypatch.setattr(bench, "measure_ceiling", lambda job: ceiling)
-    monkeypatch.setattr(
-        bench, "unavailable_reason", lambda name, device: "jax is not installed" if name == "jax-vmap" else ""
-    )
+    reasons = {"jax-vmap": "jax is not installed"}
+    monkeypatch.setattr(bench, "unavailable_reason", lambda name, device: reasons.get(name, ""))
     return jobs
 
 
@@ -90,8 +89,7 @@ def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
     assert usual == {("lst-paper", "high"), ("lst-paper", "bf16")}
     cases = {"cases": (CASES["lst-paper"],), "precisions": ("bf16",)}
     assert counts(Plan("cuda", **cases)) == {"compiled-vmap": [1, 16, 128], "vmap": [1, 16, 128]}
-    long = {**cases, "cases": (CASES["tokens-360"],)}
-    assert counts(Plan("cuda", **long)) == {"compiled-vmap": [64], "vmap": [64]}
+    assert counts(Plan("cuda", **{**cases, "cases": (CASES["tokens-360"],)})) == {"compiled-vmap": [64], "vmap": [64]}
     assert counts(Plan("cuda", **cases, members=(2, 4))) == {"compiled-vmap": [2, 4], "vmap": [2, 4]}
     few = Plan("cuda", **cases, members=(2, 4, 8), peer_members=(4,))
     assert counts(few) == {"compiled-vmap": [4], "vmap": [4]}

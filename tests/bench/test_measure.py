@@ -71,10 +71,8 @@ def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
     candidate = Placecode(job(members=2 * DEFAULT_STACK_SIZE["cpu"]))
     assert [len(trainer.stack.members) for trainer in candidate.trainers] == [DEFAULT_STACK_SIZE["cpu"]] * 2
     concurrency = job().execution.concurrency(2, TINY.values)
-    assert (candidate.pool._max_workers, candidate.threads) == (
-        concurrency.concurrent_stacks,
-        concurrency.threads_per_stack,
-    )
+    expected = (concurrency.concurrent_stacks, concurrency.threads_per_stack)
+    assert (candidate.pool._max_workers, candidate.threads) == expected
     candidate.run(3)
     candidate.run(1)
     task = Synthetic(TINY)
@@ -87,8 +85,7 @@ def test_placecode_is_timed_in_the_stacks_and_threads_of_a_run() -> None:
 
 def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
     candidate = Products(job("ceiling"))
-    attention = 3 * 4 * 4 * 4 * 8 * (4 + 1)
-    assert candidate.flops() == flops(TINY) - attention
+    assert candidate.flops() == flops(TINY) - 3 * 4 * 4 * 4 * 8 * (4 + 1)  # attention
     candidate.run(1)
 
 
@@ -107,8 +104,7 @@ def test_rows_that_were_disturbed_are_counted() -> None:
     assert bench.disturbance_note({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
     loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
     assert "2 of 4 rows" in bench.disturbance_note({"rows": [quiet, *loud], "ceilings": [quiet]})
-    on_a_gpu = [{**row, "device": "cuda"} for row in loud]
-    assert bench.disturbance_note({"rows": on_a_gpu, "ceilings": []}) == ""
+    assert bench.disturbance_note({"rows": [{**row, "device": "cuda"} for row in loud], "ceilings": []}) == ""
 
 
 def test_a_row_says_what_follows_from_its_time() -> None:

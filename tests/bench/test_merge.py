@@ -22,8 +22,7 @@ def table(call: str | None, micro: float | None, *groups: tuple[str, str], gpu: 
     rows, ceilings, kernels = [], [], []
     for case, precision in groups:
         for name in ("placecode", "compiled-vmap"):
-            job = Job(CASES[case], name, 16, "cuda", precision, 1.0)
-            rows.append(row_of(job, {"us_per_model_step": micro}) | mark)
+            rows.append(row_of(Job(CASES[case], name, 16, "cuda", precision, 1.0), {"us_per_model_step": micro}) | mark)
         ceilings.append({"case": case, "precision": precision, "tflops": micro} | mark)
         kernels.append({"case": case, "precision": precision, "us_per_model_step": micro} | mark)
     result = {"rows": rows, "ceilings": ceilings, "kernels": kernels, "environment": about}
@@ -72,8 +71,7 @@ def test_the_script_makes_and_changes_a_file(tmp_path, capsys) -> None:
     paths[2].write_text(json.dumps(table("b", 2.0, ("lst-paper", "bf16"))))
     merge.main([str(path) for path in paths[:2]])
     merge.main([str(paths[0]), str(paths[2])])
-    result = json.loads(paths[0].read_text())
-    assert [call["call"] for call in result["calls"]] == ["a", "b"]
+    assert [call["call"] for call in json.loads(paths[0].read_text())["calls"]] == ["a", "b"]
     assert capsys.readouterr().out.splitlines()[-1].endswith("4 rows of 2 calls")
     with pytest.raises(SystemExit, match="usage"):
         merge.main(["one.json"])

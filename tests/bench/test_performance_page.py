@@ -87,11 +87,8 @@ def test_precisions_are_compared_seed_by_seed(root) -> None:
     names = {"high": performance.IN_TF32, "bf16": performance.OTHERS["bf16"]}
     for precision, seeds in (("high", (0, 1, 2)), ("bf16", (0, 1, 2, 3))):
         experiment = LstSigma.from_scale("quick", sigmas=(0.2, 1.0, 2.0), seeds=seeds, epochs=3, evaluations=1, **small)
-        runs.append(
-            local.execute(
-                experiment, root / "results" / names[precision], execution=ExecutionSettings("cpu", precision, 12)
-            )
-        )
+        execution = ExecutionSettings("cpu", precision, 12)
+        runs.append(local.execute(experiment, root / "results" / names[precision], execution=execution))
     section = performance.page(root).partition("## Does the precision change what is learned?")[2]
     for sigma in (0.2, 1.0, 2.0):
         values = []

@@ -72,8 +72,7 @@ def test_the_experiment_may_come_after_options_and_names_the_default_folder(no_r
 
 
 def test_diverged_members_are_reported(no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*RUN, "--optimizer", "sgd", "--learning-rate", "1e30", "--out", "a"]
-    assert cli.main(words) == 0
+    assert cli.main([*RUN, "--optimizer", "sgd", "--learning-rate", "1e30", "--out", "a"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"│ +learned │ +0\.1 │ +- │ +- │ +- │ +0 │ +2 │", printed)
     assert "4 of 4 members diverged" in printed
@@ -88,12 +87,6 @@ def test_references_have_a_row(no_report: None, capsys: pytest.CaptureFixture[st
     assert settings[2:] == [["sinusoid", "-", "0"], ["sinusoid", "-", "0.1"]]
     assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # only the references
     assert "only references" in capsys.readouterr().out
-
-
-def fields_of(*words: str) -> dict[str, object]:
-    """Return the settings that the options of a command set, without running the command."""
-    arguments = cli._parser(["run", "lst-sigma", *words]).parse_args(["run", "lst-sigma", *words])
-    return flags.settings(arguments, experiments.lookup("lst-sigma"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +107,9 @@ def fields_of(*words: str) -> dict[str, object]:
     ],
 )
 def test_settings_are_read(words: list[str], field: str, value: object) -> None:
-    assert fields_of(*words) == {field: value}
+    command = ["run", "lst-sigma", *words]
+    arguments = cli._parser(command).parse_args(command)
+    assert flags.settings(arguments, experiments.lookup("lst-sigma")) == {field: value}
 
 
 @pytest.mark.parametrize(
@@ -211,9 +206,8 @@ def test_experiments_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> 
     assert cli.main(["experiments"]) == 0
     printed = capsys.readouterr().out
     rows = cells(printed)
-    assert [(row[0], row[1]) for row in rows] == [
-        (name, experiment.about) for name, experiment in experiments.EXPERIMENTS.items()
-    ]
+    abouts = {name: experiment.about for name, experiment in experiments.EXPERIMENTS.items()}
+    assert [(row[0], row[1]) for row in rows] == list(abouts.items())
     assert rows[0][0] == "lst-sigma" and rows[0][2:] == ["18", "330"]  # members at quick and at paper scale
     assert "placecode run EXPERIMENT [--scale quick|paper]" in printed
 
@@ -260,9 +254,7 @@ def test_merge_joins_pieces_and_counts_members(
     assert cli.main(["merge", "0", "3", "--out", "some"]) == 0
     assert capsys.readouterr().out.startswith("3 of 4 members of lst-sigma are in some.\n")
     some = Run("some")
-    words = shlex.split(
-        reporting.command_of(some, experiments.experiment_of(some))
-    )  # the numbers of its members have a gap
+    words = shlex.split(reporting.command_of(some, experiments.experiment_of(some)))  # its members have a gap
     assert cli.main([*words[1:], "--out", "again"]) == 0
     assert Run("again").config == some.config and Run("again").members.equals(some.members)
     assert cli.main([*RUN, "--members", "2:4", "--out", "23"]) == 0

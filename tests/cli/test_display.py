@@ -250,8 +250,7 @@ def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
 
 
 def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
-    rows = printed(table_of(NetworkSigma.from_scale("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
-    assert rows == [
+    assert printed(table_of(NetworkSigma.from_scale("paper", sigmas=(0.01,), seeds=(0, 1))))[2:] == [
         ["baseline:linear", "-", mean_and_half([0.75, 0.77]), mean_and_half([0.9, 0.96]), "2", "0"],
         ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # fitted in one world, and not at the other mask ratio
     ]

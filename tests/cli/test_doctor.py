@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -57,10 +58,8 @@ def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monk
 
 def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
-    assert (
-        checks_by_item()["free disk here"].status.startswith("0.5 GiB")
-        and not checks_by_item()["free disk here"].passed
-    )
+    disk = checks_by_item()["free disk here"]
+    assert disk.status.startswith("0.5 GiB") and not disk.passed
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])
     assert checks_by_item()["memory"] == doctor.Check("memory", "1.0 GiB", False)
 
@@ -76,19 +75,15 @@ def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: py
 
 
 def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def requires(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    missing = importlib.metadata.PackageNotFoundError("placecode")
+    monkeypatch.setattr(importlib.metadata, "requires", Mock(side_effect=missing))
     packages = checks_by_item()["packages"].status
     assert "placecode is not installed" in packages and torch.__version__.split("+")[0] in packages
 
 
 def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("PLACECODE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", home)
-    assert checks_by_item()["cache"].status.startswith("none (no home folder)") and not checks_by_item()["cache"].passed
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    cache = checks_by_item()["cache"]
+    assert cache.status.startswith("none (no home folder)") and not cache.passed

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -138,10 +139,8 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
 def test_learning_rate_of_the_pe_is_three_times_the_other_by_default(fitted: tuple[Path, str]) -> None:
     run = Run(fitted[0])
     experiment = experiment_of(run)
-    assert isinstance(experiment, TableExperiment) and (experiment.learning_rate, experiment.pe_learning_rate) == (
-        0.005,
-        0.015,
-    )
+    assert isinstance(experiment, TableExperiment)
+    assert (experiment.learning_rate, experiment.pe_learning_rate) == (0.005, 0.015)
     words = reporting.command_of(run, experiment).split()
     assert "--learning-rate" in words and "--pe-learning-rate" not in words
     words = reporting.command_of(run, replace(experiment, pe_learning_rate=0.006)).split()
@@ -160,8 +159,7 @@ def plain_error(tmp_path_factory: pytest.TempPathFactory) -> float:
 @pytest.mark.parametrize("name", ["semicolons.csv", "t.parquet", "t.h5"])
 def test_every_format_gives_the_same_fit(name: str, tmp_path: Path, plain_error: float, no_report: None) -> None:
     write(tmp_path / name, frame(100).astype(np.float32).set_axis(list("abcdef"), axis=1))
-    key = ["--key", "rest/series"] if name == "t.h5" else []
-    assert cli.main(["fit", name, *SHORT, *key]) == 0
+    assert cli.main(["fit", name, *SHORT, *(["--key", "rest/series"] if name == "t.h5" else [])]) == 0
     out = Path("runs") / f"fit-{Path(name).stem}"
     expected = [f"channel {i}" for i in range(1, 7)] if name == "t.h5" else list("abcdef")
     assert pd.read_csv(out / "map.csv")["name"].tolist() == expected
@@ -210,8 +208,7 @@ def test_finished_fit_is_not_overwritten_without_force(
     out, words = copied
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.rglob("*") if path.is_file()}
     assert cli.main([*words, "--resume"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.splitlines() == findings(fitted[1])
+    assert capsys.readouterr().out.splitlines() == findings(fitted[1])
     assert cli.main(words) == 2
     assert "it holds a finished run of fit" in capsys.readouterr().err
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
@@ -294,15 +291,10 @@ def test_a_table_larger_than_memory_goes_through_the_disk_or_is_refused(
     assert "t.npz" in refuse("fit", "t.npz", *TINY)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(
-    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_must_be_writable(refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files(tmp_path)
-
-    def make(*_: object) -> str:
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "a/.placecode-1")
-
-    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    denied = OSError(errno.EACCES, os.strerror(errno.EACCES), "a/.placecode-1")
+    monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=denied))
     assert refuse("fit", "t.csv", *TINY, "--out", "a/b").startswith("the output folder a/b must be writable")
 
 

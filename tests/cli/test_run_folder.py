@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from helpers.folders import same_files
+from helpers.folders import full_after, same_files
 from helpers.small_runs import TINY_RUN as RUN
 from helpers.training.tiny_runs import RESULTS
 
@@ -31,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "publish", lambda page: page.run.path / "report.html")
         assert cli.main([*RUN, "--out", str(folder / "finished")]) == 0
-        patch.setattr(os, "fsync", disk_full_after(7))
+        patch.setattr(os, "fsync", full_after(7))
         assert cli.main([*RUN, "--out", str(folder / "unfinished")]) == 2
     assert (folder / "unfinished" / "checkpoints" / "stack-000.json").is_file()
     return folder
@@ -47,20 +48,8 @@ def unfinished(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs / "unfinished", tmp_path / "unfinished"))
 
 
-def disk_full_after(count: int) -> Callable[[int], None]:
-    left = [count]
-
-    def fsync(number: int) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    return fsync
-
-
 def change_config(folder: Path, **values: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **values}))
+    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), **values}))
 
 
 def test_a_run_is_not_overwritten_without_force(refuse: Refuse, finished: Path, unfinished: Path) -> None:
@@ -70,14 +59,10 @@ def test_a_run_is_not_overwritten_without_force(refuse: Refuse, finished: Path, 
 
 
 def test_a_folder_that_refuses_the_first_file(refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **named: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
     (tmp_path / "there").mkdir()
-    monkeypatch.setattr(Path, "mkdir", fail)
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=PermissionError(13, "Permission denied")))
     for out in ("there", "new"):
-        reason = f"the output folder {out} must be writable; it is not (Permission denied)."
-        assert refuse(*RUN, "--out", out) == reason
+        assert refuse(*RUN, "--out", out) == f"the output folder {out} must be writable; it is not (Permission denied)."
 
 
 def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
@@ -93,7 +78,7 @@ def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
 def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Path) -> None:
     words = [*RUN, "--puzzles", str(puzzles), "--out", "out"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", disk_full_after(7))
+        patch.setattr(os, "fsync", full_after(7))
         assert cli.main(words) == 2
     write_folder(puzzles, *make_puzzles(np.random.default_rng(1), 4, 9, 20, 0.5))
     assert "changed: task.sha256 was '" in refuse(*words, "--resume")
@@ -146,17 +131,12 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, envi
 def test_errors_of_the_system_elsewhere_than_in_a_run(
     error: OSError, code: int, sentence: str, finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def fail(run: Run) -> Path:
-        raise error
-
-    monkeypatch.setattr(cli, "publish", fail)
+    monkeypatch.setattr(cli, "publish", Mock(side_effect=error))
     assert cli.main(["report", str(finished)]) == code
     assert capsys.readouterr().err.startswith(f"placecode: {sentence}")
 
 
-def test_a_report_of_what_is_not_finished_not_known_or_damaged(
-    refuse: Refuse, finished: Path, unfinished: Path
-) -> None:
+def test_reports_of_unfinished_unknown_and_damaged_runs(refuse: Refuse, finished: Path, unfinished: Path) -> None:
     assert "the run is not finished; continue it with 'placecode run " in refuse("report", str(unfinished))
     fields = Run(finished).config["fields"]
     change_config(finished, fields={**fields, "temperature": 1.0})

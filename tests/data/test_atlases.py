@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.brain_people import needs
+from helpers.refusal import refused
 
 from placecode.data import atlases
 from placecode.data.atlases import Atlas, load, nearest_networks, partners, read_lines
@@ -44,9 +45,8 @@ def test_regions_are_taken_by_name_or_in_order() -> None:
 
 def test_unknown_atlases_and_networks_are_refused() -> None:
     for arguments, name, value in ((("aal",), "atlas", "aal"), (("glasser", "yeo"), "networks", "yeo")):
-        with pytest.raises(BadInput) as error:
-            load(*arguments)
-        assert (error.value.name, error.value.given) == (name, value)
+        error = refused(load, *arguments)
+        assert (error.name, error.given) == (name, value)
     with pytest.raises(BadInput, match="must go with the atlas glasser"):
         load("aal2", "yeo7")
 

@@ -56,9 +56,7 @@ def test_the_global_signal_is_removed_after_trend_and_band() -> None:
 def test_cleaning_equals_nilearns(trend, band, with_confounds) -> None:
     signal = pytest.importorskip("nilearn.signal")
     confounds = np.random.default_rng(3).normal(size=(400, 3)) + 0.01 * TIMES[:, None] if with_confounds else None
-    how = {"filter": "butterworth" if band != (None, None) else False, "t_r": TR}
-    theirs = signal.clean(
-        recording(), detrend=trend, standardize=None, confounds=confounds, low_pass=band[1], high_pass=band[0], **how
-    )
+    how = {"filter": "butterworth" if band != (None, None) else False, "low_pass": band[1], "high_pass": band[0]}
+    theirs = signal.clean(recording(), detrend=trend, standardize=None, confounds=confounds, t_r=TR, **how)
     ours = clean(recording(), detrend=trend, low=band[0], high=band[1], tr=TR, confounds=confounds)
     np.testing.assert_allclose(ours, theirs, atol=1e-8)

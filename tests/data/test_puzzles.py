@@ -9,21 +9,11 @@ import numpy as np
 import pytest
 
 from placecode.data import puzzles
-from placecode.data.puzzles import (
-    UNSOLVED,
-    Cells,
-    are_farther,
-    draw,
-    first_occurrences,
-    jaccard_distances,
-    random_squares,
-    solve,
-)
 
 GIVENS = {4: (3, 11), 5: (5, 17), 6: (7, 25)}
 
 
-def symbols_by_rows(puzzle: Cells) -> set[int]:
+def symbols_by_rows(puzzle: puzzles.Cells) -> set[int]:
     """Return the target's symbols in all completions, found by a search over whole rows."""
     n = round(len(puzzle) ** 0.5)
     at_row, at_column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
@@ -51,7 +41,7 @@ def symbols_by_rows(puzzle: Cells) -> set[int]:
     return result
 
 
-def class_by_sets(puzzle: Cells) -> tuple[int, int]:
+def class_by_sets(puzzle: puzzles.Cells) -> tuple[int, int]:
     """Return class and solution of a puzzle, computed from the definition cell by cell."""
     n = round(len(puzzle) ** 0.5)
     square = puzzle.reshape(n, n).tolist()
@@ -67,10 +57,10 @@ def class_by_sets(puzzle: Cells) -> tuple[int, int]:
         for symbol in symbols - excluded:
             if all(any(line[k] == symbol for line in grid_) for k in blanks):
                 return 2, symbol
-    return UNSOLVED, 0
+    return puzzles.UNSOLVED, 0
 
 
-def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
+def random_grids(rng: np.random.Generator, order: int, count: int) -> puzzles.Cells:
     """Return random grids with one target and a few symbols, with no, one or several completions."""
     cells = np.zeros((count, order**2), dtype=np.uint8)
     for row in cells:
@@ -81,9 +71,9 @@ def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
     return cells
 
 
-def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
+def masked_squares(rng: np.random.Generator, order: int, count: int) -> puzzles.Cells:
     """Return puzzles with a completion, of every class and without a class."""
-    cells = random_squares(rng, order, count).reshape(count, -1)
+    cells = puzzles.random_squares(rng, order, count).reshape(count, -1)
     for row in cells:
         order_of_cells = rng.permutation(order**2)
         row[order_of_cells[1 + rng.integers(0, order**2) :]] = 0
@@ -95,7 +85,7 @@ def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 def test_solve_equals_a_search_by_rows(order, count) -> None:
     rng = np.random.default_rng(order)
     grids = np.concatenate([random_grids(rng, order, count), masked_squares(rng, order, count)])
-    result = [solve(puzzle) for puzzle in grids]
+    result = [puzzles.solve(puzzle) for puzzle in grids]
     assert result == [symbols_by_rows(puzzle) for puzzle in grids]
     assert {min(len(symbols), 2) for symbols in result} == {0, 1, 2}  # the three cases were all met
 
@@ -105,9 +95,10 @@ def test_classify_equals_the_definition_and_the_solver(order) -> None:
     cells = masked_squares(np.random.default_rng(order), order, 300)
     classes, solutions = puzzles.classify(cells)
     assert list(zip(classes, solutions, strict=True)) == [class_by_sets(puzzle) for puzzle in cells]
-    assert set(classes) == {UNSOLVED, 0, 1, 2}
-    for puzzle, solution in zip(cells[classes != UNSOLVED], solutions[classes != UNSOLVED], strict=True):
-        assert solve(puzzle) == {solution}
+    assert set(classes) == {puzzles.UNSOLVED, 0, 1, 2}
+    solved = classes != puzzles.UNSOLVED
+    for puzzle, solution in zip(cells[solved], solutions[solved], strict=True):
+        assert puzzles.solve(puzzle) == {solution}
 
 
 @pytest.mark.parametrize(("order", "count"), [(4, 4), (5, 56), (6, 9408)])
@@ -116,17 +107,17 @@ def test_reduced_squares_are_as_many_as_known(order, count) -> None:
     assert len({square.tobytes() for square in squares}) == len(squares) == count
     in_order = np.arange(1, order + 1)
     assert (squares[:, 0] == in_order).all() and (squares[:, :, 0] == in_order).all()
-    for drawn in (squares, random_squares(np.random.default_rng(0), order, 500)):
+    for drawn in (squares, puzzles.random_squares(np.random.default_rng(0), order, 500)):
         assert (np.sort(drawn, axis=1) == in_order[:, None]).all() and (np.sort(drawn, axis=2) == in_order).all()
 
 
 def test_random_squares_are_uniform() -> None:
-    def chi_square(squares: Cells) -> float:
+    def chi_square(squares: puzzles.Cells) -> float:
         counts = np.unique(squares.reshape(len(squares), -1), axis=0, return_counts=True)[1]
         assert len(counts) == 576
         return float(((counts - 100) ** 2 / 100).sum())
 
-    squares = random_squares(np.random.default_rng(0), 4, 57_600)
+    squares = puzzles.random_squares(np.random.default_rng(0), 4, 57_600)
     # 575 degrees of freedom: mean 575, standard deviation 34.
     assert chi_square(squares) < 575 + 4 * 34
     uneven = np.concatenate([squares[:48_000], squares[:9_600]])  # the twin: a sixth of the draws counted twice
@@ -135,12 +126,12 @@ def test_random_squares_are_uniform() -> None:
 
 @pytest.mark.parametrize("order", [4, 5, 6])
 def test_draw_gives_valid_puzzles_of_every_class(order) -> None:
-    drawn = draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
+    drawn = puzzles.draw(np.random.default_rng(0), order, 1_000, GIVENS[order])
     givens = np.count_nonzero(drawn.cells, axis=1) - 1  # without the target
     assert drawn.cells.shape[1] == order**2 and ((drawn.cells == order + 1).sum(axis=1) == 1).all()
     assert set(drawn.classes) == {0, 1, 2}
     assert givens.min() >= GIVENS[order][0] and givens.max() == GIVENS[order][1]
-    fixed = draw(np.random.default_rng(0), order, 500, (9, 9)).cells
+    fixed = puzzles.draw(np.random.default_rng(0), order, 500, (9, 9)).cells
     assert (np.count_nonzero(fixed, axis=1) == 9 + 1).all()
     few = drawn[:30]
     for puzzle, kind, solution in zip(few.cells, few.classes, few.solutions, strict=True):
@@ -154,7 +145,7 @@ def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
     assert (code[0, 4:15] == 0).all() and code.sum() == 5
 
 
-def distance_by_sets(first: Cells, second: Cells) -> Fraction:
+def distance_by_sets(first: puzzles.Cells, second: puzzles.Cells) -> Fraction:
     a, b = ({(at, int(cell)) for at, cell in enumerate(puzzle) if cell} for puzzle in (first, second))
     return 1 - Fraction(len(a & b), len(a | b))
 
@@ -163,8 +154,8 @@ def test_jaccard_distance_equals_that_of_sets() -> None:
     rng = np.random.default_rng(0)
     first, second = masked_squares(rng, 4, 40), masked_squares(rng, 4, 30)
     expected = [[float(distance_by_sets(a, b)) for b in second] for a in first]
-    np.testing.assert_allclose(jaccard_distances(first, second), expected, atol=1e-12)
-    assert (np.diag(jaccard_distances(first, first)) == 0).all()
+    np.testing.assert_allclose(puzzles.jaccard_distances(first, second), expected, atol=1e-12)
+    assert (np.diag(puzzles.jaccard_distances(first, first)) == 0).all()
 
 
 @pytest.mark.parametrize("distance", [Fraction(3, 4), Fraction(4, 5)])
@@ -172,10 +163,11 @@ def test_apart_excludes_the_distance_itself(distance) -> None:
     rng = np.random.default_rng(1)
     cells, others = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
     nearest = [min(distance_by_sets(a, b) for b in others) for a in cells]
-    assert are_farther(cells, others, float(distance)).tolist() == [least > distance for least in nearest]
+    assert puzzles.are_farther(cells, others, float(distance)).tolist() == [least > distance for least in nearest]
     assert distance in nearest  # so that "above" and "at least" differ here
 
 
 def test_first_occurrences_keep_the_order() -> None:
     cells = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]], dtype=np.uint8)
-    assert first_occurrences(cells).tolist() == [0, 1, 3] and first_occurrences(cells[:0]).tolist() == []
+    assert puzzles.first_occurrences(cells).tolist() == [0, 1, 3]
+    assert puzzles.first_occurrences(cells[:0]).tolist() == []

@@ -4,16 +4,17 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import table_data
 from helpers.brain_people import EXTRA
+from helpers.refusal import sentence
 
 from placecode.data.packages import import_optional, package_folder
 from placecode.data.recording_files import FORMATS, find_files, read_recordings, read_table
-from placecode.errors import BadInput
 
 NAMES = ("V1_L", "V1_R", "a,b_L", "a,b_R", "Vermis")
 TIMES, REGIONS = 60, len(NAMES)
@@ -29,8 +30,8 @@ def write(path: Path, values: np.ndarray, names: tuple[str, ...] = NAMES) -> Pat
     if path.suffix == ".nii":
         write_cifti(path, values, names)
         return path
-    named = names if len(names) == values.shape[1] else None
-    return table_data.write(path, pd.DataFrame(values, columns=named))
+    columns = names if len(names) == values.shape[1] else None
+    return table_data.write(path, pd.DataFrame(values, columns=columns))
 
 
 def write_cifti(path: Path, values: np.ndarray, names: tuple[str, ...], turned: bool = False) -> None:
@@ -53,10 +54,7 @@ def people(folder: Path, kind: str = "p{}.npy", **options: Any) -> list[Path]:
 
 def refusal(act: Callable[[], object], *paths: Path) -> str:
     """Return the message of the exception, with the letters A, B, ... for the paths."""
-    with pytest.raises(BadInput) as error:
-        act()
-    message = str(error.value)
-    assert message.endswith((".", "?")) and "\n" not in message
+    message = sentence(act)
     for letter, path in zip("ABCDE", paths, strict=False):
         message = message.replace(str(path), letter)
     return message
@@ -166,13 +164,8 @@ def test_a_folder_a_pattern_and_a_list_give_the_same_files(tmp_path) -> None:
     files = people(tmp_path)
     (tmp_path / "README.txt").write_text("not a recording")
     (tmp_path / ".hidden.npy").write_text("neither")
-    assert (
-        find_files(tmp_path)
-        == find_files(str(tmp_path))
-        == find_files(f"{tmp_path}/*.npy")
-        == find_files(files)
-        == files
-    )
+    for source in (tmp_path, str(tmp_path), f"{tmp_path}/*.npy", files):
+        assert find_files(source) == files
     assert find_files(files[1]) == [files[1]]
     (tmp_path / "networks.tsv").write_text("a\n")
     assert "one format; got .npy, .tsv" in refusal(lambda: find_files(tmp_path))
@@ -221,9 +214,8 @@ def test_shapes_that_differ_between_people_are_refused(tmp_path) -> None:
     c = write(tmp_path / "c.npy", table(2, times=61, regions=6), ())
     assert refusal(lambda: read_recordings([a, b, c], orientation="time-region"), a, b).endswith("; A has 5, B has 6.")
     assert refusal(lambda: read_recordings([a, c]), a, c).endswith("; A is 60 x 5, B is 61 x 6.")
-    assert refusal(lambda: read_recordings([a, a], regions=7), a).startswith(
-        "7 regions are known, and no side of A is as long"
-    )
+    message = refusal(lambda: read_recordings([a, a], regions=7), a)
+    assert message.startswith("7 regions are known, and no side of A is as long")
     assert len(read_recordings([b, c])) == 2
 
 
@@ -237,10 +229,7 @@ def test_names_that_differ_between_people_are_refused(tmp_path) -> None:
 
 
 def test_a_missing_package_is_refused(tmp_path, monkeypatch) -> None:
-    def absent(name: str, *_: object) -> object:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", Mock(side_effect=ImportError("absent")))
     for name, package in (("p.h5", "h5py"), ("p.ptseries.nii", "nibabel")):
         path = tmp_path / name
         path.write_text("something")

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.refusal import refused
 from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -291,9 +292,8 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
     assert sheet_of(pairs, groups=("b", 1)).group_names == ("2", "6", "10")
     assert sheet_of(table, groups=("x", "y", "x")).group_names == ("x", "y")  # a group for each row
     for wrong in (7, 1.5, np.array(3)):
-        with pytest.raises(BadInput) as error:
-            sheet_of(table, groups=wrong)
-        assert error.value.name == "groups" and error.value.given is wrong
+        error = refused(sheet_of, table, groups=wrong)
+        assert error.name == "groups" and error.given is wrong
 
 
 def test_cells_of_a_file_are_read_as_they_are(tmp_path, monkeypatch) -> None:

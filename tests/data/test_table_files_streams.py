@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.refusal import refused
 from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 
 from placecode.data.tables import arrays as table_arrays
@@ -20,7 +21,6 @@ from placecode.data.tables import sources as table_sources
 from placecode.data.tables import texts as table_texts
 from placecode.data.tables.files import read_sheet, sheet_of
 from placecode.data.tables.sources import ArraySource, Chunk
-from placecode.errors import BadInput
 
 ROWS = 120
 STREAMED = [kind for kind in KINDS if kind not in ("t.npz", "t.mat")]
@@ -79,9 +79,8 @@ def test_a_file_of_float32_is_mapped_and_other_files_need_a_spool(tmp_path, smal
         np.save(tmp_path / "o.npy", array)
         mapped = np.load(tmp_path / "o.npy", mmap_mode="r")
         for read, source in ((read_sheet, tmp_path / "o.npy"), (sheet_of, mapped)):
-            with pytest.raises(BadInput) as error:
-                read(source, memory=100)
-            assert (error.value.name, error.value.given) == ("spool", None)
+            error = refused(read, source, memory=100)
+            assert (error.name, error.given) == ("spool", None)
             spooled = read(source, memory=100, spool=tmp_path / "spool")
             assert isinstance(spooled.values, np.memmap) and spooled.values.flags.c_contiguous and same(spooled, sheet)
         assert not isinstance(sheet_of(mapped, memory=10**6).values, np.memmap)
@@ -150,20 +149,15 @@ def test_a_file_that_changes_during_reading_is_refused(tmp_path, monkeypatch, ro
     monkeypatch.setattr(table_texts.TextSource, "chunks", changing)
     for options in ({}, {"memory": 100, "spool": tmp_path / "spool"}):
         write(path, numbers(ROWS))
-        assert refusal(lambda: read_sheet(path, **options), tmp_path) == (  # type: ignore[arg-type]  # noqa: B023
-            f"t.csv must not change while it is read; it had {ROWS} rows, then {rows}."
-        )
+        message = refusal(lambda: read_sheet(path, **options), tmp_path)  # type: ignore[arg-type]  # noqa: B023
+        assert message == f"t.csv must not change while it is read; it had {ROWS} rows, then {rows}."
     assert file_names(tmp_path / "spool") == []
 
 
 def test_available_memory_is_at_most_the_physical_memory(monkeypatch) -> None:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < table_arrays.available_memory() <= physical
-
-    def missing(*_: Any, **__: Any) -> Any:
-        raise FileNotFoundError("/proc/meminfo")
-
-    monkeypatch.setattr(builtins, "open", missing)
+    monkeypatch.setattr(builtins, "open", Mock(side_effect=FileNotFoundError("/proc/meminfo")))
     assert 0 < table_arrays.available_memory() <= physical
 
 

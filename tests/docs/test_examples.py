@@ -18,9 +18,7 @@ from placecode.tasks import pixels
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shuffled_photo_is_two_tables_and_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("PIL", reason="reads the photographs")
     words = ["--out", str(tmp_path / "new"), "--samples", "400", "--size", "5", "--seed", "3"]
     load(EXAMPLES / "shuffled_photo.py").main(words)
@@ -54,8 +52,8 @@ def test_stations_of_a_lake_are_found_to_belong_together(
     fitted = example.main(["--file", "stations.csv", "--steps", "150"])
     out = capsys.readouterr().out
     assert out.startswith("Structure found") and fitted.p_value_ <= 0.05
-    lakes = [name.split()[0] for name in fitted.names_]
-    assert ari(fitted.modules_, np.unique(lakes, return_inverse=True)[1]) == 1.0
+    lakes = np.unique([name.split()[0] for name in fitted.names_], return_inverse=True)[1]
+    assert ari(fitted.modules_, lakes) == 1.0
     for module in range(3):
         (line,) = re.findall(f"module {module + 1}: (.*)", out)
         assert len({name.split()[0] for name in line.split(", ")}) == 1
@@ -64,8 +62,7 @@ def test_stations_of_a_lake_are_found_to_belong_together(
 
 @pytest.fixture(scope="module")
 def extend() -> Any:
-    """The worked example of CONTRIBUTING.md: an encoding, a task, a measure and an experiment from outside the
-    package."""
+    """The worked example of CONTRIBUTING.md: an encoding, a task, a measure and an experiment of another package."""
     return load(EXAMPLES / "extend.py")
 
 
@@ -74,8 +71,7 @@ def test_the_experiment_crosses_its_sigmas_and_seeds_with_two_further_axes(exten
     assert len(run.members) == 16 and (run.members["encoding"] == "fading").all()
     assert set(run.members["heads"]) == {1, 2} and set(run.members["learning_rate"]) == {0.003, 0.001}
     last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
-    trained = last.query("split == 'train' and metric == 'accuracy'")["value"]
-    assert trained.mean() > 0.9
+    assert last.query("split == 'train' and metric == 'accuracy'")["value"].mean() > 0.9
 
 
 def test_a_fading_encoding_starts_smaller_at_later_tokens(extend: Any) -> None:
@@ -87,5 +83,4 @@ def test_a_fading_encoding_starts_smaller_at_later_tokens(extend: Any) -> None:
 def test_the_step_ratio_of_a_line_is_known(extend: Any) -> None:
     line = np.arange(10.0)[:, None] * np.ones((1, 3))
     assert extend.step_ratio(line) == pytest.approx(3 / 11)  # all pairs of 10 points are 11 / 3 apart on average
-    shuffled = line[np.random.default_rng(0).permutation(10)]
-    assert extend.step_ratio(shuffled) > 2 * extend.step_ratio(line)
+    assert extend.step_ratio(line[np.random.default_rng(0).permutation(10)]) > 2 * extend.step_ratio(line)

@@ -72,10 +72,8 @@ def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> Non
 
 def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
     """No condition is a constant, so that each one can fail."""
-    trees = [
-        templating.environment().parse(path.read_text())
-        for path in (templating.TEMPLATES / "reproduction").glob("*.j2")
-    ]
+    files = (templating.TEMPLATES / "reproduction").glob("*.j2")
+    trees = [templating.environment().parse(path.read_text()) for path in files]
     calls = [call.call for tree in trees for call in tree.find_all(jinja2.nodes.CallBlock)]
     conditions = [call.args[0] for call in calls if call.node.name == "say"]
     assert len(conditions) > 50
@@ -89,8 +87,7 @@ def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
     rows = metrics[(metrics["split"] == "ood") & (metrics["metric"] == "accuracy")]
     rows = rows[(rows["condition"] == "all") & (rows["step"] == rows["step"].max())].merge(members, on="member")
     table = latin.curve_gaps(Run(folder))
-    authors = {0.1: 0.925, 0.2: 0.956, 1.0: 0.894, 1.7: 0.480, 2.0: 0.377}
-    for sigma, theirs in authors.items():
+    for sigma, theirs in {0.1: 0.925, 0.2: 0.956, 1.0: 0.894, 1.7: 0.480, 2.0: 0.377}.items():
         ours, row = rows.loc[rows["sigma"] == sigma, "value"], table.loc[sigma]
         assert len(ours) == 15 and row["gap"] == pytest.approx(ours.mean() - theirs, abs=1e-12)
         assert row["error"] == pytest.approx(ours.std(ddof=1) * math.sqrt(2 / 15), abs=1e-12)

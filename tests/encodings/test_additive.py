@@ -168,8 +168,7 @@ def test_a_pe_is_added_to_the_tokens_of_any_model() -> None:
 
 @pytest.mark.parametrize("placement", ["every", "input"])
 def test_blocks_of_a_stack_read_the_sum_with_the_pe(placement) -> None:
-    members = [Member(sigma=1.0, width=8, layers=2, placement=placement)]
-    stack = Stack(members, tokens=6, features=3, outputs=2).double()
+    stack = Stack([Member(sigma=1.0, width=8, layers=2, placement=placement)], tokens=6, features=3, outputs=2).double()
     captured = stack.capture(torch.randn(5, 6, 3, dtype=torch.float64), "*")
     vectors = stack.encoding.vectors()
     torch.testing.assert_close(captured["input.0"] - captured["embedding"], vectors[:, 0, None].expand(1, 5, 6, 8))

@@ -177,9 +177,8 @@ class TestRegister:
         trainer = Trainer(stack, tiny_task, steps=3)
         for _ in range(3):
             trainer.update()
-        assert (
-            (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all() and trainer.outcome()["alive"].all()
-        )
+        assert (stack.encoding.gain != 2).all() and (stack.encoding.idle == 1).all()
+        assert trainer.outcome()["alive"].all()
         assert [p.shape for p in stack.ordered[-2:]] == [p.shape for p in stack.encoding.parameters()]
         assert stack.encoding_columns == stack.flat.shape[1] - 2 * ALIGNMENT
 
@@ -190,8 +189,7 @@ class TestRegister:
             def start(cls, member, layout, shape):
                 return np.ones(shape)
 
-        members = [*members_of("ones", 1), *members_of("learned", 1)]
-        stack = Stack(members, tokens=TOKENS, features=3, outputs=2)
+        stack = Stack([*members_of("ones", 1), *members_of("learned", 1)], tokens=TOKENS, features=3, outputs=2)
         assert (stack.encoding.vectors()[0] == 1).all() and stack.encoding.learns.tolist() == [False, True]
 
     def test_a_kind_of_the_additive_family_with_its_own_hook_is_not_ignored(self, registry) -> None:

@@ -13,9 +13,8 @@ from placecode.runs.read import Run
 @pytest.fixture(scope="session")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run of the tiny experiment in two stacks of two members. No test changes it."""
-    return local.execute(
-        tiny(), tmp_path_factory.mktemp("runs") / "unbroken", execution=ExecutionSettings("cpu", stack=2)
-    )
+    two_stacks = ExecutionSettings("cpu", stack=2)
+    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", execution=two_stacks)
 
 
 @pytest.fixture

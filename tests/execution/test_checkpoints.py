@@ -1,6 +1,5 @@
 """Checkpoints are loaded as they were saved, damaged ones are rejected, and one is complete at any moment."""
 
-import errno
 import itertools
 import json
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from helpers.folders import full_after
 
 from placecode.errors import BadInput
 from placecode.execution import checkpoints
@@ -99,16 +99,8 @@ def test_damaged_files_are_rejected(tmp_path: Path, suffix: str, damage: Callabl
 @pytest.mark.parametrize("write", [1, 2, 3])
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
     save(tmp_path, 5)
-    fsync, remaining = os.fsync, [write]
-
-    def fail(number: int) -> None:
-        remaining[0] -= 1
-        if remaining[0] <= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(number)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "fsync", full_after(write - 1))
         with pytest.raises(OSError, match="No space left"):
             save(tmp_path, 9)
     assert_saved(tmp_path, 5)

@@ -68,15 +68,13 @@ def test_initial_pes_are_those_that_the_donors_learned(complete: Run) -> None:
             order = [int(np.flatnonzero((learned[0] == token).all(axis=1))[0]) for token in start[0]]
             assert sorted(order) == list(range(9)) and order != list(range(9))
             np.testing.assert_array_equal(start, learned[:, order])  # the same order in every block
-        frozen = np.array_equal(start, pe(complete, "end", row["member"]))
-        assert frozen == (not row["learn"])
+        assert np.array_equal(start, pe(complete, "end", row["member"])) == (not row["learn"])
 
 
 @pytest.mark.usefixtures("quick_workers")
 def test_two_processes_give_the_same_bytes(people: Path, complete: Run, tmp_path: Path) -> None:
-    assert_same(
-        local.execute(experiment(people), tmp_path / "two", execution=replace(CPU, workers=2)).path, complete.path
-    )
+    run = local.execute(experiment(people), tmp_path / "two", execution=replace(CPU, workers=2))
+    assert_same(run.path, complete.path)
 
 
 def test_chosen_members_must_include_their_donors(people: Path, complete: Run, tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """Runs that are stopped, killed or out of disk space: resumed, they end with the bytes of an uninterrupted run."""
 
-import errno
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers.folders import full_after
 from helpers.training.tiny_runs import SETTINGS, assert_same, stop_run, tiny
 from torch import Tensor
 
@@ -226,19 +226,6 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
     assert_same(tmp_path / "run", expected.path)
 
 
-def full_after(count: int) -> Callable[[int], None]:
-    """Return a replacement of os.fsync for a disk that is full after `count` files."""
-    original, remaining = os.fsync, [count]
-
-    def fsync(number: int) -> None:
-        remaining[0] -= 1
-        if remaining[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        original(number)
-
-    return fsync
-
-
 @pytest.mark.parametrize("count", [0, 4, 5, 8, 13])
 def test_a_full_disk_loses_no_finished_member(
     unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
@@ -255,7 +242,6 @@ def test_a_full_disk_loses_no_finished_member(
     assert count > 0 or not out.exists()
     assert not (out / "summary.json").exists()
     events = list[Event]()
-    run = local.execute(tiny(), out, execution=TWO_STACKS, resume=True, notify=events.append)
-    assert_same(run.path, unbroken.path)
+    assert_same(local.execute(tiny(), out, execution=TWO_STACKS, resume=True, notify=events.append).path, unbroken.path)
     trained = {event.stack for event in events if event.progress.rows}
     assert trained == {stack for stack in (0, 1) if saved[stack] is None}

@@ -186,8 +186,7 @@ def test_a_stack_that_fails_stops_the_other_and_its_error_is_raised(unbroken: Ru
     epochs = 2000  # the other stack must not finish before this one fails
     with pytest.raises(OSError, match="no room"):
         local.execute(tiny(epochs=epochs), tmp_path / "long", execution=TWO_STACKS, notify=fail)
-    state = json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())
-    assert state["step"] < epochs * 4
+    assert json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())["step"] < epochs * 4
     with pytest.raises(OSError, match="no room"):
         local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, notify=fail)
     assert_same(local.execute(tiny(), tmp_path / "run", execution=TWO_STACKS, resume=True).path, unbroken.path)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from helpers.refusal import refused
 
 from placecode.compute.gpu import kernels
 from placecode.errors import BadInput
@@ -23,9 +24,8 @@ def test_missing_settings_are_filled_in() -> None:
     [("device", "tpu"), ("precision", "double"), ("stack", 0), ("workers", 0), ("memory", 0.0), ("memory", 1.5)],
 )
 def test_invalid_settings_are_rejected(name: str, value: object) -> None:
-    with pytest.raises(BadInput) as error:
-        dataclasses.replace(ExecutionSettings("cpu"), **{name: value})
-    assert (error.value.name, error.value.given) == (name, value)
+    error = refused(dataclasses.replace, ExecutionSettings("cpu"), **{name: value})
+    assert (error.name, error.given) == (name, value)
 
 
 @pytest.fixture
@@ -86,8 +86,7 @@ def test_few_large_members_are_spread_over_the_cores(
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert ExecutionSettings("cpu").parallel_stack_size(count, MIN_VALUES_FOR_THREADS) == expected
-    assert ExecutionSettings("cpu").parallel_stack_size(count, MIN_VALUES_FOR_THREADS - 1) == min(
-        count, 8
-    )  # small ones stay together
+    small = ExecutionSettings("cpu").parallel_stack_size(count, MIN_VALUES_FOR_THREADS - 1)
+    assert small == min(count, 8)  # small ones stay together
     assert ExecutionSettings("cpu", workers=2).parallel_stack_size(8, 1) == 4  # processes do not wait for each other
     assert ExecutionSettings("cpu", stack=5).parallel_stack_size(count, MIN_VALUES_FOR_THREADS) == 5

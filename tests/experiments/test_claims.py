@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.made_up import made_up, save
+from helpers.refusal import refused
 
 from placecode import cli
 from placecode.analysis.stats import Interval
-from placecode.errors import BadInput
 from placecode.experiments import EXPERIMENTS, claims
 from placecode.experiments.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim, NotInRun, judge
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
@@ -95,9 +95,7 @@ def test_a_published_number_matches_within_the_interval_or_the_tolerance(
     ],
 )
 def test_bad_fields_are_refused(fields: dict[str, Any], name: str) -> None:
-    with pytest.raises(BadInput) as error:
-        claim(Interval(0.0, 0.0, 0.0), **fields)
-    assert error.value.name == name
+    assert refused(claim, Interval(0.0, 0.0, 0.0), **fields).name == name
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,8 @@ def test_bad_fields_are_refused(fields: dict[str, Any], name: str) -> None:
         ("our question", True, "published", "yes", "no"),
     ],
 )
-def test_verdicts_in_words_depend_on_the_source_and_the_data(
-    label: str, data_differ: bool, puzzles: str | None, holds: str, fails: str
-) -> None:
+def test_verdicts_in_words(label: str, data_differ: bool, puzzles: str | None, holds: str, fails: str) -> None:
+    """They depend on the source of a claim and on the data."""
     run: Any = SimpleNamespace(path=Path("run"), config={"fields": {"puzzles": puzzles}})
     effects = [Interval(0.0, 0.4, 0.5), Interval(0.0, 0.1, 0.2), Interval(0.0, 0.2, 0.4)]
     findings = [claim(effect, label=label, data_differ=data_differ).check(run) for effect in effects]
@@ -168,14 +165,10 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_the_command_prints_every_claim_as_a_table_or_as_json(
-    runs: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = [
-        (str(path), claim.id)
-        for path, experiment in zip(runs, (LstSigma, LstEncodings), strict=True)
-        for claim in experiment.claims
-    ]
+def test_the_command_prints_every_claim(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table, or as JSON."""
+    pairs = zip(map(str, runs), (LstSigma, LstEncodings), strict=True)
+    expected = [(path, claim.id) for path, experiment in pairs for claim in experiment.claims]
     assert cli.main(["claims", *map(str, runs), "--json"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert [(record["run"], record["id"]) for record in records] == expected
@@ -192,11 +185,10 @@ def test_a_folder_that_is_no_finished_run_is_one_sentence_and_exit_2(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (runs[1] / "summary.json").unlink()
-    cases = [(tmp_path / "empty", "config.json"), (tmp_path / "nowhere", "config.json"), (runs[1], "summary.json")]
-    for path, missing in cases:
-        for words in ([str(path)], [str(runs[0]), str(path)], [str(path), "--json"]):
+    for path, missing in (("empty", "config.json"), ("nowhere", "config.json"), (runs[1].name, "summary.json")):
+        folder = str(tmp_path / path)
+        for words in ([folder], [str(runs[0]), folder], [folder, "--json"]):
             assert cli.main(["claims", *words]) == 2
-            printed = capsys.readouterr()
-            assert printed.out == "" and printed.err.count("\n") == 1
-            assert str(path) in printed.err and missing in printed.err
+            out, err = capsys.readouterr()
+            assert out == "" and err.count("\n") == 1 and folder in err and missing in err
     assert cli.main(["claims"]) == 2

@@ -29,9 +29,7 @@ RISES = np.arange(len(SIGMAS), dtype=float)[:, None]
 Table = np.ndarray
 
 
-def run_of(
-    tables: dict[str, tuple[Table | None, Table]], accuracy: Table, lost: tuple[tuple[float, int], ...] = ()
-) -> Any:
+def run_of(tables: dict[str, tuple[Any, Table]], accuracy: Table, lost: tuple[tuple[float, int], ...] = ()) -> Any:
     """Return a run in which measures, by label, have these values (sigmas, seeds) at the start and at the end."""
 
     def of(table: Table) -> Callable[[Member], float]:
@@ -141,8 +139,7 @@ def test_a_measure_that_differs_by_rounding_alone_has_neither_value_nor_p() -> N
         warnings.simplefilter("error")
         table = correlations(run_of({FREE: (frozen, frozen)}, ACCURACY))
     assert table is not None
-    over = table.set_index("question").loc[OVER]
-    assert over[["value", "low", "high", "p", "adjusted"]].isna().all()
+    assert table.set_index("question").loc[OVER][["value", "low", "high", "p", "adjusted"]].isna().all()
 
 
 def test_measures_that_lack_the_start_or_sigmas_are_left_out(tables: dict[str, tuple[Table, Table]]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.encoding_pairs import FIXED, FIXED_DROPPED, OURS, OURS_DROPPED, PAIRS, Setting
-from helpers.made_up import made_up, student
+from helpers.made_up import findings, made_up, student
 
-from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.experiments.latin.encoding_claims import ENCODING_CLAIMS, FIXED_2D, LEARNED
 from placecode.experiments.latin.squares import LstEncodings
 from placecode.experiments.specs import parse_encoding
@@ -22,10 +22,6 @@ TRAIN_NOISE = np.random.default_rng(5).normal(size=SEEDS) * 1e-3
 GOOD = {OURS: 0.93, OURS_DROPPED: 0.955, FIXED: 0.95, FIXED_DROPPED: 0.97}
 BAD = {OURS: 0.6, OURS_DROPPED: 0.5, FIXED: 0.9, FIXED_DROPPED: 0.8}
 Values = dict[Setting, np.ndarray]
-
-
-def findings(run: Any) -> dict[str, Finding]:
-    return {claim.id: claim.check(run) for claim in ENCODING_CLAIMS}
 
 
 def setting_of(member: Member) -> Setting:

@@ -3,17 +3,16 @@
 Every effect is also computed from the members and metrics of the run.
 """
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, sigma_effect, with_optimizer
-from helpers.made_up import made_up, student
+from helpers.made_up import findings, made_up, noisy, student
 
 from placecode import experiments
-from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.models.member import Member
 
 SEEDS, EPOCHS = 5, 8
@@ -118,12 +117,6 @@ def experiment_of(name: str) -> Any:
     return experiments.EXPERIMENTS[name].from_scale("paper", **{**defaults, **FIELDS[name]})
 
 
-def noisy(value: float, member: Member, salt: str = "") -> float:
-    """Add a residual of the member, and a larger one of its seed: differences must be taken seed by seed."""
-    residual = np.random.default_rng(zlib.crc32(f"{salt}{member}".encode())).normal() * 0.004
-    return value + 0.1 * member.seed + float(residual)
-
-
 def run_of(name: str, sign: int = 1, diverged: Callable[[Member], bool] = lambda m: False) -> Any:
     truth = TRUTH[name]
     early = (lambda m: noisy(truth(m, sign), m, "early")) if name == "lst-size" else None
@@ -138,13 +131,9 @@ def run_of(name: str, sign: int = 1, diverged: Callable[[Member], bool] = lambda
     )
 
 
-def findings(run: Any, name: str) -> dict[str, Finding]:
-    return {claim.id: claim.check(run) for claim in experiments.EXPERIMENTS[name].claims}
-
-
 @pytest.mark.parametrize("name", TRUTH)
 def test_every_claim_fails_where_its_opposite_is_planted(name: str) -> None:
-    by_id = findings(run_of(name, -1), name)
+    by_id = findings(run_of(name, -1))
     assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, FAILS)
 
 
@@ -153,7 +142,7 @@ def test_every_claim_fails_where_its_opposite_is_planted(name: str) -> None:
 def test_every_claim_holds_where_it_is_planted_with_the_effect_computed_by_hand(name: str, diverged: bool) -> None:
     """A seed of which a member diverged is left out of both sides."""
     run = run_of(name, diverged=lambda m: diverged and m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
-    by_id = findings(run, name)
+    by_id = findings(run)
     assert {id: finding.direction for id, finding in by_id.items()} == dict.fromkeys(by_id, HOLDS)
     effects = knob_effects(run, name, 2 * EPOCHS, 2 * 2)  # all but those on every value of a setting
     assert set(by_id) == {*effects, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
@@ -174,14 +163,14 @@ def test_a_claim_on_every_value_is_judged_where_the_gain_is_least_sure(name: str
         run, column = run_of(name, sign), EVERYWHERE[name]
         values = list(dict.fromkeys(run.members[column]))
         assert len(values) >= 2
-        effect = findings(run, name)[f"small-sigma-at-every-{column}"].effect
+        effect = findings(run)[f"small-sigma-at-every-{column}"].effect
         np.testing.assert_allclose(effect, least(run, column, values), atol=1e-9)
 
 
 def at_every_head(gain: Callable[[Member], float], train: Callable[[Member], float] = lambda m: 1.0) -> Any:
     """Return a run of lst-heads with this gain at sigma 0.2, and its finding on every number of heads."""
     run = made_up(experiment_of("lst-heads"), lambda m: noisy(gain(m) * (m.sigma == 0.2), m), train=train)
-    return run, findings(run, "lst-heads")["small-sigma-at-every-heads"]
+    return run, findings(run)["small-sigma-at-every-heads"]
 
 
 def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
@@ -231,7 +220,7 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
         return 0.5 if m.encoding != "sinusoid" else 0.6 if m.weight_decay == 0 else 0.5 + lead(m)
 
     run = made_up(experiment_of("lst-decay"), lambda m: noisy(accuracy(m), m))
-    finding = findings(run, "lst-decay")["decay-closes-the-gap"]
+    finding = findings(run)["decay-closes-the-gap"]
     assert finding.direction == verdict
     values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
     assert len(values) == SEEDS
@@ -241,7 +230,7 @@ def test_a_gap_is_closed_where_both_are_closer_by_seed(lead: Callable[[Member], 
 @pytest.mark.parametrize(("change", "verdict"), [(0.07, HOLDS), (-0.07, HOLDS), (0.13, FAILS), (-0.13, FAILS)])
 def test_width_may_change_the_gain_of_sigma_by_up_to_a_tenth(change: float, verdict: str) -> None:
     run = made_up(experiment_of("lst-width"), lambda m: noisy(0.5 + change * (m.width == 320 and m.sigma == 0.2), m))
-    assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
+    assert findings(run)["width-leaves-sigma-alone"].direction == verdict
 
 
 NONE = "the run has no finished members with"
@@ -262,7 +251,7 @@ RESIZED, ADAM = "data order=5, start resized", "learning rate 0.0001, pe learnin
     ],
 )
 def test_a_missing_setting_is_named(name: str, id: str, diverged: Callable[[Member], bool], note: str) -> None:
-    finding = findings(run_of(name, diverged=diverged), name)[id]
+    finding = findings(run_of(name, diverged=diverged))[id]
     assert (finding.direction, finding.note) == (UNDECIDED, note) and np.isnan(finding.effect.mean)
 
 
@@ -270,7 +259,7 @@ def test_a_part_of_an_experiment_decides_nothing() -> None:
     """One head has all sigmas and two heads only the first: their means are over different sigmas."""
     run = run_of("lst-heads")
     run.members = run.members.iloc[: 4 * SEEDS]
-    assert {finding.direction for finding in findings(run, "lst-heads").values()} == {UNDECIDED}
+    assert {finding.direction for finding in findings(run).values()} == {UNDECIDED}
 
 
 def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
@@ -279,7 +268,7 @@ def test_a_small_run_is_judged_by_the_sigmas_it_has() -> None:
     run = made_up(experiment, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = with_optimizer(learning_rate=2.3e-3)
     values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
-    np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].effect, student(values), atol=1e-9)
+    np.testing.assert_allclose(findings(run)["adam-dips"].effect, student(values), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -287,7 +276,7 @@ def test_the_paper_scale_has_all_that_claims_need(name: str) -> None:
     analyses = {("weights_moved", "start"): (None, lambda m: noisy(1.0, m))}
     experiment = experiments.EXPERIMENTS[name].from_scale("paper")
     run = made_up(experiment, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
-    for finding in findings(run, name).values():
+    for finding in findings(run).values():
         assert finding.note == "" and np.isfinite(finding.effect).all()
 
 

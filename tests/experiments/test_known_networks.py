@@ -13,8 +13,8 @@ from placecode.models.member import Member
 from placecode.tasks.masked import Masked, join_recordings
 from placecode.training.trainer import stack_for
 
-N, SIZE = 24, 6
-PLANTED = np.where(np.arange(N) < N - 2, np.arange(N) // SIZE, -1)  # the last two belong nowhere
+N = 24
+PLANTED = np.where(np.arange(N) < N - 2, np.arange(N) // 6, -1)  # the last two belong nowhere
 SHUFFLED = np.random.default_rng(3).permutation(PLANTED)
 
 
@@ -59,10 +59,7 @@ def test_planted_networks_are_beyond_both_nulls_and_shuffled_ones_are_not(measur
     noise[:, 0, :, :4] += 5 * np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0)
     similarity = alignment.token_similarity(noise)
     task = Regions()
-    measures = {
-        **known_networks.network_measures(similarity, task, 199),
-        **known_networks.smooth_null(similarity, task, 99),
-    }
+    measures = known_networks.network_measures(similarity, task, 199) | known_networks.smooth_null(similarity, task, 99)
     for ending in ("", "_smooth"):
         planted, shuffled = (measures[f"{measure}{ending}_z", target] for target in task.partitions)
         assert planted.min() > 2 > abs(shuffled.mean())
@@ -117,6 +114,5 @@ def test_without_positions_or_partitions_there_are_no_such_measures() -> None:
     assert known_networks.smooth_null(similarity, nowhere, 9) == {}
     assert ("modularity_z", "yeo7") in structure.structure_measures(similarity, nowhere)
     plain.partitions = {}
-    assert (
-        known_networks.network_measures(similarity, plain, 9) == known_networks.smooth_null(similarity, plain, 9) == {}
-    )
+    for measures in (known_networks.network_measures, known_networks.smooth_null):
+        assert measures(similarity, plain, 9) == {}

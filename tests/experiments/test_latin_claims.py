@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.made_up import made_up, over_sigmas, student, within_sigma
+from helpers.made_up import findings, made_up, over_sigmas, student, within_sigma
 
-from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Claim, Finding
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.experiments.latin.claims import SIGMA_CLAIMS, TRAINING_SPEED_CLAIMS
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.latin.squares import LstSigma
@@ -27,7 +27,6 @@ SIGNS = {"procrustes-raw": -1, "procrustes": -1, "attention": 1}
 """Sign of the correlation of each measure with accuracy."""
 Table = np.ndarray
 """Values by sigma and seed."""
-Findings = dict[str, Finding]
 
 
 @dataclasses.dataclass
@@ -97,8 +96,7 @@ def planted(sign: int = 1) -> World:
         train[3] -= 0.1
     gap = column(np.where(np.arange(len(SIGMAS)) == LARGE, -0.1 * sign, 0.0))
     noisy = {split: 0.5 + gap + normal(rng, 0.02) + 2 * by_seed for split in ("train", "ood")}
-    early = accuracy + normal(rng, 0.005) + (0.0 if sign > 0 else 0.2)
-    return World(accuracy, train, early, noisy, start, end)
+    return World(accuracy, train, accuracy + normal(rng, 0.005) + (0.0 if sign > 0 else 0.2), noisy, start, end)
 
 
 def difference(table: Table) -> Table:
@@ -166,10 +164,6 @@ def if_all_planted(id: str) -> str:
     return FAILS if id.endswith("-known-before") else HOLDS
 
 
-def check(run: Any, claims: tuple[Claim, ...] = OF_WORLDS) -> Findings:
-    return {claim.id: claim.check(run) for claim in claims}
-
-
 def test_margins_are_those_declared_before_the_runs() -> None:
     assert {claim.id: (claim.way, claim.margin) for claim in SIGMA_CLAIMS} == MARGINS
 
@@ -177,18 +171,15 @@ def test_margins_are_those_declared_before_the_runs() -> None:
 @pytest.mark.parametrize("sign", [1, -1], ids=["planted", "opposite"])
 def test_verdicts_and_effects_are_those_planted(sign: int) -> None:
     world = planted(sign)
-    findings = check(world.run())
-    assert (
-        set(findings)
-        == {*STUDENT, *RESAMPLED}
-        == set(MARGINS) - {claim.id for claim in (*CURVE, *TRAINING_SPEED_CLAIMS)}
-    )
-    for id, finding in findings.items():
+    by_id = findings(world.run(), OF_WORLDS)
+    others = {claim.id for claim in (*CURVE, *TRAINING_SPEED_CLAIMS)}
+    assert set(by_id) == {*STUDENT, *RESAMPLED} == set(MARGINS) - others
+    for id, finding in by_id.items():
         assert finding.direction == (if_all_planted(id) if sign > 0 else FAILS), id
     for id, values in STUDENT.items():
-        assert findings[id].effect == pytest.approx(student(values(world)), abs=1e-12), id
+        assert by_id[id].effect == pytest.approx(student(values(world)), abs=1e-12), id
     for id, value in RESAMPLED.items():
-        effect, low, high = findings[id].effect
+        effect, low, high = by_id[id].effect
         assert effect == pytest.approx(value(world), abs=1e-9), id
         assert low <= effect + 1e-9 and effect <= high + 1e-9
 
@@ -200,33 +191,33 @@ def test_a_measure_that_only_follows_sigma_predicts_over_the_sigmas_alone() -> N
     for name, towards in SIGNS.items():
         world.start[name] = -towards * column(20.0 * np.arange(len(SIGMAS))) + normal(rng)
         world.end[name] = world.start[name] + 0.01 * normal(rng)
-    findings = check(world.run())
+    by_id = findings(world.run(), OF_WORLDS)
     for name in MEASURES:
-        assert findings[f"{name}-over-sigmas"].direction == HOLDS
-        assert HOLDS not in {findings[f"{name}-at-fixed-sigma"].direction, findings[f"{name}-beyond-start"].direction}
+        assert by_id[f"{name}-over-sigmas"].direction == HOLDS
+        assert HOLDS not in {by_id[f"{name}-at-fixed-sigma"].direction, by_id[f"{name}-beyond-start"].direction}
     for name in ("procrustes-raw", "attention"):
-        assert findings[f"{name}-learned"].direction != HOLDS and findings[f"{name}-known-before"].direction == HOLDS
+        assert by_id[f"{name}-learned"].direction != HOLDS and by_id[f"{name}-known-before"].direction == HOLDS
 
 
 @pytest.mark.parametrize("fields", [{"learn": False}, {"encoding": "random"}, {"dropout": 0.1}])
 def test_runs_without_learned_encodings_decide_nothing(fields: dict[str, Any]) -> None:
     run = planted().run()
     run.config["fields"] |= fields
-    for finding in check(run, SIGMA_CLAIMS).values():
+    for finding in findings(run, SIGMA_CLAIMS).values():
         assert finding.direction == UNDECIDED and "not learned" in finding.note
 
 
 def test_the_order_of_rows_and_members_changes_nothing() -> None:
     run, rng = planted().run(), np.random.default_rng(0)
-    findings = check(run)
+    by_id = findings(run, OF_WORLDS)
     number = dict(zip(run.members["member"], rng.permutation(len(run.members)), strict=True))
     for name in ("members", "metrics", "analysis"):
         table: pd.DataFrame = getattr(run, name)
         table = table.assign(member=table["member"].map(number))
         setattr(run, name, table.iloc[rng.permutation(len(table))].set_axis(rng.permutation(len(table))))
-    for id, finding in check(run).items():
-        assert finding.direction == findings[id].direction
-        assert finding.effect == pytest.approx(findings[id].effect, abs=1e-9), id
+    for id, finding in findings(run, OF_WORLDS).items():
+        assert finding.direction == by_id[id].direction
+        assert finding.effect == pytest.approx(by_id[id].effect, abs=1e-9), id
 
 
 def test_members_that_diverged_are_left_out() -> None:
@@ -236,18 +227,17 @@ def test_members_that_diverged_are_left_out() -> None:
     for table in (world.accuracy, world.train, world.early, *world.noisy.values(), *world.start.values()):
         for sigma, seed in world.diverged:
             table[SIGMAS.index(sigma), seed] = 1e6
-    findings = check(world.run())
+    by_id = findings(world.run(), OF_WORLDS)
     both = [seed for seed in range(SEEDS) if seed not in (3, 5)]
-    by_hand = {
+    for id, values in {
         "small-sigma-generalizes": difference(world.accuracy)[both],
         "accuracy-at-0.2": np.delete(world.accuracy[SMALL], 3),
         "withstands-noise": difference(world.noisy["train"])[both],
-    }
-    for id, values in by_hand.items():
-        assert findings[id].effect == pytest.approx(student(values), abs=1e-9)
+    }.items():
+        assert by_id[id].effect == pytest.approx(student(values), abs=1e-9)
     finished = np.ma.masked_greater(world.train, 1e5)
-    assert findings["all-fit-training"].effect.mean == pytest.approx(finished.mean(axis=1).min(), abs=1e-9)
-    assert all(finding.direction == if_all_planted(id) for id, finding in findings.items())
+    assert by_id["all-fit-training"].effect.mean == pytest.approx(finished.mean(axis=1).min(), abs=1e-9)
+    assert all(finding.direction == if_all_planted(id) for id, finding in by_id.items())
 
 
 AT_SMALL = ["small-sigma-generalizes", "accuracy-at-0.2", "withstands-noise", "epoch-200-at-0.2", "all-fit-training"]
@@ -274,16 +264,16 @@ NEVER_TOGETHER = tuple((0.2 if seed % 2 else 2.0, seed) for seed in range(SEEDS)
 def test_claims_on_what_a_run_lacks_are_undecided_and_others_are_not(
     changes: dict[str, Any], fields: dict[str, Any], undecided: list[str], note: str
 ) -> None:
-    findings = check(dataclasses.replace(planted(), **changes).run(**fields))
+    by_id = findings(dataclasses.replace(planted(), **changes).run(**fields), OF_WORLDS)
     for id in undecided:
-        assert findings[id].direction == UNDECIDED and note in findings[id].note
-        assert all(map(math.isnan, findings[id].effect))
-    for id, finding in findings.items():
+        assert by_id[id].direction == UNDECIDED and note in by_id[id].note
+        assert all(map(math.isnan, by_id[id].effect))
+    for id, finding in by_id.items():
         assert finding.direction == (UNDECIDED if finding.note else if_all_planted(id)), finding
 
 
 def test_a_single_seed_decides_nothing() -> None:
-    for finding in check(planted().run(seeds=(4,))).values():
+    for finding in findings(planted().run(seeds=(4,)), OF_WORLDS).values():
         assert finding.direction == UNDECIDED and finding.note
 
 
@@ -293,15 +283,14 @@ def curve_run(shift: float = 0.0, **fields: Any) -> tuple[Table, Any]:
     noise = np.random.default_rng(13).normal(size=(len(sigmas), seeds))
     table = column(list(AUTHORS_MEANS.values())) + shift + 0.03 * noise
     experiment = LstSigma.from_scale("paper", **{"sigmas": sigmas, "seeds": tuple(range(seeds)), "epochs": 2, **fields})
-    return table, made_up(
-        experiment, lambda m: table[sigmas.index(m.sigma), m.seed] if m.encoding == "learned" else 0.7
-    )
+    values = lambda m: table[sigmas.index(m.sigma), m.seed] if m.encoding == "learned" else 0.7  # noqa: E731
+    return table, made_up(experiment, values)
 
 
 @pytest.mark.parametrize(("shift", "direction", "number"), [(0.0, HOLDS, "match"), (0.06, FAILS, "no match")])
 def test_the_distance_from_the_authors_curve_is_computed(shift: float, direction: str, number: str) -> None:
     table, run = curve_run(shift)
-    mean, largest = check(run, CURVE).values()
+    mean, largest = findings(run, CURVE).values()
     apart = np.abs(table.mean(axis=1) - list(AUTHORS_MEANS.values()))
     error = math.sqrt(2) * table.std(axis=1, ddof=1) / math.sqrt(15)
     assert mean.effect.mean == pytest.approx(apart.mean())
@@ -313,7 +302,7 @@ def test_the_distance_from_the_authors_curve_is_computed(shift: float, direction
 
 @pytest.mark.parametrize("fields", [{"sigmas": tuple(AUTHORS_MEANS)[1:]}, {"seeds": (0,)}, {"seeds": (0, 1, 2)}])
 def test_a_curve_with_fewer_sigmas_or_few_seeds_is_undecided(fields: dict[str, Any]) -> None:
-    for finding in check(curve_run(**fields)[1], CURVE).values():
+    for finding in findings(curve_run(**fields)[1], CURVE).values():
         assert finding.direction == UNDECIDED and finding.note
 
 
@@ -354,6 +343,7 @@ def test_a_stall_lacks_training_accuracy_at_the_smallest_sigma(level: float, dir
 
 
 def test_speed_is_undecided_without_the_sigmas_it_compares() -> None:
-    faster, stalls = check(training_speed({0.1: 1.0, 0.2: 1.0}, {0.1: 1.0, 0.2: 1.0}), TRAINING_SPEED_CLAIMS).values()
+    run = training_speed({0.1: 1.0, 0.2: 1.0}, {0.1: 1.0, 0.2: 1.0})
+    faster, stalls = findings(run, TRAINING_SPEED_CLAIMS).values()
     assert (faster.direction, faster.note) == (UNDECIDED, "the run has no finished members with sigma 2")
     assert (stalls.direction, stalls.note) == (UNDECIDED, "the run has no finished members with a sigma up to 0.05")

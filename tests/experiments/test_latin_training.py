@@ -1,5 +1,6 @@
 """lst-frozen and lst-slingshot: members, figures, and verdicts on planted runs."""
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.beyond import SMALLEST
-from helpers.made_up import made_up
+from helpers.made_up import findings, made_up
+from helpers.refusal import refused
 
 from placecode.encodings.tables import root_mean_square
-from placecode.errors import BadInput
 from placecode.execution import local
-from placecode.experiments import EXPERIMENTS, experiment_of
+from placecode.experiments import experiment_of
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.experiments.latin.training import PE_VARIANTS, LstFrozen, LstSlingshot
 from placecode.models.member import Member
@@ -21,14 +22,13 @@ from placecode.reports.pages.registry import page_of
 from placecode.reports.pages.training import spikes
 from placecode.runs.read import Run
 
-SMALL = {name: value for name, value in SMALLEST.items() if name not in ("evaluations",)}
+SMALL = {name: value for name, value in SMALLEST.items() if name != "evaluations"}
 
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return local.execute(
-        LstFrozen.from_scale("quick", **{**SMALL, "layers": 2}), tmp_path_factory.mktemp("frozen") / "run"
-    )
+    experiment = LstFrozen.from_scale("quick", **{**SMALL, "layers": 2})
+    return local.execute(experiment, tmp_path_factory.mktemp("frozen") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,8 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
     for i, kind in enumerate(PE_VARIANTS):
         group = members[40 * i : 40 * (i + 1)]
         assert {member.label for member in group} == {kind}
-        assert [(member.sigma, member.seed) for member in group] == [
-            (s, k) for s in experiment.sigmas for k in range(5)
-        ]
+        pairs = list(itertools.product(experiment.sigmas, range(5)))
+        assert [(member.sigma, member.seed) for member in group] == pairs
     sized = members[80:120]
     assert [member.donor for member in sized] == list(range(40))
     assert all((members[m.donor].sigma, members[m.donor].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
@@ -73,9 +72,6 @@ def test_a_frozen_run_has_its_figures_and_sentences_on_every_kind(frozen: Run) -
     assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in PE_VARIANTS)
 
 
-LEARNED, FROZEN, SIZED, INPUT = PE_VARIANTS
-
-
 def planted(**levels: Any) -> Any:
     """Return a run of lst-frozen whose accuracies are these functions of sigma, by kind, plus noise."""
     noise = np.random.default_rng(0).normal(size=(4, 8, 5)) * 0.004
@@ -89,7 +85,7 @@ def planted(**levels: Any) -> Any:
 
 
 def verdicts(run: Any) -> dict[str, str]:
-    return {claim.id: claim.check(run).direction for claim in EXPERIMENTS[run.experiment].claims}
+    return {id: finding.direction for id, finding in findings(run).items()}
 
 
 def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
@@ -108,8 +104,7 @@ def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
 
 
 def test_both_losses_and_frozen_pes(slingshot: Run) -> None:
-    experiment = LstSlingshot.from_scale("paper")
-    members = experiment.members()
+    members = LstSlingshot.from_scale("paper").members()
     assert len(members) == len(set(members)) == 3 * 3 * 5
     one, two = "log_softmax=1", "log_softmax=2"
     assert [(m.data, m.learn) for m in members[::15]] == [(one, True), (two, True), (one, False)]
@@ -131,9 +126,7 @@ def test_mean_logit_loss_and_accuracy_are_recorded_and_drawn(slingshot: Run) -> 
     "fields", [{"losses": (3,)}, {"losses": ()}, {"frozen": (0,)}, {"evaluate_every": 0}, {"losses": (1, 1)}]
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as error:
-        LstSlingshot.from_scale("quick", **fields)
-    assert [error.value.name] == list(fields)
+    assert [refused(LstSlingshot.from_scale, "quick", **fields).name] == list(fields)
 
 
 def rising(once: float, twice: float, still: float) -> Any:
@@ -148,8 +141,8 @@ def rising(once: float, twice: float, still: float) -> Any:
 def test_verdicts_on_slingshots_follow_what_was_planted() -> None:
     assert set(verdicts(rising(0.05, 0.0, 0.05)).values()) == {HOLDS}
     assert set(verdicts(rising(0.0, 0.05, -0.05)).values()) == {FAILS}
-    short = LstSlingshot.from_scale("paper", epochs=150)
-    assert set(verdicts(made_up(short, lambda m: 0.8)).values()) == {UNDECIDED}
+    short = made_up(LstSlingshot.from_scale("paper", epochs=150), lambda m: 0.8)
+    assert set(verdicts(short).values()) == {UNDECIDED}
 
 
 def test_a_spike_is_a_loss_that_rises_after_it_was_small() -> None:
@@ -159,11 +152,8 @@ def test_a_spike_is_a_loss_that_rises_after_it_was_small() -> None:
         2: [1.0, 1e-6, 5e-5, 1e-6, 1e-2],  # one, and one that is too small
         3: [1.0, 0.5, 1.0, 0.5, 1.0],  # never small
     }
-    rows = [
-        {"member": member, "step": step, "split": "train", "condition": "all", "metric": "loss", "value": value}
-        for member, values in losses.items()
-        for step, value in enumerate(values)
-    ]
-    strange = [{**row, "split": "test", "value": 9.0} for row in rows]
-    run: Any = SimpleNamespace(path=Path("x"), metrics=pd.DataFrame([*rows, *strange]))
+    rows = [(member, step, value) for member, values in losses.items() for step, value in enumerate(values)]
+    table = pd.DataFrame(rows, columns=["member", "step", "value"]).assign(condition="all", metric="loss")
+    metrics = pd.concat([table.assign(split="train"), table.assign(split="test", value=9.0)])
+    run: Any = SimpleNamespace(path=Path("x"), metrics=metrics)
     assert spikes(run).to_dict() == {0: 0, 1: 2, 2: 1, 3: 0}

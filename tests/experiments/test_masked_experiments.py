@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusal import refused
 
 from placecode.cli import main
-from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.execution.settings import ExecutionSettings
 from placecode.experiments import experiment_of
@@ -21,7 +21,6 @@ TINY = {
     NetworkSigma: {**MODEL, "sigmas": (0.1, 2.0), "nodes": 10, "clusters": 2, "train": 300, "test": 30},
     SynergySigma: {**MODEL, "sigmas": (0.1, 2.0), "groups": 2, "train": 300, "test": 30},
 }
-FEW = ("linear", "fc", "spectral")
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
@@ -32,14 +31,9 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
 
 def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> None:
     few = {**TINY[NetworkSigma], "sigmas": (0.1,), "baseline_names": ("linear",)}
-    one, both = (
-        local.execute(
-            NetworkSigma.from_scale("quick", **{**few, "seeds": seeds}),
-            tmp_path / str(seeds),
-            execution=ExecutionSettings("cpu"),
-        )
-        for seeds in ((1,), (0, 1))
-    )
+    experiments = [NetworkSigma.from_scale("quick", **{**few, "seeds": seeds}) for seeds in ((1,), (0, 1))]
+    on_cpu = ExecutionSettings("cpu")
+    one, both = (local.execute(e, tmp_path / str(e.seeds), execution=on_cpu) for e in experiments)
 
     def errors(run: Run, seed: int) -> np.ndarray:
         number = run.members.loc[run.members["seed"] == seed, "member"].item()
@@ -49,28 +43,22 @@ def test_the_world_of_a_seed_does_not_depend_on_other_seeds(tmp_path: Path) -> N
     assert abs(errors(both, 0) - errors(both, 1)).max() > 1e-3
 
 
+TWO_WITH = "at least two, with the fraction hidden in training"
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "rule"),
     [
         ({"steps": 0}, "steps", "a whole number of at least 1"),
         ({"baseline_names": ("tree",)}, "baseline_names", "one of linear, ridge"),
         ({"seeds": ()}, "seeds", "at least one"),
-        (
-            {"eval_mask_ratios": (0.9,)},
-            "eval_mask_ratios",
-            "at least two, with the fraction hidden in training (0.5) among them",
-        ),
-        (
-            {"mask_ratio": 0.15},
-            "eval_mask_ratios",
-            "at least two, with the fraction hidden in training (0.15) among them",
-        ),
+        ({"eval_mask_ratios": (0.9,)}, "eval_mask_ratios", f"{TWO_WITH} (0.5) among them"),
+        ({"mask_ratio": 0.15}, "eval_mask_ratios", f"{TWO_WITH} (0.15) among them"),
     ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any], name: str, rule: str) -> None:
-    with pytest.raises(BadInput) as error:
-        NetworkSigma.from_scale("quick", **fields)
-    assert error.value.name == name and error.value.allowed.startswith(rule)
+    error = refused(NetworkSigma.from_scale, "quick", **fields)
+    assert error.name == name and error.allowed.startswith(rule)
 
 
 def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
@@ -80,17 +68,14 @@ def test_ramps_are_swept_and_change_training(tmp_path: Path) -> None:
     assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
     run = Run(tmp_path / "run")
     assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
-    experiment = experiment_of(run)
-    assert experiment.fields()["ramps"] == [0, 4]
+    assert experiment_of(run).fields()["ramps"] == [0, 4]
     assert set(with_settings(run)["setting"]) == {"ramp 0", "ramp 4"}
     for seed in (0, 1):
         plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))
         assert np.array_equal(run.array(f"pe_start/{seed}"), run.array(f"pe_start/{2 + seed}"))
         assert not np.array_equal(plain, ramped)
     for ramps in ((5, 5), (0, -5), (0, 3001)):  # equal, negative, longer than the training
-        with pytest.raises(BadInput) as error:
-            SynergySize.from_scale("quick", ramps=ramps)
-        assert error.value.name == "ramps"
+        assert refused(SynergySize.from_scale, "quick", ramps=ramps).name == "ramps"
 
 
 def test_optimizers_have_their_learning_rate_and_weight_decay() -> None:
@@ -108,13 +93,8 @@ def test_seeds_have_different_worlds_and_no_more_than_needed() -> None:
 
 
 def test_slow_baselines_are_fitted_in_the_first_worlds_alone(tmp_path: Path) -> None:
-    fields = {
-        **TINY[NetworkSigma],
-        "seeds": (5, 6),
-        "sigmas": (0.1,),
-        "baseline_names": ("linear", "ridge"),
-        "slow_baseline_worlds": 1,
-    }
+    fields = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "slow_baseline_worlds": 1}
+    fields |= {"baseline_names": ("linear", "ridge")}
     run = local.execute(NetworkSigma.from_scale("quick", **fields), tmp_path / "run")
     worlds = run.baselines.groupby("baseline")["world"].unique()
     assert sorted(worlds["linear"]) == [5, 6] and list(worlds["ridge"]) == [5]

@@ -28,11 +28,11 @@ from placecode.runs.read import Run
 from placecode.tasks import network
 
 PEOPLE, TIMES, REGIONS = 4, 120, 12
-MODEL = ["--width", "8", "--layers", "1", "--heads", "1", "--expansion", "1", "--batch", "4", "--seeds", "2"]
-MODEL += ["--steps", "3", "--evaluations", "1", "--device", "cpu", "--stack", "1"]  # pieces are equal bit by bit
-NETWORK = ["--nodes", "10", "--clusters", "2", "--train", "300", "--test", "30"]
-SYNERGY = ["--groups", "2", "--train", "300", "--test", "30"]
-FEW = "linear,pca,fc,spectral"
+MODEL = "--width 8 --layers 1 --heads 1 --expansion 1 --batch 4 --seeds 2 --steps 3 --evaluations 1 --device cpu"
+MODEL += " --stack 1"  # pieces are equal bit by bit
+NETWORK = "--nodes 10 --clusters 2 --train 300 --test 30"
+SYNERGY = "--groups 2 --train 300 --test 30"
+FEW, THREE = "linear,pca,fc,spectral", "linear,pca,fc"
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", *runs.TENSORS)
 
 
@@ -40,78 +40,63 @@ RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", *runs.TENSO
 class Case:
     """The options of an experiment and what its run must have; PLACES stands for files that describe the regions."""
 
-    words: list[str]
+    words: str
     members: int
     tokens: dict[str, int]
     figures: set[str]
     shares: tuple[str, ...] = ("hidden 0.5", "hidden 0.9")
-    baseline_names: str = FEW
+    names: str = FEW
     cut: int = 1
     worlds: tuple[int, ...] = (0, 1)
 
 
-ONE_WIDTH_AND_BATCH = ["--widths", "8,", "--batches", "4,"]
 SWEEP, PAIRS, KINDS = {"structure", "error", "curves", "similarity"}, {"errors", "structure"}, {"encodings"}
 ON_BRAIN = {"brain"} if find_spec("nilearn") else set()
 LOW = ("hidden 0.3", "hidden 0.5")
-ENCODINGS = ["--encodings", "learned:sigma=0.1,none,rotary"]
+SIGMAS, ENCODINGS = "--sigmas 0.1,2", "--encodings learned:sigma=0.1,none,rotary"
+BY_SIZE = {f"groups={k} samples={n}": 3 * k for k in (2, 3) for n in (100, 200)}
+NOISES, NODES = {"noise=0.2": 10, "noise=0.4": 10}, {"nodes=8": 8, "nodes=12": 12}
+HALVES = {"first half": REGIONS, "second half": REGIONS}
+VARIANTS = {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS}
 CASES = {
-    "network-sigma": Case([*NETWORK, "--sigmas", "0.1,2"], 4, {"": 10}, SWEEP),
-    "network-encodings": Case([*NETWORK, *ENCODINGS], 6, {"": 10}, KINDS, cut=3),
-    "network-size": Case(
-        [*NETWORK, "--sigmas", "0.1,2", "--node-counts", "8,12"], 8, {"nodes=8": 8, "nodes=12": 12}, PAIRS, cut=5
-    ),
-    "network-noise": Case(
-        [*NETWORK, "--sigmas", "0.1,", "--noises", "0.2,0.4"], 4, {"noise=0.2": 10, "noise=0.4": 10}, PAIRS, cut=2
-    ),
-    "synergy-sigma": Case([*SYNERGY, "--sigmas", "0.1,2"], 4, {"": 6}, SWEEP, LOW, ",".join(BASELINES)),
-    "synergy-encodings": Case([*SYNERGY, *ENCODINGS], 6, {"": 6}, KINDS, LOW),
+    "network-sigma": Case(f"{NETWORK} {SIGMAS}", 4, {"": 10}, SWEEP),
+    "network-encodings": Case(f"{NETWORK} {ENCODINGS}", 6, {"": 10}, KINDS, cut=3),
+    "network-size": Case(f"{NETWORK} {SIGMAS} --node-counts 8,12", 8, NODES, PAIRS, cut=5),
+    "network-noise": Case(f"{NETWORK} --sigmas 0.1, --noises 0.2,0.4", 4, NOISES, PAIRS, cut=2),
+    "synergy-sigma": Case(f"{SYNERGY} {SIGMAS}", 4, {"": 6}, SWEEP, LOW, ",".join(BASELINES)),
+    "synergy-encodings": Case(f"{SYNERGY} {ENCODINGS}", 6, {"": 6}, KINDS, LOW),
     "synergy-size": Case(
-        [*SYNERGY, "--sigmas", "0.1,", "--group-counts", "2,3", "--samples", "100,200", *ONE_WIDTH_AND_BATCH],
-        *(8, {f"groups={k} samples={n}": 3 * k for k in (2, 3) for n in (100, 200)}, PAIRS, LOW),
+        f"{SYNERGY} --sigmas 0.1, --group-counts 2,3 --samples 100,200 --widths 8, --batches 4,",
+        members=8,
+        tokens=BY_SIZE,
+        figures=PAIRS,
+        shares=LOW,
         cut=3,
     ),
     "synergy-optimizer": Case(
-        [*SYNERGY, "--sigmas", "0.1,2", "--optimizers", "adam,sgd", "--rates", "0.001,"], 8, {"": 6}, PAIRS, LOW, cut=4
+        f"{SYNERGY} {SIGMAS} --optimizers adam,sgd --rates 0.001,", 8, {"": 6}, PAIRS, LOW, cut=4
     ),
-    "pixels-sigma": Case(
-        ["--size", "4", "--train", "300", "--test", "30", "--sigmas", "0.1,2"],
-        4,
-        {"": 16},
-        SWEEP | {"picture"},
-        baseline_names="linear,pca,fc",
-    ),
-    "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
-    "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, baseline_names="linear,pca,fc", cut=3),
+    "pixels-sigma": Case(f"--size 4 --train 300 --test 30 {SIGMAS}", 4, {"": 16}, SWEEP | {"picture"}, names=THREE),
+    "brain-sigma": Case(f"PLACES {SIGMAS}", 4, {"": REGIONS}, SWEEP | ON_BRAIN),
+    "brain-encodings": Case(f"PLACES {ENCODINGS}", 6, {"": REGIONS}, KINDS, names=THREE, cut=3),
     "brain-mask": Case(
-        [
-            "PLACES",
-            "--folds",
-            "1",
-            "--sigmas",
-            "0.1,2",
-            "--mask-ratios",
-            "0.25,0.75",
-            "--eval-mask-ratios",
-            "0.25,0.75",
-        ],
-        *(8, {"": REGIONS}, PAIRS, ("hidden 0.25", "hidden 0.75"), "linear,ridge,fc"),
+        f"PLACES --folds 1 {SIGMAS} --mask-ratios 0.25,0.75 --eval-mask-ratios 0.25,0.75",
+        members=8,
+        tokens={"": REGIONS},
+        figures=PAIRS,
+        shares=("hidden 0.25", "hidden 0.75"),
+        names="linear,ridge,fc",
         cut=4,
         worlds=(0,),
     ),
-    "brain-transfer": Case(  # a piece must hold the members from which others of it start: sigma by sigma
-        ["PLACES", "--sigmas", "0.1,2"],
-        *(24, {"first half": REGIONS, "second half": REGIONS}, PAIRS),
-        baseline_names="linear,pca,fc",
-        cut=12,
-        worlds=(0,),
-    ),
+    # a piece must hold the members from which others of it start: sigma by sigma
+    "brain-transfer": Case(f"PLACES {SIGMAS}", 24, HALVES, PAIRS, names=THREE, cut=12, worlds=(0,)),
     "brain-preprocessing": Case(
-        ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--left-out-people", "sub-0,", "--tr", "2"],
-        12,
-        {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS},
-        PAIRS | {"preprocessing"},
-        baseline_names="linear,fc",
+        "PLACES --sigmas 0.01,2 --variants as-is,all,without --left-out-people sub-0, --tr 2",
+        members=12,
+        tokens=VARIANTS,
+        figures=PAIRS | {"preprocessing"},
+        names="linear,fc",
         cut=6,
     ),
 }
@@ -181,16 +166,8 @@ def without_reports() -> Iterator[None]:
 def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Run each experiment once; no test changes its folder."""
     name, case = request.param, CASES[request.param]
-    words = [option for word in case.words for option in (brains[name] if word == "PLACES" else [word])]
-    command = [
-        "run",
-        name,
-        "--scale",
-        "quick",
-        *settable(name, [*MODEL, *words]),
-        "--baseline-names",
-        case.baseline_names,
-    ]
+    words = f"{MODEL} {case.words}".replace("PLACES", " ".join(brains.get(name, []))).split()
+    command = ["run", name, "--scale", "quick", *settable(name, words), "--baseline-names", case.names]
     out = tmp_path_factory.mktemp("runs") / name
     with contextlib.nullcontext() if name in REPORTED else without_reports():
         assert cli.main([*command, "--out", str(out)]) == 0
@@ -198,20 +175,16 @@ def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_f
 
 
 def by_world(run: Run) -> pd.DataFrame:
-    keys = ["data", "world", "baseline", "split", "condition", "metric"]
-    return run.baselines.sort_values(keys, ignore_index=True)
+    return run.baselines.sort_values(list(run.baselines.columns), ignore_index=True)
 
 
 def test_every_experiment_of_masked_prediction_is_here() -> None:
-    assert set(CASES) == {
-        name for name, experiment in experiments.EXPERIMENTS.items() if issubclass(experiment, MaskedExperiment)
-    }
+    assert set(CASES) == {name for name, cls in experiments.EXPERIMENTS.items() if issubclass(cls, MaskedExperiment)}
 
 
 def test_every_kind_of_figure_is_drawn_in_a_report() -> None:
-    assert set().union(*(case.figures for case in CASES.values())) == set().union(
-        *(CASES[name].figures for name in REPORTED)
-    )
+    drawn, reported = ({figure for name in names for figure in CASES[name].figures} for names in (CASES, REPORTED))
+    assert drawn == reported
 
 
 def test_a_run_leaves_all_its_files(ran: Ran) -> None:
@@ -261,7 +234,7 @@ def test_every_world_has_its_baselines(ran: Ran) -> None:
             here = table[(table["data"] == data) & (table["world"] == world)]
             late = baselines.SLOW if world > 0 else ()  # slow ones are fitted in the first world alone, at this scale
             names = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
-            assert names == [name for name in ran.case.baseline_names.split(",") if name not in late]
+            assert names == [name for name in ran.case.names.split(",") if name not in late]
             errors = here.loc[here["metric"] == "mse", "baseline"].unique()
             if ran.name == "brain-mask":  # ridge is fitted at each fraction of the members
                 assert {"ridge, trained with 0.25 hidden", "ridge, trained with 0.75 hidden"} < set(errors)
@@ -297,7 +270,7 @@ def test_a_report_has_every_figure_baseline_and_condition(ran: Ran) -> None:
     assert len(re.findall(r'<div class="wide[^>]*><svg', page)) == len(ran.case.figures)
     assert {path.stem for path in (ran.run.path / "figures").glob("*.png")} == ran.case.figures
     text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
-    predictors = {"linear", "pca", "ridge", "trees"} & set(ran.case.baseline_names.split(","))
+    predictors = {"linear", "pca", "ridge", "trees"} & set(ran.case.names.split(","))
     assert all(f"baseline:{name}" in text for name in predictors)
     assert all(f">{condition}</th>" in text for condition in ran.case.shares)
     assert all(data in text for data in ran.case.tokens)

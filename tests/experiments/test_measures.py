@@ -1,6 +1,8 @@
 """Measurements of members do not depend on their neighbours, and equal a direct computation."""
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,16 +47,16 @@ def trained(request: pytest.FixtureRequest, task: LatinSquares) -> Stack:
 
 
 @pytest.fixture
-def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a forward pass hold a single example."""
-    monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", 1)
+def limit(monkeypatch: pytest.MonkeyPatch, task: LatinSquares) -> Callable[[Stack, int], None]:
+    """Return a function that limits the examples of a forward pass of a stack."""
 
+    def at_most(stack: Stack, examples: int) -> None:
+        values = examples * len(stack.members) * task.tokens * stack.members[0].width
+        monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
+        assert len(training.portions(stack, task, examples)) == 1
+        assert len(training.portions(stack, task, examples + 1)) == 2
 
-def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquares, examples: int) -> None:
-    values = examples * len(stack.members) * task.tokens * stack.members[0].width
-    monkeypatch.setattr(training, "MAX_EVALUATION_VALUES", values)
-    assert len(training.portions(stack, task, examples)) == 1
-    assert len(training.portions(stack, task, examples + 1)) == 2
+    return at_most
 
 
 @pytest.fixture
@@ -71,9 +73,7 @@ def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return drawn
 
 
-def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
-    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noisy_accuracy_is_the_same_alone_and_in_portions(task: LatinSquares, trained: Stack, limit: Any) -> None:
     levels = (0.0, 0.3, 2.0)
     together = measures.noisy_accuracy(trained, task, "train", levels)
     assert together[0.0] == evaluate(trained, task, "train")["all", "accuracy"]
@@ -83,7 +83,7 @@ def test_noisy_accuracy_does_not_depend_on_neighbours_or_portions(
         alone = measures.noisy_accuracy(trained.member(i), task, "train", levels)
         assert alone == {level: [together[level][i]] for level in levels}
     for examples in (1, 53):
-        in_portions(monkeypatch, trained, task, examples)
+        limit(trained, examples)
         assert measures.noisy_accuracy(trained, task, "train", levels) == together
 
 
@@ -98,9 +98,7 @@ def test_only_the_first_examples_get_noise(
     assert torch.equal(noises[0][:, :7], noises[1])
 
 
-def test_noise_is_the_same_for_members_of_a_seed_and_differs_by_example(
-    task: LatinSquares, noises: list[Tensor]
-) -> None:
+def test_noise_is_the_same_for_members_of_a_seed_and_differs_by_example(task: LatinSquares, noises: Any) -> None:
     stack = stack_for([*members(2), dataclasses.replace(members(1)[0], sigma=2.0)], task)  # seeds 0, 1, 0
     measures.noisy_accuracy(stack, task, "train", (1.0, 2.0))
     unit, double = noises
@@ -128,9 +126,7 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
             assert actual == pytest.approx(np.nan if np.isinf(expected) else expected, nan_ok=True)
 
 
-def test_probabilities_sum_to_one_and_answer_as_evaluated(
-    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probabilities_sum_to_one_and_answer_as_evaluated(task: LatinSquares, trained: Stack, limit: Any) -> None:
     for split in ("train", "ood"):
         answers = measures.probabilities(trained, task, split)
         data = task.splits[split]
@@ -139,7 +135,7 @@ def test_probabilities_sum_to_one_and_answer_as_evaluated(
         assert correct.tolist() == evaluate(trained, task, split)["all", "accuracy"]
         loss = -answers.gather(2, data.targets.expand(3, -1)[..., None]).log().mean((1, 2))
         assert np.allclose(loss, evaluate(trained, task, split)["all", "loss"], atol=1e-5)
-    in_portions(monkeypatch, trained, task, 4)
+    limit(trained, 4)
     assert (measures.probabilities(trained, task) - answers).abs().max() < 1e-6
 
 
@@ -170,19 +166,17 @@ def test_attention_maps_are_means_of_captured_ones(task: LatinSquares, trained: 
     assert (mean.sum(-1) - 1).abs().max() < 1e-5
     assert (by_example.double().sum(-1) - 1).abs().max() < 2e-3
     assert (by_example.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
-    inputs = task.splits["ood"].inputs.expand(3, -1, -1, -1)
-    captured = trained.capture(inputs, "attention.*")
+    captured = trained.capture(task.splits["ood"].inputs.expand(3, -1, -1, -1), "attention.*")
     for block in range(2):
         assert (mean[:, block] - captured[f"attention.{block}"].mean(1)).abs().max() < 1e-6
         assert (by_example[:, :, block].float() - captured[f"attention.{block}"].mean(2)).abs().max() < 1e-3
 
 
-def test_attention_maps_do_not_depend_on_portions(
-    task: LatinSquares, trained: Stack, one_at_a_time: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_maps_do_not_depend_on_portions(task: LatinSquares, trained: Stack, limit: Any) -> None:
     """Where features are dropped at evaluation, a mask belongs to an example."""
+    limit(trained, 1)
     alone, alone_by_example = measures.attention_maps(trained, task)
-    in_portions(monkeypatch, trained, task, 9)
+    limit(trained, 9)
     mean, by_example = measures.attention_maps(trained, task)
     assert (mean - alone).abs().max() < 1e-6
     assert (by_example.double() - alone_by_example.double()).abs().max() < 1e-3
@@ -190,10 +184,9 @@ def test_attention_maps_do_not_depend_on_portions(
     assert (few.mean(2) - by_example[:, :5].float().mean(1)).abs().max() < 1e-3 and (few - mean).abs().max() > 1e-4
 
 
-def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
-    task: LatinSquares, one_at_a_time: None
-) -> None:
+def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(task: LatinSquares, limit: Any) -> None:
     stack = stack_for(members(), task)
+    limit(stack, 1)
     (mean, by_example), answers = measures.attention_maps(stack, task), measures.probabilities(stack, task)
     with torch.autocast("cpu", torch.bfloat16):
         rough, rough_by_example = measures.attention_maps(stack, task)
@@ -206,29 +199,24 @@ def test_maps_and_probabilities_under_autocast_are_the_same_to_rounding(
 
 @pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
 def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
-    accuracies = {
-        (row["member"], row["target"]): row["value"] for row in measures.accuracy_without_dropout(trained, task)
-    }
+    rows = measures.accuracy_without_dropout(trained, task)
+    accuracies = {(row["member"], row["target"]): row["value"] for row in rows}
     stack = stack_for(members(), task)
     stack.flat.copy_(trained.flat)
     for split in ("train", "test", "ood"):
-        expected = evaluate(stack, task, split)["all", "accuracy"]
-        assert [accuracies[member, split] for member in range(3)] == expected
+        assert [accuracies[member, split] for member in range(3)] == evaluate(stack, task, split)["all", "accuracy"]
     assert len(accuracies) == 9
     assert [accuracies[member, "train"] for member in range(3)] != evaluate(trained, task, "train")["all", "accuracy"]
 
 
 @pytest.mark.parametrize("drops", [{}, {"dropout": 0.5}, {"dropout_at_evaluation": True}])
-def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(
-    task: LatinSquares, drops: dict[str, Any]
-) -> None:
+def test_accuracy_without_dropout_is_left_out_where_nothing_is_dropped(task: LatinSquares, drops: Any) -> None:
     assert measures.accuracy_without_dropout(stack_for(members(**drops), task), task) == []
 
 
 def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
-    rows = measures.pe_measures(stack, task)
-    values = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
+    values = {tuple(row[key] for key in KEYS): row["value"] for row in measures.pe_measures(stack, task)}
     pe = stack.encoding.vectors().detach().double().numpy()
     row, column = task.positions.T.astype(int)
     for member in range(3):
@@ -236,18 +224,15 @@ def test_arrangement_is_that_of_the_analyses_of_the_vectors(task: LatinSquares) 
         views = {-1: vectors, -2: vectors.mean(0, keepdims=True), 0: vectors[:1], 1: vectors[1:]}
         for block, view in views.items():
             assert values[member, block, "norm", ""] == pytest.approx(np.sqrt((view**2).mean()))
-            dimension = geometry.effective_dimension(view)
-            assert values[member, block, "effective_dimension", ""] == pytest.approx(dimension)
+            assert values[member, block, "effective_dimension", ""] == pytest.approx(geometry.effective_dimension(view))
             for name, target in targets(task.positions, 8).items():
                 tokens = alignment.side_by_side(view)
-                everywhere = np.concatenate([target] * len(view), axis=1)
-                expected = {
-                    "procrustes_raw": alignment.procrustes_raw(tokens, everywhere),
+                for analysis, value in {
+                    "procrustes_raw": alignment.procrustes_raw(tokens, np.concatenate([target] * len(view), axis=1)),
                     "procrustes": alignment.procrustes(tokens, target),
                     "rsa": alignment.rsa(view, target),
                     "cka": alignment.cka(view, target),
-                }
-                for analysis, value in expected.items():
+                }.items():
                     assert values[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
             agreement = modules.related_neighbor_agreement(alignment.token_similarity(view), related(task.positions))
             assert values[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(agreement))
@@ -300,9 +285,7 @@ def with_arrays(specs: list[Member], diverged: tuple[int, ...] = ()) -> tuple[pd
     def draw(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=rng).softmax(-1)
 
-    table = member_table(
-        range(len(specs)), specs, [TrainingOutcome(3 if i in diverged else -1) for i in range(len(specs))]
-    )
+    outcomes = [TrainingOutcome(3 if i in diverged else -1) for i in range(len(specs))]
     arrays = {}
     for number in range(len(specs)):
         for moment in ("start", "end"):
@@ -310,7 +293,7 @@ def with_arrays(specs: list[Member], diverged: tuple[int, ...] = ()) -> tuple[pd
             arrays[f"attention_{moment}/{number}"] = draw(2, 3, 4, 4)
             arrays[f"probabilities_{moment}/{number}"] = draw(5, 3)
             arrays[f"attention_each_{moment}/{number}"] = draw(5, 2, 4, 4).half()
-    return table, arrays
+    return member_table(range(len(specs)), specs, outcomes), arrays
 
 
 def across(table: pd.DataFrame, arrays: dict[str, Tensor]) -> pd.DataFrame:
@@ -333,8 +316,7 @@ def heads_averaged(arrays: dict[str, Tensor], name: str) -> np.ndarray:
 @pytest.mark.parametrize(("moment", "step"), [("start", 0), ("end", 9)])
 def test_references_leave_out_the_member_itself(moment: str, step: int) -> None:
     """Member 0 is beside the mean of all references, a reference beside that of the others; those after training."""
-    specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
-    table, arrays = with_arrays(specs)
+    table, arrays = with_arrays([Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))])
     rows = across(table, arrays)
     for number, others in ((0, [1, 2, 3]), (1, [2, 3]), (3, [1, 2])):
         maps = heads_averaged(arrays, f"attention_{moment}/{number}")
@@ -382,20 +364,14 @@ def test_kinds_of_references_are_kept_apart() -> None:
 
 def test_members_on_different_data_are_not_compared() -> None:
     """Even if the data have one shape. Results on a data set do not depend on other data sets."""
-    specs = [
-        dataclasses.replace(member, seed=seed, data=data)
-        for member in (Member(), FIXED)
-        for data in ("a", "b")
-        for seed in (0, 1)
-    ]
-    table, arrays = with_arrays(specs)
+    kinds = itertools.product((Member(), FIXED), ("a", "b"), (0, 1))
+    table, arrays = with_arrays([dataclasses.replace(member, seed=seed, data=data) for member, data, seed in kinds])
     rows = pd.DataFrame(measures.compare_members(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
     assert set(rows.loc[rows["target"] == "2d-fixed", "member"]) == set(range(8))
     for data, places in (("a", PLACES), ("b", PLACES[::-1])):
         on_data = table[table["data"] == data]
-        alone = pd.DataFrame(measures.compare_members(on_data, arrays, {data: places}, 9)).set_index(["step", *KEYS])[
-            "value"
-        ]
+        alone = pd.DataFrame(measures.compare_members(on_data, arrays, {data: places}, 9))
+        alone = alone.set_index(["step", *KEYS])["value"]
         among = rows[rows["member"].isin(on_data["member"])].set_index(["step", *KEYS])["value"]
         pd.testing.assert_series_equal(among[alone.index], alone, check_exact=True)
         assert len(among) == len(alone)

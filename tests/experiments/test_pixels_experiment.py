@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.made_up_masked import made_up
+from helpers.refusal import refused
 from helpers.small_runs import execute
 
 from placecode import experiments
 from placecode.analysis import alignment, modules
-from placecode.errors import BadInput
 from placecode.experiments.channels.pixels import NEXT_TO, PIXELS, PixelsSigma
 from placecode.experiments.reading import chance_levels
 from placecode.models.member import Member
@@ -63,10 +63,9 @@ def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc
 
 
 def planted(right: bool) -> Any:
-    small, large, error, fc = (0.98, 0.05, 0.4, 1.0) if right else (0.4, 0.05, 0.2, 0.3)
-    return run_of(
-        lambda m: (small if m.sigma < 0.1 else large) + m.seed / 1e3, lambda m: error + m.seed / 1e3 + m.sigma / 1e3, fc
-    )
+    small, error, fc = (0.98, 0.4, 1.0) if right else (0.4, 0.2, 0.3)
+    near = lambda m: (small if m.sigma < 0.1 else 0.05) + m.seed / 1e3  # noqa: E731
+    return run_of(near, lambda m: error + m.seed / 1e3 + m.sigma / 1e3, fc)
 
 
 def test_the_experiment_is_known_by_its_name() -> None:
@@ -144,9 +143,8 @@ def test_a_run_has_all_that_claims_and_figures_need(tiny: Run) -> None:
 
 
 def test_an_unknown_source_is_refused() -> None:
-    with pytest.raises(BadInput) as error:
-        PixelsSigma.from_scale("quick", source="faces").task()
-    assert (error.value.name, error.value.given) == ("source", "faces")
+    error = refused(PixelsSigma.from_scale, "quick", source="faces")
+    assert (error.name, error.given) == ("source", "faces")
 
 
 def test_splits_of_the_digits_use_all_of_them_or_as_many_as_are_set() -> None:

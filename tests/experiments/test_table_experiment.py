@@ -1,10 +1,13 @@
 """The experiment of a user's table: members, settings, and the results of a run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.folders import same_files
+from helpers.refusal import refused
 
 from placecode.analysis import modules, places
 from placecode.analysis.partitions import ari
@@ -29,14 +32,22 @@ def values(samples: int = 200, channels: int = 6) -> np.ndarray:
     return (source + 0.3 * rng.normal(size=(samples, channels))).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+@pytest.fixture(scope="module", autouse=True)
+def _without_umap() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(others, "find_spec", lambda name: None)
-        data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
-        folder = tmp_path_factory.mktemp("table") / "run"
-        fit(TableExperiment(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
+        yield
+
+
+def fitted(folder: Path) -> Run:
+    data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+    fit(TableExperiment(tables=data, **LEARNED, sigmas=(0.05, 0.2)), folder)
     return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def run(_without_umap: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return fitted(tmp_path_factory.mktemp("table") / "run")
 
 
 def test_every_sigma_has_members_on_all_samples_and_on_halves_with_different_seeds() -> None:
@@ -66,9 +77,7 @@ def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: i
     [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"mask_ratio": 1.0}, {"sigmas": (0.1, 0.1)}],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as error:
-        TableExperiment(**fields)
-    assert [error.value.name] == list(fields)
+    assert [refused(TableExperiment, **fields).name] == list(fields)
 
 
 def test_a_run_is_read_back_as_its_experiment_without_the_data(run: Run) -> None:
@@ -93,9 +102,8 @@ def test_known_positions_on_three_axes_are_compared_with_the_map_on_three_axes(r
         assert method.scores["procrustes_r2"] == pytest.approx(r2, abs=1e-4)
         agreement = float(modules.related_neighbor_agreement(method.similarity, near))
         assert method.scores["neighbor_agreement"] == pytest.approx(agreement)
-        assert method.scores["ari"] == pytest.approx(
-            float(ari(np.where(method.labels < 0, 99, method.labels), result.labels))
-        )
+        of_modules = ari(np.where(method.labels < 0, 99, method.labels), result.labels)
+        assert method.scores["ari"] == pytest.approx(float(of_modules))
         assert 1 / 200 <= method.scores["ari_p"] <= 1 and 1 / 200 <= method.scores["neighbor_agreement_p"] <= 1
 
 
@@ -112,24 +120,19 @@ def test_errors_are_those_of_test_samples_and_sigma_is_chosen_on_validation_samp
 
 
 def test_a_fit_of_which_all_models_diverge_is_refused(tmp_path: Path) -> None:
-    experiment = TableExperiment(
-        tables=table_tasks(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30
-    )
+    fields = {**TINY, "sigmas": (0.1,), "optimizer": "sgd", "learning_rate": 1e30}
+    experiment = TableExperiment(tables=table_tasks(values()), **fields)
     with pytest.raises(BadInput, match="every model diverged"):
         fit(experiment, tmp_path / "run")
     assert not (tmp_path / "run" / "fit.json").exists()
 
 
-def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(others, "find_spec", lambda name: None)
-    data = table_tasks(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
-    fit(TableExperiment(tables=data, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
-    for name in ("fit.json", "fit.safetensors", "map.csv", "summary.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (run.path / name).read_bytes(), name
+def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path) -> None:
+    files = ("fit.json", "fit.safetensors", "map.csv", "summary.json")
+    assert same_files(fitted(tmp_path / "run").path, run.path, *files)
 
 
 def test_many_channels_keep_no_attention_maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(others, "find_spec", lambda name: None)
     monkeypatch.setattr(table, "MAX_ATTENTION_CHANNELS", 5)
     experiment = TableExperiment(tables=table_tasks(values()), **TINY, sigmas=(0.1,))
     fit(experiment, tmp_path / "run")

@@ -15,7 +15,6 @@ from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "mask_ratio": 0.3, "learning_rate": 1e-2}
 
-
 PredictedSamples = list[tuple[torch.Tensor, torch.Tensor]]
 """Samples (..., n) whose hidden channels were predicted, with a mark where values are hidden."""
 
@@ -117,8 +116,7 @@ def test_an_independent_channel_differs_from_dependent_ones() -> None:
 def test_a_weak_dependence_is_found_with_many_samples() -> None:
     """Less than a tenth of the variance of a channel can be explained by the others."""
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8))
-    stack, task = trained(values, 300)
+    stack, task = trained(rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8)), 300)
     assert (channel_p_values(stack, task, 39) == 1 / 40).all()
 
 

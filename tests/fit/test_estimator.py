@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.made_up_own import same, table, tiny
+from helpers.refusal import refused
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from placecode import LearnedPositions
@@ -65,8 +66,7 @@ def test_a_large_offset_changes_nothing_but_the_unit(tmp_path) -> None:
     for data in (away, named, tmp_path / "t.csv"):
         fitted = tiny(steps=3).fit(data)
         np.testing.assert_allclose(fitted.embedding_, plain.embedding_, atol=1e-4)
-        predicted = fitted.transform(data) - (away - values)[0]
-        np.testing.assert_allclose(predicted, plain.transform(values), atol=1e-3)
+        np.testing.assert_allclose(fitted.transform(data) - (away - values)[0], plain.transform(values), atol=1e-3)
         assert fitted.score(data) == pytest.approx(plain.score(values), abs=1e-4)
     with pytest.raises(BadInput, match=r"^X must be finite numbers"):
         plain.transform(np.where(np.arange(6) == 2, 1e39, values))
@@ -127,8 +127,7 @@ def test_a_random_state_decides_all_that_is_drawn() -> None:
     first, repeated, reseeded = (tiny(random_state=state).fit(values) for state in (3, 3, 4))
     same(first, repeated)
     assert not np.array_equal(first.embedding_, reseeded.embedding_)
-    drawn = [tiny(random_state=np.random.RandomState(5)).fit(values) for _ in range(2)]
-    same(*drawn)
+    same(*(tiny(random_state=np.random.RandomState(5)).fit(values) for _ in range(2)))
     assert tiny(random_state=None).fit(values).map_.shape == (6, 2)
 
 
@@ -145,6 +144,5 @@ MINIMUM = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "lay
     ],
 )
 def test_wrong_parameters_are_refused_by_name(name, value) -> None:
-    with pytest.raises(BadInput) as error:
-        tiny(**{name: value}).fit(table())
-    assert error.value.name in (name, f"{name}s") and error.value.given == value
+    error = refused(tiny(**{name: value}).fit, table())
+    assert error.name in (name, f"{name}s") and error.given == value

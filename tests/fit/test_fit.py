@@ -68,17 +68,15 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path) -> None:
     same = (labels[:, None] == labels) & (labels >= 0)
     for method in (result.ours, result.others["correlation"]):  # which have no ties
         nearest = np.where(np.eye(10, dtype=bool), -np.inf, method.similarity).argmax(axis=1)
-        by_hand = same[np.arange(10), nearest][labels >= 0].mean()
-        assert method.scores["neighbor_agreement"] == pytest.approx(by_hand)
+        assert method.scores["neighbor_agreement"] == pytest.approx(same[np.arange(10), nearest][labels >= 0].mean())
     assert result.ours.scores["ari"] == 0  # all are one group: those without a module
 
 
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_uninformative_labels_give_no_scores(labels, tmp_path) -> None:
     """Labels are uninformative if there are none, all are equal or all differ. The last labels are informative."""
-    result = fit(
-        TableExperiment(tables=table_tasks(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run"
-    )
+    experiment = TableExperiment(tables=table_tasks(noise(6, 200), labels=np.asarray(labels)), **TINY)
+    result = fit(experiment, tmp_path / "run")
     informative = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (result.ours, *result.others.values()):
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (informative, informative)
@@ -96,11 +94,8 @@ def test_the_share_of_true_neighbours_is_related_neighbor_agreement() -> None:
 
 
 def test_a_fit_stopped_after_training_continues_only_with_resume(tmp_path) -> None:
-    experiment, folder, messages = (
-        TableExperiment(tables=table_tasks(noise(6, 200)), **TINY),
-        tmp_path / "run",
-        list[str](),
-    )
+    experiment = TableExperiment(tables=table_tasks(noise(6, 200)), **TINY)
+    folder, messages = tmp_path / "run", list[str]()
     with pytest.raises(Interrupted):
         fit(experiment, folder, announce=messages.append, stop=lambda: len(messages) == 2)
     assert messages == ["choosing sigma", "testing against chance"]

@@ -79,8 +79,7 @@ def test_pca_takes_the_number_of_components_that_does_best_on_validation(parts, 
     covariance = covariance_of(parts["all"])
     validation, test = (MaskedSamples(parts["all"], split, 0.3) for split in ("validation", "test"))
     missed = {k: validation.error(baselines.pca_covariance(covariance, k)) for k in range(1, N)}
-    best = min(missed, key=lambda k: missed[k])
-    assert best == 3  # as many as there are sources
+    assert min(missed, key=lambda k: missed[k]) == 3  # as many as there are sources
     assert methods["pca"].scores["heldout_mse"] == pytest.approx(test.error(baselines.pca_covariance(covariance, 3)))
     loadings = connectivity.pca_embedding(train_of(parts), 3)
     np.testing.assert_allclose(methods["pca"].maps[3] @ methods["pca"].maps[3].T, loadings @ loadings.T, atol=1e-3)

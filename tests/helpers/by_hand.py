@@ -44,8 +44,7 @@ def fixed_term(amount: float) -> Term:
 
 def with_optimizer(**columns: Any) -> dict[str, Any]:
     """Return the columns of the usual optimizer settings, with changes."""
-    usual = {"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}
-    return {**usual, **columns}
+    return {**{"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}, **columns}
 
 
 def with_start(start: str) -> dict[str, Any]:

@@ -83,6 +83,10 @@ TABLES = {
         lambda name: {"panel": [name, "b"], "line": [name], "sigma": SIGMAS, "step": (0, 10, 20)},
     ),
     "causes": Example(_causes, lambda name: {"line": [name, "b"], "sigma": SIGMAS}),
+    "heatmap_by_settings": Example(
+        lambda table, run: figures.heatmap_by_settings(table, run, "a", "b", run, {"a": run, "b": "b"}),
+        lambda name: {"a": (1, 2), "b": [name, "c"]},
+    ),
 }
 """The figures that are drawn from a table with a row per seed."""
 
@@ -101,10 +105,9 @@ def correlations(name: str = "a") -> pd.DataFrame:
 def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of the figure of initial scales: curves of two settings, and libraries."""
     rows = [("outcome", name, f"{name} {i}", sigma, 0.5) for i in range(2) for sigma in SIGMAS]
-    marks = [("1", name, 1.0, 1.0), ("d^-1/2", "b", 0.03, 0.1)]
     return (
         pd.DataFrame(rows, columns=["panel", "task", "setting", "sigma", "share"]),
-        pd.DataFrame(marks, columns=["formula", "names", "low", "high"]),
+        pd.DataFrame([("1", name, 1.0, 1.0), ("d^-1/2", "b", 0.03, 0.1)], columns=["formula", "names", "low", "high"]),
     )
 
 
@@ -118,6 +121,7 @@ def all_figures(name: str) -> list[Figure]:
         figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name, 2),
         figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
         figures.error_maps([(name, np.eye(2))], name),
+        figures.similarity_by_sigma({name: np.eye(6)}, np.array([1, -1, 0, 1, 0, 0]), name, np.eye(6), "last", name),
         figures.forest(correlations(name), name),
         figures.default_scales(*starts(name), name),
         *(example.draw(example.table(2, name), name) for example in TABLES.values()),

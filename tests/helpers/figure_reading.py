@@ -56,8 +56,7 @@ def words(figure: Figure) -> str:
 def made_up(columns: dict[str, Sequence[Any]], seeds: int = 4, values: Sequence[str] = ("value",)) -> pd.DataFrame:
     """Return a table with a row for each combination of the columns and each seed, and values between 0.3 and 0.7."""
     rng = np.random.default_rng(len(columns))
-    rows = list(itertools.product(*columns.values(), range(seeds)))
-    table = pd.DataFrame(rows, columns=[*columns, "seed"])
+    table = pd.DataFrame(list(itertools.product(*columns.values(), range(seeds))), columns=[*columns, "seed"])
     return table.assign(**{value: rng.uniform(0.3, 0.7, len(table)) for value in values})
 
 
@@ -122,6 +121,17 @@ def assert_curve(line: Any, band: Any, values: dict[int, np.ndarray], clip: bool
 def rows_of(axes: Axes) -> list[str]:
     """Return the names of the rows of a panel, from the top."""
     return [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
+
+
+def levels(axes: Axes) -> dict[str, float]:
+    """Return where the lines of baselines lie in a panel, by name."""
+    lines = [line for line in axes.lines if not line.get_clip_on()]
+    return {str(line.get_label()): float(np.unique(np.asarray(line.get_ydata())).item()) for line in lines}
+
+
+def chance_lines(axes: Axes) -> list[Any]:
+    """Return the lines of a panel that show the level of chance."""
+    return [line for line in axes.lines if line.get_label() == "chance"]
 
 
 def assert_inside(figure: Figure) -> None:

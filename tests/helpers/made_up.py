@@ -5,7 +5,8 @@ Nothing here uses the package's reading or statistics, since tests compare them 
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from placecode.experiments import Experiment
+from placecode.experiments import Experiment, lookup
+from placecode.experiments.claims import Claim, Finding
 from placecode.models.member import Member
 from placecode.runs.tables import TrainingOutcome, member_table
 
@@ -56,26 +58,30 @@ def made_up(
                 if of is not None:
                     rows.append((number, step, -1, analysis, target, of(member)))
                     rows.append((number, step, 0, analysis, target, STRANGE))
-    config = {
-        "format": 1,
-        "experiment": experiment.name,
-        "scale": "paper",
-        "fields": experiment.fields(),
-        "precision": "high",
-    }
-    config |= {"device": "cpu", "stack": 8, "members": f"0:{len(members)}", "total": len(members), "task": {}}
+    config = {"format": 1, "experiment": experiment.name, "scale": "paper", "fields": experiment.fields(), "task": {}}
+    config |= {"precision": "high", "device": "cpu", "stack": 8, "members": f"0:{len(members)}", "total": len(members)}
     cells = [[float(row), float(column)] for row in range(4) for column in range(4)]
     config |= {"shape": {"tokens": 16, "features": 5, "outputs": 4, "readout": "last", "positions": cells}}
+    outcomes = [TrainingOutcome(5 if diverged(m) else -1) for m in members]
     return SimpleNamespace(
         path=Path("made-up"),
         experiment=experiment.name,
         config=json.loads(json.dumps(config)),
-        members=member_table(
-            range(len(members)), members, [TrainingOutcome(5 if diverged(m) else -1) for m in members]
-        ),
+        members=member_table(range(len(members)), members, outcomes),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
     )
+
+
+def noisy(value: float, member: Member, salt: str = "") -> float:
+    """Add a residual of the member, and a larger one of its seed: differences must be taken seed by seed."""
+    residual = np.random.default_rng(zlib.crc32(f"{salt}{member}".encode())).normal() * 0.001
+    return value + 0.1 * (member.seed % 1000) + float(residual)
+
+
+def findings(run: Any, claims: Iterable[Claim] | None = None) -> dict[str, Finding]:
+    """Return the findings of claims on a run by the id of the claim; by default of all claims of its experiment."""
+    return {claim.id: claim.check(run) for claim in (lookup(run.experiment).claims if claims is None else claims)}
 
 
 def save(run: Any, path: Path) -> Path:
@@ -91,8 +97,7 @@ def save(run: Any, path: Path) -> Path:
 
 def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Return mean and 95% interval of Student's t, by scipy."""
-    result = stats.ttest_1samp(values, 0.0)
-    bounds = result.confidence_interval(0.95)
+    bounds = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     return float(np.mean(values)), float(bounds.low), float(bounds.high)
 
 
@@ -108,7 +113,7 @@ def over_sigmas(x: np.ndarray, y: np.ndarray) -> float:
 def within_sigma(x: np.ndarray, y: np.ndarray, covariate: np.ndarray | None = None) -> float:
     """Return the correlation of the ranks of members among the seeds of their sigma, from tables (sigmas, seeds).
 
-    If `given` is set, a linear fit to its ranks is subtracted first.
+    If there is a covariate, a linear fit to its ranks is subtracted first.
     """
     a, b, *rest = (
         (ranks := stats.rankdata(values, axis=1)) - ranks.mean(axis=1, keepdims=True)
@@ -118,6 +123,11 @@ def within_sigma(x: np.ndarray, y: np.ndarray, covariate: np.ndarray | None = No
         size = (line**2).sum(axis=1, keepdims=True)
         a, b = (ranks - line * (ranks * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for ranks in (a, b))
     return math.nan if min(np.abs(a).max(), np.abs(b).max()) < 1e-6 else float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+
+
+def effect_of(record: Mapping[str, Any]) -> list[float | None]:
+    """Return the effect in the record of a claim, with its bounds."""
+    return [record[name] for name in ("effect", "low", "high")]
 
 
 def direction(low: float | None, high: float | None, margin: float, way: str) -> str:

@@ -48,13 +48,12 @@ def made_up(
     config["task"] = {"task": experiment.task_class.name, "labels": LABELS, "tokens": len(LABELS), **task}
     worlds = task.get("worlds", 1 + max(member.seed for member in members))  # one for each seed
     config["shape"] = {"worlds": worlds, "positions": None}
+    outcomes = [TrainingOutcome(3 if diverged(member) else -1) for member in members]
     return SimpleNamespace(
         path=Path("made-up"),
         experiment=experiment.name,
         config=config,
-        members=member_table(
-            range(len(members)), members, [TrainingOutcome(3 if diverged(member) else -1) for member in members]
-        ),
+        members=member_table(range(len(members)), members, outcomes),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
         baselines=pd.DataFrame(others, columns=list(no_baselines().columns)),

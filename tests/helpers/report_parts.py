@@ -27,7 +27,6 @@ def names(count: int) -> list[str]:
 
 
 LONG = "a name of ninety letters " + "x" * 65
-FORMULA = "$x^2$ and more"
 
 
 def crowded() -> tuple[SigmaSlider, ChannelMap]:
@@ -35,12 +34,11 @@ def crowded() -> tuple[SigmaSlider, ChannelMap]:
 
     One name is long, and one looks like a formula.
     """
-    labels = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
+    labels = [LONG, "$x^2$ and more", *(f"Channel {i}" for i in range(2, 30))]
     centres = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
     places = centres + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
-    positions = [
-        SliderPosition(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)
-    ]
+    errors = {sigma: {"mse, test": (sigma, np.nan, np.nan)} for sigma in (0.5, 1.0)}
+    positions = [SliderPosition(f"{s:g}", s, errors[s], np.eye(30), places * s) for s in errors]
     turning = SigmaSlider(labels, None, [], positions, {"mse, test": Curve("error (mse)", "test", "test")})
     return turning, ChannelMap(labels, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
 
@@ -59,9 +57,8 @@ def slider(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attentio
         values["same group"] = (0.9 - 0.1 * place, np.nan, np.nan)
         positions.append(SliderPosition(f"{sigma:g}", sigma, values, similarity, rng.normal(size=(count, 2)), attended))
     curves = {"mse, test": Curve("error (mse)", "test", "test"), "same group": Curve("share of channels", "same group")}
-    return SigmaSlider(
-        names(count), codes, [f"group {i + 1}" for i in range(groups)], positions, curves, note="Made up."
-    )
+    group_names = [f"group {i + 1}" for i in range(groups)]
+    return SigmaSlider(names(count), codes, group_names, positions, curves, note="Made up.")
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> ChannelMap:
@@ -70,8 +67,7 @@ def channels(count: int, modules: int = 4, space: bool = True) -> ChannelMap:
     codes = rng.integers(-1, modules, count)
     centres = rng.normal(size=(modules + 1, 3)) * 2
     places = centres[codes] + rng.normal(size=(count, 3)) * 0.4
-    distances = np.linalg.norm(places[:, None] - places, axis=-1)
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, 1:6]
+    nearest = np.argsort(np.linalg.norm(places[:, None] - places, axis=-1), axis=1, kind="stable")[:, 1:6]
     confidences = np.sort(rng.uniform(0, 1, (count, 5)), axis=1)[:, ::-1]
     rows = zip(nearest.tolist(), confidences.tolist(), strict=True)
     neighbors = [list(zip(numbers, values, strict=True)) for numbers, values in rows]
@@ -79,9 +75,7 @@ def channels(count: int, modules: int = 4, space: bool = True) -> ChannelMap:
     columns["kind"] = ["unit" if i % 2 else "" for i in range(count)]
     edges = [(i, int(nearest[i, 0]), 0.5) for i in range(count)]
     deep = places if space else None
-    return ChannelMap(
-        names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up."
-    )
+    return ChannelMap(names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A made-up map.")
 
 
 # ----------------------------------------------------------------------------------------------------- runs and pages
@@ -90,6 +84,11 @@ SPLITS = ("train", "test", "ood")
 CLASSES = ("Binary", "Ternary", "Quaternary")
 DASH = "\N{EN DASH}"
 VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
+CLAIM: dict[str, Any] = {"statement": "It is so.", "label": "paper", "remark": "", "note": "", "published": None}
+CLAIM |= {"direction": "holds", "direction_text": "reproduced", "number": "", "number_text": "-"}
+CLAIM |= {"effect": 0.7, "low": 0.6, "high": 0.8, "margin": 0.5, "way": "above"}
+"""The record of a claim that holds."""
+UNTESTED = {**CLAIM, "effect": None, "direction": "undecided", "direction_text": "undecided"}
 
 
 def make(

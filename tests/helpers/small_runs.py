@@ -41,16 +41,14 @@ def execute(experiment: Experiment, folder: Path) -> Run:
 def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with three learning rates and two seeds each; with the largest rate all members diverge."""
     settings = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
-    experiment = SynergyOptimizer.from_scale("quick", **SMALL, **settings)
-    return execute(experiment, tmp_path_factory.mktemp("rates") / "run")
+    return execute(SynergyOptimizer.from_scale("quick", **SMALL, **settings), tmp_path_factory.mktemp("rates") / "run")
 
 
 @pytest.fixture(scope="session")
 def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a run with all sigmas that the claims on networks use, and two seeds each."""
     settings = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
-    experiment = NetworkSigma.from_scale("quick", **SMALL, **settings)
-    return execute(experiment, tmp_path_factory.mktemp("sigmas") / "run")
+    return execute(NetworkSigma.from_scale("quick", **SMALL, **settings), tmp_path_factory.mktemp("sigmas") / "run")
 
 
 @pytest.fixture(scope="session")

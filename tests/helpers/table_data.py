@@ -7,11 +7,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pandas as pd
-import pytest
 import scipy.io
+from helpers.refusal import sentence
 
 from placecode.data.tables.files import Sheet
-from placecode.errors import BadInput
 
 FLAT = ("t.npy", "t.npz", "t.mat", "v73.mat", "t.h5", "t.hdf5", "bare.csv", "bare.tsv")
 """Files that hold numbers and no names of channels. The texts "bare" have no header."""
@@ -74,8 +73,6 @@ def same(a: Sheet, b: Sheet) -> bool:
 
 def refusal(act: Callable[[], object], folder: Path | None = None) -> str:
     """Return the error message of an action that must fail, without the folder of its files; it must be one line."""
-    with pytest.raises(BadInput) as error:
-        act()
-    message = str(error.value)
-    assert message.endswith(".") and "\n" not in message
+    message = sentence(act)
+    assert message.endswith(".")
     return message.replace(f"{folder}{os.sep}", "") if folder else message

@@ -58,8 +58,7 @@ def test_members_that_diverged_have_learned_nothing() -> None:
     rows = pd.DataFrame({"member": range(4), "seed": [0, 1] * 2, "sigma": [0.1, 0.1, 1.0, 1.0], "state": "done"})
     rows.loc[3, "state"] = "diverged"
     values = pd.Series([0.4, 0.6, 0.2, 0.1], index=range(4))  # what it had when it was stopped counts for nothing
-    record = script.curve("test error", -1, 1.0, rows, values, {})
-    small, large = record["points"]
+    small, large = script.curve("test error", -1, 1.0, rows, values, {})["points"]
     assert (small["outcome_interval"][0], large["outcome_interval"][0], large["diverged"], large["n"]) == (
         0.5,
         0.6,

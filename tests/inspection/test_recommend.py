@@ -23,10 +23,8 @@ def setting(good: float, task: str = "a", learned: bool = True, **fields: Any) -
     """Return a setting in which the sigma `good` is best, and the whole gain is lost with sigmas far from it."""
     gaps = [min(1.0, abs(math.log10(sigma / good))) for sigma in GRID]
     null_outcome = 0.0 if learned else 1.0
-    points = tuple(
-        Point(sigma, Interval(*3 * (1 - gap,)), Interval(*3 * (gap,)), 5, 0)
-        for sigma, gap in zip(GRID, gaps, strict=True)
-    )
+    pairs = zip(GRID, gaps, strict=True)
+    points = tuple(Point(sigma, Interval(*3 * (1 - gap,)), Interval(*3 * (gap,)), 5, 0) for sigma, gap in pairs)
     curve = Curve("accuracy", 1, null_outcome, points)
     usual: dict[str, Any] = {"run": task, "variant": "", "tokens": 16, "width": 64, "layers": 4, "heads": 1}
     usual |= {"norm": "post", "placement": "every", "optimizer": "adam", "learning_rate": 1e-3, "batch": 1, "steps": 1}
@@ -49,9 +47,7 @@ def setting(good: float, task: str = "a", learned: bool = True, **fields: Any) -
         ({}, {"optimizer": "sgd", "learned": False}, {"optimizer": "sgd"}, 0.05),
     ],
 )
-def test_the_nearest_setting_decides(
-    first: dict[str, Any], second: dict[str, Any], changes: dict[str, Any], sigma: float
-) -> None:
+def test_the_nearest_setting_decides(first: Any, second: Any, changes: dict[str, Any], sigma: float) -> None:
     """The first has its best sigma at 0.05, the second at 1."""
     settings = [setting(0.05, "a", **first), setting(1.0, "b", **second)]
     answer = recommend.recommend(dataclasses.replace(MODEL, **changes), settings)
@@ -129,11 +125,8 @@ def test_the_command_prints_sentences_or_json(capsys: pytest.CaptureFixture[str]
     words = ["recommend", "--tokens", "16", "--width", "100000000", "--optimizer", "sgd", "--layers", "2", "--json"]
     assert cli.main(words) == 0
     record = json.loads(capsys.readouterr().out)
-    assert (
-        record["model"]["layers"] == 2
-        and record["sigma"] in GRID
-        and record["defaults"]["d^-1/2"]["share_good"] is None
-    )
+    assert record["model"]["layers"] == 2 and record["sigma"] in GRID
+    assert record["defaults"]["d^-1/2"]["share_good"] is None
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,7 @@ def test_gradients_are_laid_out_as_flat() -> None:
         torch.testing.assert_close(gradient, p.grad, rtol=0, atol=0)
         torch.testing.assert_close(value, p.data, rtol=0, atol=0)
         assert (value.data_ptr() - stack.flat.data_ptr()) // 8 % ALIGNMENT == 0
-    first = next(iter(stack.encoding.parameters()))
-    assert first.data_ptr() == stack.flat[:, stack.encoding_columns :].data_ptr()
+    assert next(iter(stack.encoding.parameters())).data_ptr() == stack.flat[:, stack.encoding_columns :].data_ptr()
     stack = stack_of([small()])
     between = torch.zeros_like(stack.flat)
     for view in stack.views(between):
@@ -166,8 +165,7 @@ def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(n
         times = fused
         expected, captured = plain(x), stack.capture(x, "output")["output"]
         alone = stack.member(1)(x[1])
-    acts_inside = name in ("causal-none", "relative", "alibi")
-    assert times == (0 if acts_inside else 2)
+    assert times == (0 if name in ("causal-none", "relative", "alibi") else 2)
     assert fused == 2 * times  # the plain way and what is captured are as they were; a member alone is not
     assert torch.allclose(result, expected, rtol=0, atol=1e-12) and torch.equal(expected, captured)
     assert torch.allclose(alone, result[1], rtol=0, atol=1e-13)
@@ -191,8 +189,7 @@ def test_capture_in_portions_is_that_of_all_examples(fields) -> None:
 @pytest.mark.parametrize("fields", [{}, DROPPING])
 def test_noise_is_added_to_the_embeddings(fields) -> None:
     """A shift of all embeddings is a shift of the embedding's bias; and noise on one example leaves the others."""
-    members = [small(seed=seed, **fields) for seed in range(2)]
-    stack, x = shaken(stack_of(members)), inputs(2)
+    stack, x = shaken(stack_of([small(seed=seed, **fields) for seed in range(2)])), inputs(2)
     plain, shift = stack(x), torch.linspace(-1, 1, 8, dtype=torch.float64)
     moved = stack.with_noise(x, shift.expand(2, 5, 6, 8))
     assert (moved - plain).abs().amax((1, 2)).min() > 1e-2
@@ -249,5 +246,4 @@ def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]] and all(type(i) is int for part in plan for i in part)
     assert plan_stacks(members, max_size=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
     assert plan_stacks([], max_size=3) == []
-    sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], max_size=30)]
-    assert sizes == [25] * 4
+    assert [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], max_size=30)] == [25] * 4

@@ -1,5 +1,4 @@
-"""The committed trials and fits in results/fits are as good as the documentation says, and the page quotes them
-correctly."""
+"""The committed trials and fits in results/fits are as good as the documentation says, which quotes them correctly."""
 
 import json
 import re
@@ -46,8 +45,7 @@ def test_map_of_shuffled_pixels_is_the_grid() -> None:
     fit, record = fit_result.read(FITS / "photo"), summary("photo")
     assert fit.positions is not None and record["verdict"] == "structure found"
     adjacent = np.abs(fit.positions[:, None] - fit.positions).sum(-1) == 1
-    similarity = fit.ours.similarity - 9 * np.eye(100)
-    right = adjacent[np.arange(100), similarity.argmax(1)].mean()
+    right = adjacent[np.arange(100), (fit.ours.similarity - 9 * np.eye(100)).argmax(1)].mean()
     assert right == pytest.approx(record["neighbor_agreement"], abs=0.011) and right >= 0.85
     fits = 1 - procrustes(fit.positions, fit.ours.maps[2])[2]
     assert fits == pytest.approx(record["procrustes_r2"], abs=1e-4) and fits >= 0.9
@@ -113,9 +111,8 @@ def test_scores_of_other_methods_on_synergy_can_be_recomputed() -> None:
             if name == "umap" or isinstance(method, str):
                 continue
             scores = fitting._scores(method, parts[DATA_SETS[0]])
-            assert scores.get("neighbor_agreement", np.nan) == pytest.approx(
-                committed.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
-            )
+            share = committed.loc[trial, f"{name} neighbor_agreement"]
+            assert scores.get("neighbor_agreement", np.nan) == pytest.approx(share, nan_ok=True)
             assert scores["ari_p"] > 0.05
             if (p := scores.get("neighbor_agreement_p", 1)) <= 0.05:
                 above[trial, name] = f"{METHOD_NAMES[name]} ({scores['neighbor_agreement']:.2f}, p = {p:.3g})"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.encoding_pairs import OURS, PAIRS, Setting
-from helpers.made_up import student
+from helpers.made_up import effect_of, student
 
 from placecode.experiments.specs import parse_encoding
 
@@ -42,7 +42,7 @@ def of(table: pd.DataFrame, **columns: Any) -> pd.Series:
 
 
 def assert_effect(record: dict[str, Any], values: np.ndarray) -> None:
-    assert [record[name] for name in ("effect", "low", "high")] == pytest.approx(student(values), abs=1e-9)
+    assert effect_of(record) == pytest.approx(student(values), abs=1e-9)
 
 
 def test_claims_on_learned_and_frozen_pes(claims_of: ClaimsOf) -> None:

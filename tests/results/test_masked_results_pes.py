@@ -2,22 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.committed_masked import (
-    BRAINS,
-    CONFIGS,
-    NO_VECTORS,
-    ONE_DRAW,
-    PICTURED,
-    ROOT,
-    SWEEPS,
-    cosines,
-    measure,
-    nearest,
-    of_members,
-    parts_of,
-    table,
-    where,
-)
+from helpers import committed_masked as runs
 from safetensors.numpy import load_file
 from scipy import stats
 
@@ -25,64 +10,59 @@ SIGNIFICANT = 0.001
 """Smallest p value of a binomial test at which p values count as uniform."""
 
 
-@pytest.mark.parametrize("run", SWEEPS)
+@pytest.mark.parametrize("run", runs.SWEEPS)
 def test_p_values_are_uniform_before_training_and_small_after(run: str) -> None:
     """Members of a seed start from one draw times sigma, so p before training is the same: a seed is one trial."""
     measures = {("neighbor_agreement_p", "labels"): 0.005, ("modularity_p", "labels"): 0.005}
     measures |= {("silhouette_p", "labels"): 0.005, ("ami_p", "labels"): 0.05}
-    if run in BRAINS:
+    if run in runs.BRAINS:
         measures = {("mirror_agreement_p", "partner"): 0.005, ("mirror_agreement_smooth_p", "partner"): 0.005}
         measures |= {("coordinate_agreement_p", "positions"): 0.005}
     for (name, target), largest in measures.items():
-        before = measure(ROOT / run, name, target, start=True)
-        assert (before.max() - before.min()).max() <= (ONE_DRAW if name == "silhouette_p" else 1e-9)
+        before = runs.measure(runs.ROOT / run, name, target, start=True)
+        assert (before.max() - before.min()).max() <= (runs.ONE_DRAW if name == "silhouette_p" else 1e-9)
         significant = before.iloc[0] <= 0.05
         assert significant.mean() <= 0.5
         assert stats.binomtest(int(significant.sum()), len(significant), 0.05).pvalue > SIGNIFICANT
-        after = measure(ROOT / run, name, target).iloc[0]
+        after = runs.measure(runs.ROOT / run, name, target).iloc[0]
         assert after.name == (0.05 if run == "synergy-sigma-512" else 0.01)
         assert (after <= largest + 1e-12).all()
         assert stats.binomtest(len(after), len(after), 0.05).pvalue < SIGNIFICANT  # the test above would notice this
 
 
-def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:
-    pairs = np.triu_indices(len(a), 1)
-    return float(np.corrcoef(a[pairs], b[pairs])[0, 1])
-
-
-@pytest.mark.parametrize("run", PICTURED)
+@pytest.mark.parametrize("run", runs.PICTURED)
 def test_measures_follow_from_the_stored_pes(run: str) -> None:
     """PEs of seed 0 and correlation matrices are stored in half precision, so a near tie may be decided differently."""
-    arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
-    first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
-    done = where(first, state="done")
+    arrays, members = load_file(runs.ROOT / run / "arrays.safetensors"), runs.table(runs.ROOT / run, "members")
+    done = runs.where(members[(members["seed"] == 0) & ~members["encoding"].isin(runs.NO_VECTORS)], state="done")
     required, allowed = ({f"pe_end/{number}" for number in rows["member"]} for rows in (done, members))
     assert required <= {name for name in arrays if "fc/" not in name} <= allowed
     assert all(values.dtype == np.float16 for values in arrays.values())
     for member in done.to_dict("records"):
-        number, task, world = member["member"], parts_of(run)[member["data"]], 0
+        number, task, world = member["member"], runs.parts_of(run)[member["data"]], 0
         fc = matrix_of(arrays, member["data"], world)
         assert fc.shape == (task["tokens"],) * 2 and np.abs(fc - fc.T).max() < 1e-3 and np.allclose(np.diag(fc), 1)
         pe = arrays[f"pe_end/{number}"]
         assert pe.shape == (member["layers"], task["tokens"], member["width"])
-        size = of_members(ROOT / run, "norm", "")[number]
+        size = runs.of_members(runs.ROOT / run, "norm", "")[number]
         assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
         if member["encoding"] == "none":
             assert not pe.any()
             continue
-        similarity = cosines(pe)
-        near = nearest(similarity)
+        similarity = runs.cosines(pe)
+        near = runs.nearest(similarity)
         if task["labels"] is None:
             partner = np.array(task["partner"])
             right = (near == partner)[partner >= 0]
-            recorded = of_members(ROOT / run, "mirror_agreement", "partner")[number]
+            recorded = runs.of_members(runs.ROOT / run, "mirror_agreement", "partner")[number]
         else:
             labels = np.array(task["labels"])
             right = labels[near] == labels
-            recorded = of_members(ROOT / run, "neighbor_agreement", "labels")[number]
+            recorded = runs.of_members(runs.ROOT / run, "neighbor_agreement", "labels")[number]
         assert abs(right.sum() - recorded * len(right)) <= 2 + 1e-6
-        fc_correlation = of_members(ROOT / run, "fc_correlation", "fc")[number]
-        assert correlation_of_pairs(similarity, fc) == pytest.approx(fc_correlation, abs=1e-3)
+        fc_correlation = runs.of_members(runs.ROOT / run, "fc_correlation", "fc")[number]
+        pairs = np.triu_indices(len(fc), 1)
+        assert np.corrcoef(similarity[pairs], fc[pairs])[0, 1] == pytest.approx(fc_correlation, abs=1e-3)
 
 
 def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
@@ -95,15 +75,14 @@ def fc_name(data: str, world: int) -> str:
     return f"{data}:fc/{world}" if data else f"fc/{world}"
 
 
-@pytest.mark.parametrize("run", PICTURED)
+@pytest.mark.parametrize("run", runs.PICTURED)
 def test_baselines_follow_from_the_stored_correlation_matrices(run: str) -> None:
-    arrays, rows = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "baselines")
+    arrays, rows = load_file(runs.ROOT / run / "arrays.safetensors"), runs.table(runs.ROOT / run, "baselines")
     names = set()
-    for data, task in parts_of(run).items():
+    for data, task in runs.parts_of(run).items():
         kind = "mirror_agreement" if task["labels"] is None else "neighbor_agreement"
-        recorded = where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"]
-        for world, value in recorded.items():
-            near = nearest(matrix_of(arrays, data, world))
+        for world, value in runs.where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"].items():
+            near = runs.nearest(matrix_of(arrays, data, world))
             labels = np.array(task["labels"] or task["partner"])
             right = (labels[near] == labels) if task["labels"] else (near == labels)[labels >= 0]
             assert abs(right.sum() - value * len(right)) <= 2 + 1e-6
@@ -112,14 +91,14 @@ def test_baselines_follow_from_the_stored_correlation_matrices(run: str) -> None
 
 
 def test_halves_share_no_person_except_the_one_held_out() -> None:
-    first, second = (
-        CONFIGS["brain-transfer"]["task"]["parts"][f"{half} half"]["people"] for half in ("first", "second")
-    )
+    parts = runs.CONFIGS["brain-transfer"]["task"]["parts"]
+    first, second = (parts[f"{half} half"]["people"] for half in ("first", "second"))
     assert first["test"] == second["test"]
     assert sorted(name for held_out in first["test"] for name in held_out) == sorted(set().union(*first["test"]))
     for people in zip(first["train"], second["train"], first["test"], strict=True):
         assert len(set().union(*people)) == sum(map(len, people))
-    splits = CONFIGS["brain-sigma"]["task"]["people"]
+    splits = runs.CONFIGS["brain-sigma"]["task"]["people"]
     for train, test in zip(splits["train"], splits["test"], strict=True):
         assert not set(train) & set(test)
-    assert all(CONFIGS[run]["task"]["people"] == splits for run in BRAINS if "parts" not in CONFIGS[run]["task"])
+    tasks = [runs.CONFIGS[run]["task"] for run in runs.BRAINS]
+    assert all(task["people"] == splits for task in tasks if "parts" not in task)

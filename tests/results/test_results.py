@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.by_hand import KNOBS, causal_effects, knob_effect, knob_effects, sigma_effect
-from helpers.made_up import over_sigmas, student, within_sigma
+from helpers.made_up import effect_of, over_sigmas, student, within_sigma
 
 from placecode.runs.read import STATISTICS, Run
 from placecode.runs.summary import summarize
@@ -26,6 +26,7 @@ LATIN = [name for name in CONFIGS if "epochs" in CONFIGS[name]["fields"]]
 """Runs on Latin squares; test_masked_results_*.py look at the others."""
 SWEEPS = ("lst-sigma", "lst-sigma-bf16", "demo")
 """Runs of lst-sigma: with all that claims need; with 3 sigmas and no noise; with too few seeds for a bootstrap."""
+TABLES = ("members", "metrics", "analysis")
 Claims = dict[str, dict[str, Any]]
 Table = np.ndarray
 
@@ -33,9 +34,7 @@ Table = np.ndarray
 @functools.cache
 def tables(run: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return members, metrics and analysis of a run."""
-    members, metrics, analysis = (
-        pd.read_parquet(ROOT / run / f"{name}.parquet") for name in ("members", "metrics", "analysis")
-    )
+    members, metrics, analysis = (pd.read_parquet(ROOT / run / f"{name}.parquet") for name in TABLES)
     return members, metrics, analysis
 
 
@@ -48,8 +47,7 @@ def claims(run: str, claims_of: Callable[[Path], Claims]) -> Claims:
 def assert_effect(record: dict[str, Any], values: Any, tolerance: float = 1e-9) -> None:
     """Assert that a record has the mean of these values and its interval; without values, that it says so in a note."""
     if len(values):
-        actual = [record[name] for name in ("effect", "low", "high")]
-        assert actual == pytest.approx(student(values), abs=tolerance), record["id"]
+        assert effect_of(record) == pytest.approx(student(values), abs=tolerance), record["id"]
     else:
         assert (record["direction"], record["effect"]) == ("undecided", None)
         assert record["note"].startswith("the run has no finished members")
@@ -107,9 +105,7 @@ def measured(run: str, analysis: str, target: str, start: bool = False) -> pd.Da
     return None if rows.empty else by_sigma(run, rows.set_index("member")["value"])
 
 
-def resampled(
-    statistic: Callable[..., float], *arrays: Table, draws: int = 400
-) -> tuple[float, float] | tuple[None, None]:
+def resampled(statistic: Callable[..., float], *arrays: Table, draws: int = 400) -> tuple[float | None, float | None]:
     """Return 95% bootstrap bounds over seeds of a statistic of tables (sigmas, seeds); None with too few seeds."""
     rng = np.random.default_rng(2024)
     seeds = arrays[0].shape[1]
@@ -117,8 +113,7 @@ def resampled(
         return None, None
     indices = rng.integers(seeds, size=(draws, seeds))
     values = [statistic(*(array[:, index] for array in arrays)) for index in indices]
-    low, high = np.nanquantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    return float(np.nanquantile(values, 0.025)), float(np.nanquantile(values, 0.975))
 
 
 def gain(end: Table, start: Table, y: Table) -> float:
@@ -265,18 +260,14 @@ def test_claims_on_settings_besides_sigma(run: str, claims: Claims) -> None:
     effects = knob_effects(folder, CONFIGS[run]["experiment"], steps, steps // 4)
     for id, values in effects.items():
         assert_effect(claims[id], values)
-    column_of = {
-        f"small-sigma-at-every-{column}": column for column in ("data", "heads", "layers", "placement", "width")
-    }
+    at_the_end = "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
     for id in claims.keys() - effects.keys():
-        column = column_of[id]
-        rows = tables(run)[1].query(
-            "split == 'train' and condition == 'all' and metric == 'accuracy' and step == @steps"
-        )
-        at_small = rows.merge(folder.members.query("sigma == 0.2"), on="member").groupby(column)["value"].mean()
-        by_value = [
-            knob_effect(folder, sigma_effect({column: value}), steps) for value in at_small.index[at_small > 0.95]
-        ]
+        column = id.removeprefix("small-sigma-at-every-")
+        assert column in ("data", "heads", "layers", "placement", "width")
+        rows = tables(run)[1].query(at_the_end).merge(folder.members.query("sigma == 0.2"), on="member")
+        at_small = rows.groupby(column)["value"].mean()
+        fitted = at_small.index[at_small > 0.95]
+        by_value = [knob_effect(folder, sigma_effect({column: value}), steps) for value in fitted]
         assert_effect(claims[id], min(by_value, key=lambda values: student(values)[1]))
 
 

@@ -26,9 +26,8 @@ def task(experiment: Experiment) -> Task:
 @pytest.fixture(scope="session")
 def run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of two stacks of two members, 8 steps. No test changes it."""
-    return local.execute(
-        experiment, tmp_path_factory.mktemp("runs") / "whole", execution=ExecutionSettings("cpu", stack=2)
-    )
+    two_stacks = ExecutionSettings("cpu", stack=2)
+    return local.execute(experiment, tmp_path_factory.mktemp("runs") / "whole", execution=two_stacks)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from helpers.folders import contents
@@ -123,11 +124,7 @@ def test_a_folder_that_another_process_has_locked(unfinished: Path, mode: dict[s
 
 def test_a_file_system_without_locks(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
-
-    def fail(*arguments: object) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(37, "No locks available")))
     with Folder.open(unfinished, CONFIG, resume=True) as folder:
         assert folder.path == unfinished
 

@@ -9,13 +9,7 @@ from placecode import cli
 from placecode.experiments import experiment_of, lookup
 from placecode.experiments.base import Experiment
 from placecode.models.member import DONOR_STARTS, STARTS, Member
-from placecode.runs.former_names import (
-    MEMBER_FIELDS,
-    MEMBER_VALUES,
-    current_members,
-    current_row,
-    former_fields,
-)
+from placecode.runs import former_names
 from placecode.runs.read import Run
 from placecode.runs.tables import member_table
 
@@ -44,7 +38,7 @@ def experiment_from(name: str, *options: str) -> Experiment:
     ],
 )
 def test_a_former_option_sets_the_same_field(name: str, options: str) -> None:
-    fields = former_fields(name)
+    fields = former_names.former_fields(name)
     flags = {f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in fields.items()}
     former = options.split()
     experiment = experiment_from(name, *former)
@@ -65,30 +59,27 @@ def test_former_names_and_values_of_members_are_replaced() -> None:
     members = [Member(mask_ratio=0.3, output_gain=2.0), *(Member(start=start, donor=0) for start in DONOR_STARTS)]
     table = member_table(range(len(members)), members)
     table.loc[1, "diverged_by"] = "donor"
-    columns = {new: old for old, new in MEMBER_FIELDS.items()}
-    values = {name: {new: old for old, new in mapping.items()} for name, mapping in MEMBER_VALUES.items()}
+    columns = {new: old for old, new in former_names.MEMBER_FIELDS.items()}
+    values = {name: {new: old for old, new in mapping.items()} for name, mapping in former_names.MEMBER_VALUES.items()}
     former = table.replace(values).rename(columns=columns)
     assert {"origin", "hidden", "gain", "rested_epoch"} <= {*former}
     assert {"taken", "before", "sized"} <= {*former["start"]} and former.loc[1, "diverged_by"] == "origin"
-    pd.testing.assert_frame_equal(current_members(former), table)
-    former_rows = former.astype(object).to_dict("records")
-    assert [str(current_row(row)) for row in former_rows] == [
-        str(row) for row in table.astype(object).to_dict("records")
-    ]
+    pd.testing.assert_frame_equal(former_names.current_members(former), table)
+    rows, former_rows = (rows.astype(object).to_dict("records") for rows in (table, former))
+    assert [str(former_names.current_row(row)) for row in former_rows] == [str(row) for row in rows]
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in RESULTS.glob("*/config.json")))
 def test_committed_runs_have_the_present_names(name: str) -> None:
     run = Run(RESULTS / name)
     fields, experiment = run.config["fields"], experiment_of(run)
-    assert not {*former_fields(run.experiment)} & {*fields}
+    assert not {*former_names.former_fields(run.experiment)} & {*fields}
     described = run.config["task"]
     parts = described.get("parts", {"": described})
-    assert all(
-        "ratios" not in part and ("eval_mask_ratios" in part) == ("mask_ratio" in fields) for part in parts.values()
-    )
+    for part in parts.values():
+        assert "ratios" not in part and ("eval_mask_ratios" in part) == ("mask_ratio" in fields)
     assert len(parts) == len(run.config.get("shapes", {"": None}))
-    assert not {*MEMBER_FIELDS} & {*run.members, *run.summary[0]}
+    assert not {*former_names.MEMBER_FIELDS} & {*run.members, *run.summary[0]}
     assert {*run.members["start"]} <= {*STARTS, *DONOR_STARTS}
     assert {field: experiment.fields()[field] for field in fields} == fields
     specs = experiment.members()

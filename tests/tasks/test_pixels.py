@@ -90,8 +90,7 @@ def test_patches_of_different_strips_share_no_pixel() -> None:
     ramps = [np.tile(np.arange(640) / 640 + shift, (427, 1)) for shift in (0.0, 1.0)]
     values, strips = Photos(ramps, 10, 4).by_strip(np.random.default_rng(0), 1_000)
     assert values.shape == (1_000, 100) and len(np.unique(strips)) == 16
-    columns = (values * 640).round().astype(int)
-    assert (columns // 80 == strips[:, None]).all()
+    assert ((values * 640).round().astype(int) // 80 == strips[:, None]).all()
 
 
 def test_the_table_has_the_pixels_of_the_task() -> None:
@@ -101,11 +100,8 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
     assert names == task.token_names
     np.testing.assert_array_equal(positions, task.positions)
     again = sample_table(samples=500)
-    assert (
-        (again[0] == values).all()
-        and (again[3] == strips).all()
-        and (sample_table(samples=500, seed=1)[0] != values).any()
-    )
+    assert (again[0] == values).all() and (again[3] == strips).all()
+    assert (sample_table(samples=500, seed=1)[0] != values).any()
     digits, _, _, parts = sample_table(source="digits", samples=500)
     assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
 

@@ -82,8 +82,7 @@ def test_gaussian_marginals() -> None:
     samples = draw(np.random.default_rng(0), 20_000, blocks, "gaussian", noise=0.5)
     for channel in samples.T:
         assert stats.kstest(channel, stats.norm(0, math.sqrt(1.25)).cdf).pvalue > 0.001
-    triple = np.abs(samples[:, :3])
-    assert least_p_of_correlation(triple) > 0.01  # magnitudes know nothing of each other
+    assert least_p_of_correlation(np.abs(samples[:, :3])) > 0.01  # magnitudes know nothing of each other
 
 
 @pytest.mark.parametrize("values", ["sign", "gaussian"])

@@ -37,8 +37,7 @@ def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tupl
 
 def evaluated(task: TableTask, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the inputs and targets of all rows of an evaluation, both (b, n, w + 1)."""
-    bound = task.bind([Member(mask_ratio=hidden)])
-    inputs, targets = bound.batch(split, torch.arange(task.row_count(split))[None])
+    inputs, targets = task.bind([Member(mask_ratio=hidden)]).batch(split, torch.arange(task.row_count(split))[None])
     return inputs[0], targets[0]
 
 
@@ -63,9 +62,8 @@ def test_inputs_do_not_depend_on_hidden_values(step) -> None:
     inputs, targets = task.batch("train", rows, step)
     changed = values.copy()
     is_training = np.isin(np.arange(len(values)), task.splits["train"].targets)
-    samples = task.splits["train"].targets[
-        rows[0] if step is not None else rows[0] * len(task.splits["train"]) // task.examples("train")
-    ]
+    chosen = rows[0] if step is not None else rows[0] * len(task.splits["train"]) // task.examples("train")
+    samples = task.splits["train"].targets[chosen]
     hidden = np.zeros(values.shape, dtype=bool)
     hidden[samples] = targets[0, ..., -1].numpy() > 0
     assert hidden.sum() > 50 and is_training[samples].all()
@@ -116,8 +114,7 @@ def test_numbers_are_standardized_over_the_training_samples() -> None:
 
 
 def test_numbers_beside_a_large_offset_are_standardized() -> None:
-    values = 1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))
-    task = table_tasks(values.astype(np.float32))["all"]
+    task = table_tasks((1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))).astype(np.float32))["all"]
     standard, _ = task.standardize(task.raw_values("train", torch.arange(len(task.splits["train"]))))
     np.testing.assert_allclose(standard.double().std(0, correction=0), 1, rtol=1e-3)
     np.testing.assert_allclose(standard.double().mean(0), 0, atol=0.01)
@@ -225,9 +222,8 @@ def test_copies_of_training_samples_in_held_out_samples_give_a_warning(kind) -> 
     with pytest.warns(UserWarning, match="held-out samples also occur in the training samples") as caught:
         parts = table_tasks(doubled)["all"].splits
     training_rows = {row.tobytes() for row in doubled[parts["train"].targets.numpy()]}
-    copies = sum(
-        row.tobytes() in training_rows for part in HELD_OUT_SPLITS for row in doubled[parts[part].targets.numpy()]
-    )
+    held_out = [doubled[parts[part].targets.numpy()] for part in HELD_OUT_SPLITS]
+    copies = sum(row.tobytes() in training_rows for rows in held_out for row in rows)
     assert str(caught[0].message).startswith(f"{copies} of ") and copies > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -280,9 +276,8 @@ def test_a_memory_mapped_table_gives_the_same_batches(tmp_path) -> None:
     values = numbers(missing=0.1)
     np.save(tmp_path / "t.npy", values)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    in_memory, on_disk = (
-        table_tasks(table)["all"].bind([Member(mask_ratio=0.3, seed=2)]) for table in (values, mapped)
-    )
+    members = [Member(mask_ratio=0.3, seed=2)]
+    in_memory, on_disk = (table_tasks(table)["all"].bind(members) for table in (values, mapped))
     assert in_memory.digest == on_disk.digest
     assert table_tasks(values + 1)["all"].digest != in_memory.digest != table_tasks(values, seed=1)["all"].digest
     for split, step in (("train", 5), ("test", None)):

@@ -16,9 +16,8 @@ def stack_of(
 ) -> Stack:  # fmt: skip
     """Return a stack whose initial weights are changed, so that biases and norms matter too."""
     shape = {"width": 6, "layers": 2, "expansion": 2, "sigma": 0.5}
-    specs = [
-        Member(**{**shape, "seed": seed, "output_gain": gains[seed % len(gains)], **fields}) for seed in range(members)
-    ]
+    kinds = [{**shape, "seed": seed, "output_gain": gains[seed % len(gains)]} for seed in range(members)]
+    specs = [Member(**{**kind, **fields}) for kind in kinds]
     positions = np.stack(np.divmod(np.arange(tokens), 3), axis=1).astype(float)
     sizes = {"tokens": tokens, "features": features, "outputs": 2, "readout": readout, "positions": positions}
     stack, generator = Stack(specs, **sizes, device=device, dtype=dtype, fast=fast), torch.Generator().manual_seed(1)

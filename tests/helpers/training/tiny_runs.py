@@ -26,10 +26,9 @@ def tiny(**settings: Any) -> Experiment:
 def stop_run(experiment: Experiment, out: Path, execution: ExecutionSettings, events: int) -> list[Event]:
     """Execute an experiment, stop it after so many events, and return the events."""
     log: list[Event] = []
+    stop = lambda: len(log) >= events  # noqa: E731
     with pytest.raises(Interrupted):
-        local.execute(
-            experiment, out, execution=execution, resume=True, notify=log.append, stop=lambda: len(log) >= events
-        )
+        local.execute(experiment, out, execution=execution, resume=True, notify=log.append, stop=stop)
     return log
 
 

@@ -21,8 +21,7 @@ def seeds(members: pd.DataFrame, metrics: pd.DataFrame, split: str, step: int = 
         for row in members.to_dict("records")
         if row["state"] == "done" and all(row[name] == value for name, value in spec.items())
     }
-    rows = metrics[metrics["member"].isin(wanted)]
-    return of(rows, split=split, condition="all", metric="accuracy", step=step)
+    return of(metrics[metrics["member"].isin(wanted)], split=split, condition="all", metric="accuracy", step=step)
 
 
 def test_means_intervals_and_seeds_are_those_of_the_run() -> None:
@@ -122,21 +121,16 @@ def test_noise_has_a_panel_per_split_and_a_line_per_sigma() -> None:
 def test_accuracy_and_confidence_stand_beside_each_other() -> None:
     conditions, sigmas = list("abcdefgh"), (0.5, 1.0, 1.5)  # more conditions than styles
     rows = made_up({"condition": conditions, "sigma": sigmas}, values=("accuracy", "confidence"))
-    figure = figures.conditions_by_sigma(rows, "demo")
-    for axes, value in zip(figure.axes, ("accuracy", "confidence"), strict=True):
+    for axes, value in zip(figures.conditions_by_sigma(rows, "demo").axes, ("accuracy", "confidence"), strict=True):
         lines = points(axes)
         assert list(lines) == conditions and lines["a"].marker != lines["b"].marker
         for condition, marks in lines.items():
             assert_means(marks, [of(rows, value, condition=condition, sigma=sigma) for sigma in sigmas])
 
 
-def moments() -> pd.DataFrame:
-    rows = made_up({"measure": ("norm", "angle"), "moment": ("start", "end"), "sigma": (0.5, 1.0, 1.5)}, 4)
-    return rows.assign(value=rows["value"] * np.where(rows["measure"] == "norm", 100, -1))
-
-
 def test_measures_are_hollow_before_and_filled_after_each_on_its_own_scale() -> None:
-    rows = moments()
+    rows = made_up({"measure": ("norm", "angle"), "moment": ("start", "end"), "sigma": (0.5, 1.0, 1.5)}, 4)
+    rows = rows.assign(value=rows["value"] * np.where(rows["measure"] == "norm", 100, -1))
     norm, angle = figures.before_and_after(rows, "demo").axes
     assert norm.get_ylim()[0] > 10 and angle.get_ylim()[1] < 1
     for axes, measure in ((norm, "norm"), (angle, "angle")):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.brain_people import EXTRA
 from helpers.figure_reading import words
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
@@ -23,7 +24,6 @@ from placecode.reports.figures.brain import GREY, PALETTE, VIEWS, matched
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-EXTRA = "needs nilearn, of the extra brain"
 HALF = np.array([[-30.0, 40, 10], [-50, -20, 20], [-20, -70, 0], [-40, 10, -20]])
 PLACES = np.concatenate([HALF, HALF * [-1, 1, 1], [[0.0, -30, 30]]])  # four pairs, and one region in the middle
 MIRROR = np.array([4, 5, 6, 7, 0, 1, 2, 3, -1])

@@ -40,8 +40,7 @@ def dots(figure: Figure, panel: int = 0) -> np.ndarray:
 
 def page_of(result: FitResult) -> FitPage:
     run: Any = SimpleNamespace(path=Path("a fit"), experiment="own", config={"scale": "quick"})
-    experiment: Any = None
-    page = FitPage(experiment, run)
+    page = FitPage(None, run)  # type: ignore[arg-type]
     page.__dict__["fit"] = result  # instead of reading it from the folder of the run
     return page
 
@@ -62,8 +61,7 @@ def test_every_channel_is_on_the_map(n: int, modules: int) -> None:
     settings = a_map(n, modules)
     figure = channels_on_map(**settings)
     figure.draw_without_rendering()
-    order = np.argsort(settings["labels"], kind="stable")
-    np.testing.assert_allclose(dots(figure), settings["places"][order])
+    np.testing.assert_allclose(dots(figure), settings["places"][np.argsort(settings["labels"], kind="stable")])
     named = "\n".join(texts(figure)).split("\n")
     assert all((name in named) == (n <= drawing.MAX_NAMES) for name in settings["names"])
     assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= drawing.MAX_MODULES,) * 2
@@ -138,8 +136,7 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool) -> None:
     channels = page.channel_map()
     assert channels.names == result.names and channels.edges == [(0, 1, 0.9)] and channels.neighbors is not None
     assert channels.neighbors[3] == [(4, result.pairs[3, 4]), (5, result.pairs[3, 5])]
-    groups = ["left"] * 3 + ["right"] * 3 + ["", "left"] if known else None
-    assert channels.columns.get("known group") == groups
+    assert channels.columns.get("known group") == ([*["left"] * 3, *["right"] * 3, "", "left"] if known else None)
     methods, sigmas, modules = page.listings()
     assert methods.columns == ["method", "held-out error", *["ARI of modules", "p of the ARI"] * known, "modules"]
     assert [row[0] for row in methods.rows] == ["placecode", "correlation + MDS", "PCA", "UMAP", "guessing the mean"]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.figure_gallery import effects, losses
-from helpers.figure_reading import assert_means, made_up, mean_and_bounds, of, points, rows_of
+from helpers.figure_reading import assert_means, chance_lines, made_up, mean_and_bounds, of, points, rows_of
 from matplotlib.figure import Figure
 
 from placecode.analysis.stats import Interval
@@ -35,8 +35,7 @@ def test_every_setting_has_a_panel_and_every_line_its_look_in_the_order_of_the_t
         for line, marks in lines.items():
             np.testing.assert_allclose(marks.x, SIGMAS, rtol=0.05)
             assert_means(marks, [of(rows, panel=panel, line=line, sigma=sigma) for sigma in SIGMAS])
-    levels = [line.get_ydata()[0] for axes in figure.axes for line in axes.lines if line.get_label() == "chance"]
-    assert levels == [0.25, 0.2]
+    assert [line.get_ydata()[0] for axes in figure.axes for line in chance_lines(axes)] == [0.25, 0.2]
 
 
 def test_the_effect_of_sigma_is_the_last_panel_with_a_row_for_each_line() -> None:
@@ -50,19 +49,16 @@ def test_the_effect_of_sigma_is_the_last_panel_with_a_row_for_each_line() -> Non
     assert_means(marks, [of(rows, panel=panel, line=line) for panel, line in kinds], clip=False)
     single = figures.accuracy_by_setting(one_panel(table()), "demo", "x", sigma_effects=one_panel(rows))
     assert rows_of(single.axes[1]) == list(LINES)
-    assert (
-        len(figures.accuracy_by_setting(table(), "demo", "x", sigma_effects=rows.iloc[:0]).axes) == 2
-    )  # no such panel
+    without = figures.accuracy_by_setting(table(), "demo", "x", sigma_effects=rows.iloc[:0])
+    assert len(without.axes) == 2  # no such panel
 
 
 def test_levels_stand_in_the_panels_that_have_one_with_their_clipped_interval() -> None:
     levels = {"2d-fixed": Interval(0.93, 0.8, 1.06), "2d-fixed, no decay": Interval(0.9, math.nan, math.nan)}
     figure = figures.accuracy_by_setting(table(), "demo", "x", references={"sgd": levels})
-    drawn_levels = [
-        {str(line.get_label()): line.get_ydata()[0] for line in axes.lines if "2d-fixed" in str(line.get_label())}
-        for axes in figure.axes
-    ]
-    assert drawn_levels[:2] == [{}, {"2d-fixed: 0.93 (0.80 to 1.00)": 0.93, "2d-fixed, no decay: 0.90": 0.9}]
+    heights = [{str(line.get_label()): line.get_ydata()[0] for line in axes.lines} for axes in figure.axes[:2]]
+    drawn_levels = [{label: y for label, y in panel.items() if "2d-fixed" in label} for panel in heights]
+    assert drawn_levels == [{}, {"2d-fixed: 0.93 (0.80 to 1.00)": 0.93, "2d-fixed, no decay: 0.90": 0.9}]
 
 
 def test_a_line_looks_the_same_in_every_panel_and_unlike_its_neighbours() -> None:

@@ -156,8 +156,7 @@ def test_a_map_is_turned_mirrored_and_scaled_onto_the_grid() -> None:
     true = CELLS - CELLS.mean(axis=0)
     for turn in (TURN, TURN * [1, -1]):
         np.testing.assert_allclose(align_to_grid(7 * CELLS @ turn + 3, true), true, atol=1e-9)
-    other = np.random.default_rng(2).normal(size=(12, 2))
-    laid = align_to_grid(other, true)
+    laid = align_to_grid(np.random.default_rng(2).normal(size=(12, 2)), true)
     assert np.linalg.norm(laid) == pytest.approx(np.linalg.norm(true)) and np.abs(laid - true).max() > 0.5
     assert not align_to_grid(np.zeros((12, 2)), true).any()
 

@@ -3,14 +3,14 @@
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
-from helpers.figure_gallery import TABLES, all_figures
+from helpers.figure_gallery import TABLES, Example, all_figures
 from helpers.figure_reading import assert_inside, points, tables, words
+from helpers.report_parts import Page
 from matplotlib import image
 
 from placecode.reports import figures
@@ -26,34 +26,34 @@ def test_every_figure_names_its_run_whatever_its_name(name: str) -> None:
     drawn = all_figures(name)
     page = "".join(figures.svg_text(figure, f"figure-{i}", name) for i, figure in enumerate(drawn))
     assert all(f"run {name[:28]}" in words(figure) for figure in drawn)
-    html = Ids(page)  # a name that is read as mathematics has failed before
-    assert not {"script", "b", "style", "metadata"} & html.tags and len(html.ids) == len(set(html.ids)) > 10
-    assert html.used and html.used <= set(html.ids)
+    tags = Page(page).tags  # a name that is read as mathematics has failed before
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    used = re.findall(r'(?:href="|url\()#([^")]+)', page)
+    assert not {"script", "b", "style", "metadata"} & {tag for tag, _ in tags} and len(ids) == len(set(ids)) > 10
+    assert used and set(used) <= set(ids)
     for figure in drawn if name == LONG else ():
         assert_inside(figure)
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
-    draw, table = TABLES[kind].draw, TABLES[kind].table
-    figure = draw(table(1, "a"), "demo")
+@pytest.mark.parametrize("example", TABLES.values(), ids=TABLES)
+def test_one_seed_has_no_interval_and_says_so(example: Example) -> None:
+    figure = example.draw(example.table(1, "a"), "demo")
     figure.draw_without_rendering()
     assert "single seed, so no interval" in words(figure)
     for axes in figure.axes:
         for marks in points(axes).values():
             for bars in (marks.x_bars, marks.y_bars):
                 assert bars is None or np.ptp(bars, axis=1).max(initial=0) == 0
-    assert "over 4 seeds" in words(draw(table(4, "a"), "demo"))
+    assert "over 4 seeds" in words(example.draw(example.table(4, "a"), "demo"))
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_values_that_are_missing_are_left_out_and_counted(kind: str) -> None:
+@pytest.mark.parametrize("example", TABLES.values(), ids=TABLES)
+def test_values_that_are_missing_are_left_out_and_counted(example: Example) -> None:
     """The same picture as if their rows were not there; and none of it without the missing ones."""
-    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
-    whole = table(4, "a")
+    whole = example.table(4, "a")
     holes = whole.copy()
-    holes.loc[[1, 6], values[-1]] = [np.nan, np.inf]
-    figure, without = draw(holes, "demo"), draw(whole.drop(index=[1, 6]), "demo")
+    holes.loc[[1, 6], example.values[-1]] = [np.nan, np.inf]
+    figure, without = example.draw(holes, "demo"), example.draw(whole.drop(index=[1, 6]), "demo")
     assert f"2 of {len(whole)} values are missing" in words(figure)
     assert "missing" not in words(without)
     for axes, other in zip(figure.axes, without.axes, strict=True):
@@ -62,23 +62,24 @@ def test_values_that_are_missing_are_left_out_and_counted(kind: str) -> None:
     figure.draw_without_rendering()
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_tables_without_any_value_can_be_drawn(kind: str) -> None:
-    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
-    lost, empty = table(3, "a").assign(**dict.fromkeys(values, np.nan)), table(3, "a").iloc[:0]
-    for figure in (draw(lost, "demo"), draw(empty, "demo"), draw(empty.astype(object), "demo")):
+@pytest.mark.parametrize("example", TABLES.values(), ids=TABLES)
+def test_tables_without_any_value_can_be_drawn(example: Example) -> None:
+    whole = example.table(3, "a")
+    lost, empty = whole.assign(**dict.fromkeys(example.values, np.nan)), whole.iloc[:0]
+    for table in (lost, empty, empty.astype(object)):
+        figure = example.draw(table, "demo")
         figure.draw_without_rendering()
         assert "no values" in words(figure) and "run demo" in words(figure)
-    assert "no values" not in words(draw(table(3, "a"), "demo"))
+    assert "no values" not in words(example.draw(whole, "demo"))
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_one_thing_that_is_lost_leaves_the_others(kind: str) -> None:
-    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
-    whole = table(3, "a")
-    whole.loc[whole.iloc[:, 0] == whole.iloc[0, 0], list(values)] = np.nan
-    figure = draw(whole, "demo")
-    assert any(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
+@pytest.mark.parametrize("example", TABLES.values(), ids=TABLES)
+def test_one_thing_that_is_lost_leaves_the_others(example: Example) -> None:
+    whole = example.table(3, "a")
+    whole.loc[whole.iloc[:, 0] == whole.iloc[0, 0], list(example.values)] = np.nan
+    panels = example.draw(whole, "demo").axes
+    drawn = [line.get_xdata() for axes in panels for line in axes.lines]
+    assert any(map(len, [*drawn, *(np.ma.compressed(image.get_array()) for axes in panels for image in axes.images)]))
 
 
 def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:
@@ -99,27 +100,6 @@ def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
     for write in (figures.svg_text, lambda figure: figures.save(figure, tmp_path / "figure.png")):
         with pytest.raises(UserWarning, match="something else"):
             write(figure)
-
-
-class Ids(HTMLParser):
-    """Collects ids, the ids that are referred to, and tags."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.used: set[str] = set()
-        self.tags: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(str(value))
-            elif name.endswith("href") and str(value).startswith("#"):
-                self.used.add(str(value)[1:])
-            else:
-                self.used |= set(re.findall(r"url\(#([^)]+)\)", str(value)))
 
 
 def test_svg_is_the_same_every_time_and_leaves_no_trace() -> None:

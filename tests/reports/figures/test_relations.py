@@ -7,7 +7,6 @@ from helpers.figure_gallery import correlations
 from helpers.figure_reading import made_up, mean_and_bounds, of, points, rows_of, words
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.figure import Figure
 
 from placecode.reports import figures
 
@@ -20,11 +19,6 @@ def table(measures: tuple[str, ...] = ("b", "a"), sigmas: tuple[float, ...] = SI
     return made_up(columns, seeds=5, values=("value", "accuracy"))
 
 
-def named(figure: Figure, title: str) -> Axes:
-    (panel,) = [axes for axes in figure.axes if axes.get_title() == title]
-    return panel
-
-
 def after_training(axes: Axes) -> PathCollection:
     (dots,) = [dots for dots in axes.collections if dots.get_label() == "after training"]
     return dots
@@ -35,7 +29,7 @@ def test_dots_are_means_and_bars_intervals_both_ways() -> None:
     figure = figures.relation_panels(rows, "demo")
     assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["b", "a"]  # as they appear
     for measure in ("a", "b"):
-        axes = named(figure, measure)
+        (axes,) = [panel for panel in figure.axes if panel.get_title() == measure]
         for moment, marks in zip(("start", "end"), points(axes).values(), strict=True):
             for i, sigma in enumerate(SIGMAS):
                 wanted = {"measure": measure, "moment": moment, "sigma": sigma}

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.figure_reading import assert_curve, assert_inside, assert_means, of, points, rows_of, words
-from matplotlib.axes import Axes
+from helpers.figure_reading import assert_curve, assert_inside, assert_means, levels, of, points, rows_of, words
 from matplotlib.figure import Figure
 
 from placecode.errors import BadInput
@@ -67,15 +66,7 @@ def baselines(worlds: int = 2, names: Sequence[str] = ("fc", "mutual information
 
 def values_of(members: pd.DataFrame, rows: pd.DataFrame, kind: Any, by: str = "sigma", **wanted: Any) -> np.ndarray:
     """Picked one by one: of the members of a kind, the rows as wanted."""
-    numbers = set(members.loc[members[by] == kind, "member"])
-    return of(rows[rows["member"].isin(numbers)], **wanted)
-
-
-def levels(axes: Axes) -> dict[str, float]:
-    """The lines of baselines in a panel, by name."""
-    lines = {str(line.get_label()): np.unique(np.asarray(line.get_ydata())) for line in axes.lines}
-    marked = [str(line.get_label()) for line in axes.lines if not line.get_clip_on()]
-    return {name: float(lines[name].item()) for name in marked}
+    return of(rows[rows["member"].isin(members.loc[members[by] == kind, "member"])], **wanted)
 
 
 def test_measures_are_means_over_seeds_hollow_before_and_filled_after() -> None:
@@ -104,8 +95,7 @@ def test_an_interval_is_clipped_to_what_a_measure_can_be() -> None:
 def test_baselines_are_lines_at_their_mean_over_worlds() -> None:
     members, analysis, _ = run_of()
     names = ("fc", "mutual information", "partial correlation", "spectral")
-    figure = figures.structure_by_sigma(members, analysis, baselines(2, names), "demo", MEASURES)
-    for axes in figure.axes:
+    for axes in figures.structure_by_sigma(members, analysis, baselines(2, names), "demo", MEASURES).axes:
         assert levels(axes) == pytest.approx({name: 0.95 - 0.1 * i for i, name in enumerate(names)})
         assert all(axes.get_ylim()[0] < level < axes.get_ylim()[1] for level in levels(axes).values())
     single = figures.structure_by_sigma(members.assign(data="other"), analysis, baselines(1), "demo", [AGREEMENT])
@@ -145,8 +135,7 @@ def test_errors_are_those_of_the_final_step_a_panel_per_share() -> None:
 
 def test_curves_are_means_with_bands_a_line_per_sigma() -> None:
     members, _, metrics = run_of()
-    figure = figures.error_curves(members, metrics, "demo")
-    for axes, share in zip(figure.axes, SHARES, strict=True):
+    for axes, share in zip(figures.error_curves(members, metrics, "demo").axes, SHARES, strict=True):
         assert [line.get_label() for line in axes.lines] == [f"{SIGMA} = {sigma}" for sigma in ("0.01", "0.1", "2")]
         for line, band, sigma in zip(axes.lines, axes.collections, (0.01, 0.1, 2.0), strict=True):
             wanted = {"split": "test", "condition": share, "metric": "mse"}

@@ -28,8 +28,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 RESULTS = Path(__file__).parents[3] / "results"
-MINUS = "\N{MINUS SIGN}"
-WIDE, PHONE = (1200, 900), (390, 844)
+WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +78,8 @@ def drawn(name: str, wide: float, high: float) -> ReportFigure:
 class Opened:
     """A page in the browser, with all that went wrong or was asked for outside of it."""
 
-    def __init__(self, browser: Any, path: Path, size: tuple[int, int] = WIDE, scheme: str = "light") -> None:
-        self.context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, accept_downloads=True
-        )
+    def __init__(self, browser: Any, path: Path, size: dict[str, int] = WIDE, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport=size, color_scheme=scheme, accept_downloads=True)
         self.page = self.context.new_page()
         self.wrong: list[str] = []
         self.page.on("console", self.note_message)
@@ -162,35 +159,35 @@ def at(opened_once: Callable[[str], Opened]) -> Iterator[Callable[[str], Opened]
 @pytest.mark.parametrize("name", ["demo", "fit", "many", "both"])
 def test_it_opens_quietly_and_fits(at: Callable[[str], Opened], name: str) -> None:
     opened = at(name)
-    for (width, height), scheme in ((WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"), (WIDE, "light")):
-        opened.page.set_viewport_size({"width": width, "height": height})
+    width = "document.querySelector('.js-plotly-plot').getBoundingClientRect().width"
+    for size, scheme in ((WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"), (WIDE, "light")):
+        opened.page.set_viewport_size(size)
         opened.page.emulate_media(color_scheme=scheme)
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         assert opened.page.locator(".js-plotly-plot").count() >= 4
-        narrow = f"() => document.querySelector('.js-plotly-plot').getBoundingClientRect().width <= {width}"
-        opened.page.wait_for_function(narrow)
+        opened.page.wait_for_function(f"() => {width} <= {size['width']}")
 
 
 def test_a_phone_that_opens_it_needs_not_to_scroll_sideways(browser: Any, pages: dict[str, Path]) -> None:
     with Opened(browser, pages["fit"], PHONE, "dark") as opened:
-        assert opened.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
         for box in (plot.bounding_box() for plot in opened.page.locator(".js-plotly-plot").all()):
-            assert box["width"] <= PHONE[0] and box["height"] > 150
+            assert box["width"] <= PHONE["width"] and box["height"] > 150
 
 
 def test_a_phone_shows_a_square_figure_whole_and_a_broad_one_can_be_moved(at: Callable[[str], Opened]) -> None:
     page = at("figures").page
-    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    page.set_viewport_size(PHONE)
     square, broad = page.locator("figure .wide").all()
     room = "(box) => box.scrollWidth - box.clientWidth"
     assert square.evaluate(room) == 0 < broad.evaluate(room)
     assert square.get_attribute("tabindex") is None
-    attributes = [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")]
-    assert attributes == ["0", "region", "Figure 2. broad"]
+    for name, value in {"tabindex": "0", "role": "region", "aria-label": "Figure 2. broad"}.items():
+        assert broad.get_attribute(name) == value
     broad.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.activeElement.scrollLeft > 0")
-    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    page.set_viewport_size(WIDE)
     for figure, inches in ((square, 7.2), (broad, 9)):
         assert figure.evaluate(room) == 0
         assert figure.locator("svg").bounding_box()["width"] >= 96 * inches  # never smaller than it was drawn
@@ -241,8 +238,7 @@ def test_the_slider_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callab
         off = ~np.eye(16, dtype=bool)
         others = [item.similarity[off] for item in slider.positions if item.similarity is not None]
         assert np.abs(z - position.similarity)[off].max() < np.abs(others).max() / 127
-        looks = np.array(opened.drawn("attention", "plot.data[0].z"))
-        assert np.abs(looks - position.attention).max() < 1 / 127
+        assert np.abs(np.array(opened.drawn("attention", "plot.data[0].z")) - position.attention).max() < 1 / 127
         script = "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])"
         for i, x, y in opened.drawn("places", script):
             assert [x, y] == pytest.approx(position.places[int(i)], abs=1e-3)
@@ -362,8 +358,7 @@ def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> 
 
 
 def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
-    opened = at("fit")
-    page = opened.page
+    page = at("fit").page
     page.fill("#find-channel", "onerror")
     assert page.locator("#matches [role=option]").inner_text() == made_up.EVIL
     page.keyboard.press("Enter")
@@ -373,14 +368,8 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     page.wait_for_timeout(100)
     assert page.locator("details.all tbody tr:visible").locator("th").all_inner_texts()[0] == made_up.EVIL
     assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
-    labels = page.locator("[data-panel=channel-map] text", has_text="onerror").all_text_contents()
-    assert labels == [made_up.EVIL]
-
-
-def boxes_of_names(page: Any, panel: str) -> dict[str, Any]:
-    """What is written on a map, and where."""
-    texts = page.locator(f"[data-panel={panel}] .textpoint text").all()
-    return {text.text_content(): text.bounding_box() for text in texts if text.text_content()}
+    label = page.locator("[data-panel=channel-map] text", has_text="onerror")
+    assert label.all_text_contents() == [made_up.EVIL]
 
 
 def hides(one: dict[str, float], two: dict[str, float]) -> bool:
@@ -392,9 +381,10 @@ def hides(one: dict[str, float], two: dict[str, float]) -> bool:
 def test_no_name_on_a_map_hides_another(at: Callable[[str], Opened], panel: str) -> None:
     opened = at("crowded")
     for size in (PHONE, WIDE):
-        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        opened.page.set_viewport_size(size)
         opened.page.wait_for_timeout(400)
-        boxes = boxes_of_names(opened.page, panel)
+        texts = opened.page.locator(f"[data-panel={panel}] .textpoint text").all()
+        boxes = {text.text_content(): text.bounding_box() for text in texts if text.text_content()}
         assert 3 <= len(boxes) < 30  # there is room for some at every heap, not for all
         assert not [(a, b) for a, b in itertools.combinations(boxes, 2) if hides(boxes[a], boxes[b])]
         assert max(map(len, boxes)) <= 22
@@ -446,13 +436,11 @@ def test_sliders_of_several_runs_move_together(at: Callable[[str], Opened], run:
     assert first is not None and second is not None
     opened = at("both")
     follower = opened.page.locator("[data-slider='1']")
-    shared = [
-        position.sigma for position in first.positions if position.sigma in {other.sigma for other in second.positions}
-    ]
-    lonely = [position.sigma for position in first.positions if position.sigma not in shared]
+    sigmas, others = ([position.sigma for position in slider.positions] for slider in (first, second))
+    shared, lonely = ([sigma for sigma in sigmas if (sigma in others) == both] for both in (True, False))
     assert shared and lonely
     for sigma in (shared[-1], lonely[0]):
-        opened.move_to([position.sigma for position in first.positions].index(sigma), slider=0)
+        opened.move_to(sigmas.index(sigma), slider=0)
         assert float(follower.get_attribute("data-sigma")) == shared[-1]  # where there is no such position, it stays
         assert ("behind" in str(follower.get_attribute("class"))) == (sigma in lonely)
     position = next(position for position in second.positions if position.sigma == shared[-1])

@@ -3,12 +3,9 @@
 from xml.etree import ElementTree
 
 import pytest
+from helpers.report_parts import CLAIM, UNTESTED
 
 from placecode.reports.html import badges, claim_list, templates
-
-FOUND = {"statement": "It is so.", "label": "paper", "remark": "", "note": "", "effect": 0.6}
-FOUND |= {"direction": "holds", "direction_text": "reproduced", "number": "", "number_text": "-", "published": None}
-FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +20,8 @@ FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
     ],
 )
 def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, high: float, inside: bool) -> None:
-    drawing = claim_list.drawing({**FOUND, "way": way, "low": low, "high": high, "effect": (low + high) / 2})
+    interval = {"low": low, "high": high, "effect": (low + high) / 2}
+    drawing = claim_list.drawing({**CLAIM, "margin": 0.3, "way": way, **interval})
     left, right = drawing["interval"]
     start, end = drawing["start"], drawing["start"] + drawing["width"]
     assert (start <= left and right <= end) == inside
@@ -33,7 +31,7 @@ def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, h
 
 
 def test_the_page_draws_what_was_computed() -> None:
-    claims = [{**FOUND, "published": 0.9, "number": "no match"}, {**FOUND, "low": None, "high": None}]
+    claims = [{**CLAIM, "published": 0.9, "number": "no match"}, {**CLAIM, "low": None, "high": None}]
     full, _ = shown = claim_list.claim_entries(claims)
     parts = templates.environment().get_template("parts.html").module
     drawings = [ElementTree.fromstring(str(parts.claim_drawing(claim))) for claim in shown]  # type: ignore[attr-defined]
@@ -46,24 +44,25 @@ def test_the_page_draws_what_was_computed() -> None:
 
 
 def test_small_effects_keep_the_digits_that_distinguish_their_ends() -> None:
-    text = claim_list.numbers_text({**FOUND, "effect": -0.00221, "low": -0.00238, "high": -0.00204, "way": "below"})
+    text = claim_list.numbers_text({**CLAIM, "effect": -0.00221, "low": -0.00238, "high": -0.00204, "way": "below"})
     assert "\N{MINUS SIGN}0.00238 to \N{MINUS SIGN}0.00204" in text
-    assert "0.500 to 0.700" in claim_list.numbers_text(FOUND)
+    assert "0.600 to 0.800" in claim_list.numbers_text(CLAIM)
 
 
 def test_a_zero_is_written_and_drawn_as_one() -> None:
-    rounding = {**FOUND, "effect": -5.7e-32, "low": None, "high": None, "margin": 0.0}
+    rounding = {**CLAIM, "effect": -5.7e-32, "low": None, "high": None, "margin": 0.0}
     assert claim_list.numbers_text(rounding).startswith("effect 0, no interval")
     drawing = claim_list.drawing(rounding)
     assert [drawing["effect"]] == drawing["margins"]
 
 
 def test_claims_of_the_paper_are_counted_apart() -> None:
-    doubt = {**FOUND, "label": "our question", "direction": "undecided", "direction_text": "undecided"}
+    untested = {**UNTESTED, "label": "our question"}
+    doubt = {**untested, "effect": 0.7}
     later = {**doubt, "remark": "margin set after the first run"}
-    failed = {**FOUND, "direction": "fails", "direction_text": "not reproduced", "number": "no match"}
-    matched = {**FOUND, "number": "match"}
+    failed = {**CLAIM, "direction": "fails", "direction_text": "not reproduced", "number": "no match"}
+    matched = {**CLAIM, "number": "match"}
     of_paper = [("holds", "3 reproduced"), ("fails", "1 not reproduced")]
     of_paper += [("match", "2 number: match"), ("no match", "1 number: no match")]
-    counted = badges([doubt, later, {**doubt, "effect": None}, failed, FOUND, matched, matched])
+    counted = badges([doubt, later, untested, failed, CLAIM, matched, matched])
     assert counted == [("paper", of_paper), ("our question", [("undecided", "2 undecided")])]

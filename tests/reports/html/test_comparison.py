@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_parts import Page, made_up_page, make, plus_minus
+from helpers.report_parts import CLAIM, UNTESTED, Page, made_up_page, make, plus_minus
 
 from placecode.cli import main
 from placecode.errors import BadInput
@@ -28,8 +28,7 @@ def pair(tmp_path: Path) -> list[Any]:
 
 
 def test_common_settings_are_joined(pair: list[Any]) -> None:
-    page = render(*map(made_up_page, pair))
-    head, *rows = page.table("Accuracy at the final step on")
+    head, *rows = render(*map(made_up_page, pair)).table("Accuracy at the final step on")
     assert head == ["setting", "\N{GREEK SMALL LETTER SIGMA}", "split", "condition", "a/x", "b/x"]
     cells = {tuple(row[:3]): row[4:] for row in rows}
     assert set(cells) == {("learned", sigma, split) for sigma in ("0.2", "2", "1") for split in ("test", "ood")}
@@ -42,8 +41,7 @@ def test_common_settings_are_joined(pair: list[Any]) -> None:
 
 
 def test_only_settings_that_differ_are_listed(pair: list[Any]) -> None:
-    page = render(*map(made_up_page, pair))
-    rows = {row[0]: row[1:] for row in page.table("Settings in which")[1:]}
+    rows = {row[0]: row[1:] for row in render(*map(made_up_page, pair)).table("Settings in which")[1:]}
     assert rows == {"sigmas": ["0.2, 2", "0.2, 1"], "epochs": ["120", "7"], "extra": ["\N{EN DASH}", "<b>"]}
 
 
@@ -54,10 +52,9 @@ def test_metrics_are_not_mixed(pair: list[Any]) -> None:
 
 
 def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
-    tested = {"statement": "It is so.", "label": "paper", "direction": "holds", "direction_text": "reproduced"}
-    tested |= {"effect": 0.7, "number": "no match", "number_text": "no match (0.5)"}
-    plain = {**tested, "statement": "And so.", "number": "", "number_text": "-"}
-    untested = {**tested, "effect": None, "direction": "undecided", "direction_text": "undecided"}
+    tested = {**CLAIM, "number": "no match", "number_text": "no match (0.5)"}
+    plain = {**CLAIM, "statement": "And so."}
+    untested = {**UNTESTED, "number": "no match"}
     page = render(made_up_page(pair[0], claims=[tested, plain]), made_up_page(pair[1], claims=[untested]))
     assert page.table("Verdicts")[1:] == [
         ["It is so.", "reproduced (0.700); number: no match (0.5)", "\N{EN DASH}"],

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import report_parts as made_up
-from helpers.report_parts import CLASSES, DASH, SPLITS, Page, made_up_page, make, plus_minus, report_of, shown
+from helpers.report_parts import CLAIM, CLASSES, DASH, SPLITS, Page, made_up_page, make, plus_minus, report_of, shown
 
 from placecode.reports import html as report
 from placecode.reports.html import packing, tables, templates
@@ -112,9 +112,7 @@ def test_lead_figures_and_sections_are_there(tmp_path: Path) -> None:
 
 def test_claims_that_cannot_be_tested_are_counted(tmp_path: Path) -> None:
     """And where none can be tested, there is no table of them."""
-    tested = {"statement": "It is so.", "effect": 0.7, "low": 0.6, "high": 0.8, "note": "", "label": "paper"}
-    tested |= {"direction": "holds", "direction_text": "reproduced", "remark": "a remark", "published": 0.9}
-    tested |= {"number": "no match", "number_text": "no match (0.9)", "margin": 0.5, "way": "above"}
+    tested = {**CLAIM, "remark": "a remark", "published": 0.9, "number": "no match", "number_text": "no match (0.9)"}
     few = {**tested, "statement": "And so.", "low": None, "high": None, "note": "too few seeds"}
     few |= {"direction": "undecided", "direction_text": "undecided", "number": "", "number_text": "- (0.9)"}
     untested = {**few, "statement": "Or so.", "effect": None, "note": "no such members"}
@@ -131,8 +129,7 @@ def test_claims_that_cannot_be_tested_are_counted(tmp_path: Path) -> None:
 
 def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:
     run = make(tmp_path)
-    figure = shown(run, "accuracy", "Accuracy", "Look.")
-    made = made_up_page(run, lead=[], figures=[figure])
+    made = made_up_page(run, lead=[], figures=[shown(run, "accuracy", "Accuracy", "Look.")])
     path = report.write(made, "placecode run lst-sigma")
     assert path == tmp_path / "report.html"
     first = path.read_text()
@@ -162,8 +159,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
                 allowed = r"https://arxiv\.org/abs/2406\.08272" if tag == "a" else r"data:image/png;base64,"
                 assert re.match(rf"#|{allowed}", str(value)), (tag, value)
             assert not name.startswith("on")
-    style = text[text.index("<style>") : text.index("</style>")]
-    assert not re.search(r"@import|https?:|url\(", style)
+    assert not re.search(r"@import|https?:|url\(", text[text.index("<style>") : text.index("</style>")])
     (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
     assert str(policy).startswith("default-src 'none'")
 
@@ -176,14 +172,10 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
     run.summary += [{**row, "condition": evil} for row in run.summary]
     run.analysis["target"] = evil
     run.analysis["analysis"] = evil
-    run.config = json.loads(
-        json.dumps({**run.config, "experiment": evil, "fields": {evil: [evil]}, "task": {evil: evil}})
-    )
+    run.config |= {"experiment": evil, "fields": {evil: [evil]}, "task": {evil: evil}}
     run.environment = {evil: {evil: evil}}
-    figure = shown(run, "f", evil, evil)
-    listing = Listing(evil, evil, [evil], [[evil]])
-    text = report_of(run, title=evil, lead=[evil], figures=[figure], command=evil, listings=[listing])
-    page = Page(text)
+    parts = {"figures": [shown(run, "f", evil, evil)], "listings": [Listing(evil, evil, [evil], [[evil]])]}
+    page = Page(report_of(run, title=evil, lead=[evil], command=evil, **parts))
     assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
     assert not any(tag == "img" for tag, _ in page.tags)
     assert page.text.count(evil) > 15
@@ -326,8 +318,7 @@ def test_matrices_are_at_most_250_wide(count: int, rows: int) -> None:
 
 
 def test_channels_are_in_the_order_of_their_groups_and_the_groupless_last() -> None:
-    groups = np.array([2, -1, 0, 2, 0])
-    assert packing.sort_by_group(groups, 5).tolist() == [2, 4, 0, 3, 1]
+    assert packing.sort_by_group(np.array([2, -1, 0, 2, 0]), 5).tolist() == [2, 4, 0, 3, 1]
     assert packing.sort_by_group(None, 3).tolist() == [0, 1, 2]
 
 

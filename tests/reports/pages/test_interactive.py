@@ -31,8 +31,7 @@ def sigma_slider(run: Run) -> SigmaSlider:
 
 def test_positions_lie_on_the_one_before() -> None:
     """The same arrangement, mirrored and turned by its own eigenvectors' whims, stays where it was."""
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(10, 2))
+    points = np.random.default_rng(0).normal(size=(10, 2))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     turned = points @ np.array([[0.0, 1.0], [1.0, 0.0]])
     first, gap, second = interactive._aligned_maps([points @ points.T, None, turned @ turned.T])
@@ -130,10 +129,8 @@ def test_diverged_members_are_left_out(demo: Run) -> None:
     part.members = demo.members.assign(state=demo.members["state"].where(demo.members["member"] != 0, "diverged"))
     some = interactive.sigma_slider(part, "accuracy")
     assert some is not None
-    changed = [
-        a.measures[name] != b.measures[name] for a, b in zip(some.positions, sigma_slider(demo).positions, strict=True)
-    ]
-    assert changed == [True, False, False, False, False]
+    pairs = zip(some.positions, sigma_slider(demo).positions, strict=True)
+    assert [a.measures[name] != b.measures[name] for a, b in pairs] == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("sigmas", [[], [0.2]])

@@ -1,5 +1,6 @@
 """Sentences on experiments of Latin squares: their members and numbers, and which settings have settled."""
 
+import itertools
 import math
 from collections.abc import Collection
 from types import SimpleNamespace
@@ -10,16 +11,9 @@ from helpers.beyond import smallest
 from helpers.made_up import STRANGE, made_up, student
 
 from placecode import experiments
+from placecode.experiments import reading
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
-from placecode.experiments.reading import (
-    drop_repeated_lines,
-    early_accuracy,
-    first_quarter,
-    late_change,
-    mean_over_sigmas,
-    swept_sigmas,
-)
 from placecode.models.member import Member
 from placecode.reports.pages.knobs import reference_accuracies, settling, sigma_effects
 from placecode.reports.pages.registry import page_of
@@ -79,10 +73,9 @@ def test_encodings_are_grouped_by_what_they_learned_the_best_first() -> None:
 
 
 def test_an_encoding_whose_members_all_diverged_is_named() -> None:
+    fields = {"encodings": ("none", "alibi", "rotary"), "dropouts": (0.0,), "seeds": (0, 1, 2), "epochs": 3}
     run = made_up(
-        LstEncodings.from_scale(
-            "paper", encodings=("none", "alibi", "rotary"), dropouts=(0.0,), seeds=(0, 1, 2), epochs=3
-        ),
+        LstEncodings.from_scale("paper", **fields),
         lambda m: 0.3 if m.encoding == "none" else 0.4,
         diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
@@ -94,15 +87,18 @@ def test_an_encoding_whose_members_all_diverged_is_named() -> None:
 SIGMAS = (0.2, 2.0)
 
 
+def small(name: str, **swept: Any) -> Any:
+    """Return an experiment of 8 epochs with two sigmas and two seeds."""
+    return experiments.EXPERIMENTS[name].from_scale("paper", sigmas=SIGMAS, seeds=(0, 1), epochs=8, **swept)
+
+
 def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
     """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
-    experiment = experiments.EXPERIMENTS["lst-heads"].from_scale(
-        "paper", head_counts=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8
-    )
 
     def change(m: Member) -> float:
         return changes.get((m.heads, m.sigma or 0), 0.0) + (0.3 if m.seed else -0.3)
 
+    experiment = small("lst-heads", head_counts=(1, 2, 4))
     return made_up(experiment, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
 
 
@@ -115,11 +111,8 @@ def test_settings_that_change_by_more_than_the_threshold_have_not_settled() -> N
 
 
 def test_models_without_a_sigma_may_not_have_settled_either() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
-        "paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8
-    )
     early = lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0)  # noqa: E731
-    run = made_up(experiment, lambda m: 0.5, early=early, epoch=6)
+    run = made_up(small("lst-decay", decays=(1.0,)), lambda m: 0.5, early=early, epoch=6)
     assert sentences(run)[-1].startswith("Not settled: 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
     assert sentences(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
 
@@ -127,21 +120,20 @@ def test_models_without_a_sigma_may_not_have_settled_either() -> None:
 def test_a_change_before_the_last_quarter_is_none() -> None:
     """The last evaluation that is no later than its beginning counts."""
     run = heads({(1, 0.2): 0.4}, epoch=7)  # within it; before it only that of the start is left
-    assert late_change(run).tolist() == pytest.approx([0.5 - 0.123] * 12)
+    assert reading.late_change(run).tolist() == pytest.approx([0.5 - 0.123] * 12)
     run = heads({(1, 0.2): 0.4}, epoch=5)
-    assert late_change(run).iloc[:2].tolist() == pytest.approx([0.1, 0.7])
+    assert reading.late_change(run).iloc[:2].tolist() == pytest.approx([0.1, 0.7])
 
 
 def test_members_that_diverged_are_no_change() -> None:
-    wild = {(heads, sigma): 9.0 for heads in (1, 2, 4) for sigma in SIGMAS}
-    run = heads(wild, diverged=lambda m: m.heads == 4)
+    run = heads(dict.fromkeys(itertools.product((1, 2, 4), SIGMAS), 9.0), diverged=lambda m: m.heads == 4)
     assert sentences(run)[-2].startswith("Not settled: 4 of 4 settings")
     assert sentences(run)[-1].startswith("4 of 12 members diverged")
 
 
 @pytest.mark.parametrize(("epochs", "first", "last"), [(1, 1, 1), (2, 1, 2), (6, 2, 4), (40, 10, 30), (200, 50, 150)])
 def test_the_quarters_are_evaluated(epochs: int, first: int, last: int) -> None:
-    assert first_quarter(epochs) == first
+    assert reading.first_quarter(epochs) == first
     task: Any = SimpleNamespace(splits={"train": range(54)})  # four batches of 16
     for evaluations in (1, 4):
         steps = smallest("lst-heads", epochs=epochs, evaluations=evaluations).evaluate_at(task)
@@ -150,18 +142,17 @@ def test_the_quarters_are_evaluated(epochs: int, first: int, last: int) -> None:
 
 
 def test_early_accuracy_is_that_after_the_first_quarter() -> None:
-    run = heads({(1, 0.2): 0.1}, epoch=2)
-    assert early_accuracy(run).iloc[:3].tolist() == pytest.approx([0.7, 0.1, 0.8])
+    assert reading.early_accuracy(heads({(1, 0.2): 0.1}, epoch=2)).iloc[:3].tolist() == pytest.approx([0.7, 0.1, 0.8])
     with pytest.raises(NotInRun, match=r"^the run has no ood accuracy at step 4$"):
-        early_accuracy(heads({}, epoch=3))
+        reading.early_accuracy(heads({}, epoch=3))
 
 
 def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_through_none() -> None:
     run = heads({})
-    assert swept_sigmas(run, (0.1, 0.2, 0.5)) == [0.2]
-    assert swept_sigmas(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
+    assert reading.swept_sigmas(run, (0.1, 0.2, 0.5)) == [0.2]
+    assert reading.swept_sigmas(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
     with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0\.1$"):
-        mean_over_sigmas(run, early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
+        reading.mean_over_sigmas(run, reading.early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
 
 
 def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
@@ -177,9 +168,7 @@ def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
 
 
 def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
-        "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
-    )
+    experiment = small("lst-decay", decays=(0.1, 1.0))
     run = made_up(
         experiment,
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
@@ -195,10 +184,8 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
 
 
 def test_members_in_several_panels_are_kept_once() -> None:
-    experiment: Any = experiments.EXPERIMENTS["lst-decay"].from_scale(
-        "paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8
-    )
+    experiment = small("lst-decay", decays=(0.1, 1.0))
     lines = experiment.lines(made_up(experiment, lambda m: 0.5))
-    single = drop_repeated_lines(lines)
+    single = reading.drop_repeated_lines(lines)
     assert lines["member"].duplicated().any() and not single["member"].duplicated().any()
     assert set(single["member"]) == set(lines["member"])

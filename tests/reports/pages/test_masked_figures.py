@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.figure_reading import points, words
+from helpers.figure_reading import chance_lines, levels, points, words
 from helpers.made_up_masked import LABELS, STRANGE, made_up
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,10 +31,8 @@ GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner
 ALL = {measure: (lambda m: 0.1, lambda m: 0.4 + m.seed / 10) for measure in MEASURES}
 FEW = {GROUPS: ALL[GROUPS]}
 ERRORS = {"hidden 0.5": lambda m: 0.7 + m.seed / 100, "hidden 0.9": lambda m: 0.9 + m.seed / 100}
-BASELINES = {
-    ("linear", "test", "hidden 0.5", "mse"): {0: 0.6, 1: 0.8},
-    ("fc", "analysis", "labels", "neighbor_agreement"): {0: 0.2, 1: 0.4},
-}
+BASELINES = {("linear", "test", "hidden 0.5", "mse"): {0: 0.6, 1: 0.8}}
+BASELINES |= {("fc", "analysis", "labels", "neighbor_agreement"): {0: 0.2, 1: 0.4}}
 SWEEP, BESIDE, MAPS = ["structure", "error", "curves", "similarity"], ["encodings"], ["errors", "structure"]
 
 
@@ -53,16 +51,6 @@ def figure(experiment: Experiment, name: str, **changes: Any) -> Figure:
 def draw(figure: Figure) -> None:
     """To the last dot; whatever matplotlib warns of fails the test."""
     figure.savefig(io.BytesIO(), format="png", dpi=40)
-
-
-def levels(axes: Axes) -> dict[str, float]:
-    """Where the lines of baselines lie, by name."""
-    lines = [line for line in axes.lines if not line.get_clip_on()]
-    return {str(line.get_label()): float(np.unique(np.asarray(line.get_ydata())).item()) for line in lines}
-
-
-def drawn_chance(axes: Axes) -> list[float]:
-    return [float(line.get_ydata()[0]) for line in axes.lines if line.get_label() == "chance"]
 
 
 def cells(axes: Axes) -> dict[tuple[str, str], str]:
@@ -163,22 +151,19 @@ def test_chance_of_mirrors_is_the_mean_over_all_ways_to_name_the_regions() -> No
 def test_chance_is_drawn_where_it_is_a_number() -> None:
     experiment = NetworkSigma.from_scale("quick")
     three = {measure: ALL[measure] for measure in (GROUPS, ("modularity", "labels"), ("ari", "labels"))}
-    chances = [drawn_chance(axes) for axes in figure(experiment, "structure", analyses=three).axes]
-    assert chances == [[pytest.approx(2 / 5)], [], [0.0]]
-    assert drawn_chance(figure(experiment, "structure", labels=None).axes[0]) == []
+    lines = [chance_lines(axes) for axes in figure(experiment, "structure", analyses=three).axes]
+    assert [[line.get_ydata()[0] for line in of_panel] for of_panel in lines] == [[pytest.approx(2 / 5)], [], [0.0]]
+    assert chance_lines(figure(experiment, "structure", labels=None).axes[0]) == []
 
 
 def test_baselines_and_the_best_possible_error_are_lines() -> None:
     best = {"hidden 0.3": 0.5, "hidden 0.5": 0.55}
     errors = dict(zip(best, ERRORS.values(), strict=True))
     lines = {("linear", "test", "hidden 0.3", "mse"): {0: 0.6, 1: 0.8}}
-    found = figure(SynergySigma.from_scale("quick"), "error", errors=errors, best_mse=best, baselines=lines)
-    assert [levels(axes) for axes in found.axes] == [
-        {"linear": pytest.approx(0.7), "best possible": 0.5},
-        {"best possible": 0.55},
-    ]
-    structure = figure(NetworkSigma.from_scale("quick"), "structure")
-    assert levels(structure.axes[0]) == {"fc": pytest.approx(0.3)}
+    drawing = figure(SynergySigma.from_scale("quick"), "error", errors=errors, best_mse=best, baselines=lines)
+    by_panel = [levels(axes) for axes in drawing.axes]
+    assert by_panel == [pytest.approx({"linear": 0.7, "best possible": 0.5}), {"best possible": 0.55}]
+    assert levels(figure(NetworkSigma.from_scale("quick"), "structure").axes[0]) == {"fc": pytest.approx(0.3)}
 
 
 def lost(member: Member) -> bool:
@@ -283,10 +268,8 @@ def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
 
 def test_a_world_is_lost_only_with_all_its_seeds() -> None:
     experiment = NetworkSigma.from_scale("paper", sigmas=(0.1,), seeds=tuple(range(4)))
-    run = made_up(
-        experiment, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3)
-    )
-    by_world = run_tables(run)
+    errors = {"hidden 0.5": lambda m: 10.0 + m.seed}
+    by_world = run_tables(made_up(experiment, errors, FEW, worlds=2, diverged=lambda m: m.seed != 2))
     assert by_world.members.set_index("seed")["state"].to_dict() == {0: "done", 1: "diverged"}
     last = by_world.metrics.query("split == 'test' and step > 0").merge(by_world.members, on="member")
     assert last.set_index("seed")["value"][0] == 12  # of seed 2 alone

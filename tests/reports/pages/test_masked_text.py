@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import pandas as pd
 import pytest
 from helpers.made_up_masked import STRANGE, made_up
 from scipy import stats
@@ -14,13 +13,11 @@ from placecode.experiments.channels.network import NetworkNoise, NetworkSigma, N
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma
 from placecode.models.member import Member
 from placecode.reports.pages.base import MAX_LEAD_SENTENCES, Page
-from placecode.reports.pages.interactive import Verdict
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
-from placecode.runs.tables import no_baselines
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
-GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner")
+GROUPS = ("neighbor_agreement", "labels")
 ERRORS = {"hidden 0.5": lambda member: 0.7, "hidden 0.9": lambda member: 0.9}
 
 
@@ -39,14 +36,6 @@ def page(run: Any) -> Page:
     return page_of(experiment_of(run), run)
 
 
-def sentences(run: Any) -> list[str]:
-    return page(run).sentences()
-
-
-def verdicts(run: Any) -> list[Verdict]:
-    return page(run).verdicts()
-
-
 def heads(lines: list[str]) -> list[str]:
     return [line.split(": ")[0] for line in lines]
 
@@ -55,12 +44,8 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"\d+\.?\d*", text)]
 
 
-def of_data(*rows: tuple[str, int, str, str, str, str, float]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(no_baselines().columns))
-
-
 def test_every_number_of_a_sentence_is_that_of_the_tables(rates_run: Run) -> None:
-    lines = sentences(rates_run)
+    lines = page(rates_run).sentences()
     assert heads(lines)[:3] == [f"learned, {SIGMA} 0.2, learning rate {rate}" for rate in ("0.001", "0.1", "1e+30")]
     for line, rate in zip(lines[:2], (1e-3, 0.1), strict=True):
         members = rates_run.members.loc[rates_run.members["learning_rate"] == rate, "member"]
@@ -78,7 +63,7 @@ def test_every_number_of_a_sentence_is_that_of_the_tables(rates_run: Run) -> Non
 
 
 def test_other_methods_are_means_over_worlds(rates_run: Run) -> None:
-    linear, pairwise = sentences(rates_run)[3:5]
+    linear, pairwise = page(rates_run).sentences()[3:5]
     table = rates_run.baselines
     errors = table[table["baseline"] == "linear"].query("split == 'test' and metric == 'mse'")
     means = errors.groupby("condition")["value"].mean()
@@ -90,7 +75,7 @@ def test_other_methods_are_means_over_worlds(rates_run: Run) -> None:
 
 
 def test_members_that_really_diverged_are_named_and_counted(rates_run: Run) -> None:
-    lines = sentences(rates_run)
+    lines = page(rates_run).sentences()
     assert lines[2].startswith(f"learned, {SIGMA} 0.2, learning rate 1e+30: no member finished")
     assert lines[-1].startswith("2 of 6 members diverged") and "nan" not in " ".join(lines)
 
@@ -121,7 +106,8 @@ def level(member: Member) -> float:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_settings_are_named_by_what_differs_and_have_their_own_errors(experiment: Any, words: Any) -> None:
-    lines = [line.replace("optimizer ", "") for line in sentences(made_up(experiment, {"hidden 0.5": level}, {}))]
+    texts = page(made_up(experiment, {"hidden 0.5": level}, {})).sentences()
+    lines = [text.replace("optimizer ", "") for text in texts]
     wanted = {}
     for member in experiment.members():
         parts = ["learned", f"{SIGMA} {member.sigma:g}", *([words(member)] if words(member) else [])]
@@ -134,7 +120,7 @@ def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:
     errors = {"hidden 0.5": lambda m: 99.0 if m.seed == 2 and m.sigma == 0.01 else 0.6}
     values = {0.01: [0.4, 0.6, 0.9], 2.0: [0.2, 0.3, 0.4]}
     run = sigma_run(values, errors=errors, diverged=lambda m: m.sigma == 0.01 and m.seed == 2)
-    small, large, lost = sentences(run)
+    small, large, lost = page(run).sentences()
     assert "for 50%, 95% interval 0 to 100% (before training 5%)" in small and "0.600 (hidden 0.5)" in small
     low, high = stats.t.interval(0.95, 2, 30, stats.sem([20, 30, 40]))
     assert f"for 30%, 95% interval {low:.0f} to {high:.0f}% (before training 3%)" in large
@@ -142,10 +128,10 @@ def test_a_lost_seed_is_left_out_of_means_and_interval() -> None:
 
 
 def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out() -> None:
-    (line,) = sentences(sigma_run({0.01: [0.5]}))
+    (line,) = page(sigma_run({0.01: [0.5]})).sentences()
     assert "for 50% (before training 5%)" in line and "interval" not in line
     assert f"{STRANGE:.3f}" not in line and f"{100 * STRANGE:.0f}%" not in line  # of other steps, blocks and splits
-    (line,) = sentences(sigma_run({0.01: [0.4, float("nan"), 0.6]}))
+    (line,) = page(sigma_run({0.01: [0.4, float("nan"), 0.6]})).sentences()
     assert "for 50%, 95% interval 0 to 100%" in line and "nan" not in line
 
 
@@ -154,7 +140,7 @@ def test_many_settings_are_summarized_by_the_lowest_and_the_highest() -> None:
     groups = {0.01: [0.5, 0.7], 0.1: [0.9, 0.9], 0.2: [0.8, 0.8], 0.5: [0.4, 0.4], 1.0: [0.2, 0.4], 2.0: [0.1, 0.1]}
     run = sigma_run(groups, errors={"hidden 0.5": lambda member: 0.5 + member.sigma / 10})
     shares, error = page(run).lead()
-    assert len(sentences(run)) > MAX_LEAD_SENTENCES
+    assert len(page(run).sentences()) > MAX_LEAD_SENTENCES
     assert f"10% (learned, {SIGMA} 2) to 90% (learned, {SIGMA} 0.1)" in shares
     assert f"0.501 (learned, {SIGMA} 0.01) to 0.700 (learned, {SIGMA} 2)" in error
 
@@ -170,7 +156,7 @@ def test_many_settings_are_summarized_by_the_lowest_and_the_highest() -> None:
 )
 def test_a_verdict_counts_the_gains_that_are_sure(gains: dict[float, list[float]], kind: str, count: int) -> None:
     of: Any = {GROUPS: (lambda m: 0.3, lambda m: 0.3 + gains[float(m.sigma or 0)][m.seed])}
-    (verdict,) = verdicts(sigma_run(gains, analyses=of))
+    (verdict,) = page(sigma_run(gains, analyses=of)).verdicts()
     assert verdict.kind == kind and f"in {count} of 2 settings" in verdict.sentence
 
 
@@ -178,6 +164,6 @@ def test_seeds_of_one_world_count_once() -> None:
     """Three seeds in each of two worlds, of which one gains much and one little: two values, and no sure gain."""
     gains = [0.9, 0.1, 0.9, 0.1, 0.9, 0.1]
     of: Any = {GROUPS: (lambda m: 0.0, lambda m: gains[m.seed])}
-    kinds = [verdicts(sigma_run({0.2: gains}, analyses=of, **more))[0].kind for more in ({}, {"worlds": 2})]
+    kinds = [page(sigma_run({0.2: gains}, analyses=of, **more)).verdicts()[0].kind for more in ({}, {"worlds": 2})]
     assert kinds == ["found", "not found"]
-    assert verdicts(sigma_run({0.2: [0.5, 0.6]}, analyses={})) == []  # nothing was measured
+    assert page(sigma_run({0.2: [0.5, 0.6]}, analyses={})).verdicts() == []  # nothing was measured

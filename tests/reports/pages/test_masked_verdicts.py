@@ -28,6 +28,7 @@ FC = dict(enumerate((0.4, 0.6, 0.5, 0.45, 0.55, 0.3)))
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
 CHANCE = 2 / 5
 """Two others of the same group among five."""
+SMALL_TO_LARGE = partial(claims.structure_between, *GROUPS, 0.01, 2.0)
 YES, NO, OPEN = "holds", "fails", "undecided"
 
 
@@ -100,11 +101,11 @@ def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
             partial(claims.error_between, SAME, 0.01, 2.0),
             errors(run, SAME, 0.01) - errors(run, SAME, 2.0),
         ),
-        "less_baseline, error": (
+        "minus_baseline, error": (
             partial(claims.minus_baseline, "linear", "mse", SAME, 0.2),
             pd.Series({seed: error[seed] - LINEAR[seed % 6] for seed in error.index}),
         ),
-        "less_baseline, structure": (
+        "minus_baseline, structure": (
             partial(claims.minus_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=GROUPS),
             pd.Series({seed: near[seed] - FC[seed % 6] for seed in near.index}),
         ),
@@ -166,11 +167,7 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
         (partial(claims.minus_baseline, "trees", "mse", SAME, 0.2), {}, "trees"),
         (partial(claims.baseline_above_chance, "fc"), {"baselines": {}}, "fc"),
         (partial(claims.excess_error, SAME, 0.2), {"best_mse": {}}, "least possible error"),
-        (
-            partial(claims.structure_between, *GROUPS, 0.01, 2.0),
-            {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)},
-            "no seed that finished",
-        ),
+        (SMALL_TO_LARGE, {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)}, "no seed that finished"),
         (partial(claims.structure_at, *GROUPS, 0.2), {"diverged": lambda m: m.sigma == 0.2}, "sigma 0.2"),
     ],
 )
@@ -195,10 +192,8 @@ def planted(kind: Any, right: bool) -> Any:
         return lambda m: value + 0.001 * noise("start", m)
 
     worlds = range(1 if kind is BrainSigma else WORLDS)
-    known = {"hidden 0.3": 0.5} if kind is SynergySigma else None
-    good, bad = (0.50, 0.51) if kind is not SynergySigma else (0.505, 1.0)
-    if not right and kind is not SynergySigma:
-        bad = 0.6  # by far more than hardly
+    known = {"best_mse": {"hidden 0.3": 0.5}} if kind is SynergySigma else {}
+    good, bad = (0.505, 1.0) if kind is SynergySigma else (0.50, 0.51 if right else 0.6)  # by far more than hardly
     conditions = ("hidden 0.3", "hidden 0.5") if kind is SynergySigma else (SAME, SHIFTED)
     pairwise = ("fc", "mutual information", "partial correlation")
     target, measure = ("partner", "mirror_agreement") if kind is BrainSigma else GROUPS[::-1]
@@ -208,16 +203,15 @@ def planted(kind: Any, right: bool) -> Any:
         dict.fromkeys(conditions, of(good, bad)),
         {
             **dict.fromkeys((GROUPS, MIRROR), (level(0.2), of(0.97, 0.02))),
-            ("modularity", "labels"): (level(0.0), of(0.5, 0.1)),
-            ("modularity", "best"): (level(0.0), of(0.5, 0.1)),
+            **dict.fromkeys((("modularity", "labels"), ("modularity", "best")), (level(0.0), of(0.5, 0.1))),
             ("fc_correlation", "fc"): (level(0.0), of(0.6, 0.1)),
         },
         {
-            **{("linear", "test", each, "mse"): dict.fromkeys(worlds, 0.55) for each in conditions},
+            **{("linear", "test", condition, "mse"): dict.fromkeys(worlds, 0.55) for condition in conditions},
             **{(name, "analysis", target, measure): {w: theirs - w / 1e4 for w in worlds} for name in pairwise},
         },
         worlds=len(worlds),
-        **({"best_mse": known} if known else {}),
+        **known,
     )
 
 
