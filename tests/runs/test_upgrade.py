@@ -67,6 +67,12 @@ def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path)
     assert set(upgraded.members["label"]) == {"1 head", "2 heads", "4 heads"}
 
 
+def test_an_older_fit_keeps_its_validation_samples() -> None:
+    run = Run(ROOT / "results" / "fits" / "photo")
+    assert run.config["format"] == 1 and set(run.metrics["split"]) == {"train", "validation", "test"}
+    assert all(set(part["counts"]) == {"train", "validation", "test"} for part in run.config["task"]["parts"].values())
+
+
 def test_an_upgrade_from_format_3_changes_no_results(tmp_path: Path) -> None:
     path, committed = of_format_3(tmp_path), Run(ROOT / "results" / "lst-heads")
     assert_same(Run(path), committed)
