@@ -4,7 +4,7 @@ A fit is one trained model with a PE for each channel. Fits differ in their seed
 data or on one half. Arguments are the PEs of m fits, (fits m, blocks l, channels n, features d), or the similarities of
 their channels, (m, n, n). The feature axes of a PE are arbitrary, so PEs are rotated onto each other (orthogonal
 Procrustes) before they are compared. With many features, this brings even unrelated PEs closer. Distances are therefore
-divided by those that remain after the channels of one fit are shuffled.
+divided by the distances between unrelated PEs: those to a fit with shuffled channels.
 
 >>> from placecode.analysis.alignment import token_similarity
 >>> rng = np.random.default_rng(0)
@@ -252,9 +252,9 @@ class Modules:
 
     @property
     def agreement(self) -> float:
-        """How well fits agree at this number of groups: the adjusted Rand index (1: equal, 0: chance) between the
-        groups in one fit and the groups in the mean of all other fits, averaged over fits. NaN for a single group or a
-        single fit."""
+        """How well fits (trained models) agree at this number of groups. The channels are grouped twice: by their
+        similarities in one fit, and by the mean of their similarities in all other fits. The agreement is the adjusted
+        Rand index of both (1: equal, 0: chance), averaged over fits. NaN for a single group or a single fit."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 

@@ -68,7 +68,7 @@ def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayL
 
 
 def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> float:
-    """Return the mean of `errors` over samples that have hidden channels, like the metric "mse" of `tasks.masked`."""
+    """Return the mean squared error over hidden channels, averaged over samples that have any."""
     has_hidden = np.asarray(hidden).any(axis=-1)
     if not has_hidden.any():
         raise BadInput("hidden must hide at least one channel of one sample; it hides none.")

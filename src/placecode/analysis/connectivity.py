@@ -88,10 +88,10 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
 def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
-    The penalty is chosen with held-out samples, the last fifth of each recording: a fit to the other samples gives them
-    the highest likelihood. All samples are then fitted with this penalty. For several recordings, the graphical lasso
-    is fitted to their mean correlation matrix, which may be singular (T < n). If the solver does not converge, a
-    warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
+    The last fifth of each recording is held out to choose the penalty: the one with which a fit to the other samples
+    gives the held-out samples the highest likelihood. All samples are then fitted with this penalty. For several
+    recordings, the graphical lasso is fitted to their mean correlation matrix, which may be singular (T < n). If the
+    solver does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
 
     Parameters
     ----------

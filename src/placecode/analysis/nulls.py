@@ -69,7 +69,8 @@ def label_null(
     Parameters
     ----------
     statistic : callable
-        Function of similarities (..., n, n) and labels (..., n) that broadcasts leading axes, as in `modules`.
+        Function of similarities (..., n, n) and labels (..., n) that broadcasts leading axes, such as
+        `analysis.modules.modularity`.
     similarity : array-like, shape (..., n, n)
     labels : array-like, shape (n,) or (n, axes)
         Label or coordinates of each token. Tokens labelled -1 are not shuffled.

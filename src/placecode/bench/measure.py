@@ -222,7 +222,8 @@ def _other_cpu_seconds() -> float | None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the peak memory of this process in bytes, or None if unknown: on a GPU, what torch has reserved."""
+    """Return the peak memory of this process in bytes, or None if unknown. On a GPU, this is the memory that torch has
+    reserved there."""
     return torch.cuda.max_memory_reserved() if device == "cuda" else peak_resident()
 
 

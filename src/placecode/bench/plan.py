@@ -112,9 +112,8 @@ class Plan:
         return {"cases": [case.name for case in self.cases], **values}
 
     def profiling_jobs(self) -> list[Job]:
-        """Return the jobs to profile on a GPU: one of placecode for each case and precision.
-
-        The job with the most models is chosen among those with at most CEILING_MEMBERS, or among all if there are none.
+        """Return the jobs to profile on a GPU. Only placecode is profiled, not the other libraries, with one job for
+        each case and precision: the one with the most models, but at most CEILING_MEMBERS if there is such a job.
         """
         chosen: dict[tuple[Case, str], Job] = {}
         limit = CEILING_MEMBERS[self.device]

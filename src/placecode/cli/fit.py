@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Fit a table, write its report and print the results. With --dry-run, only print the estimated time and memory."""
+    """Run `placecode fit`: train models on the user's table, write the report and print the results. With --dry-run,
+    only print the estimated time and memory."""
     execution = execution_settings(arguments)
     effort = TableExperiment.effort_on(execution.device, arguments.effort)
     out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"

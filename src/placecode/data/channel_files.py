@@ -108,7 +108,8 @@ def _check_widths(path: Path, rows: Rows) -> None:
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
-    """Return the rows of a CSV file in the order of `names`, and the names of its columns in lower case.
+    """Read a CSV file with one row for each channel, and return its rows in the order of the channel names `names`, and
+    its column names in lower case.
 
     `allowed` are the alternative lists of columns that the file may have, in any order. `columns` is the text that
     describes them in the error message.

@@ -102,7 +102,8 @@ def family(member: Member) -> tuple[object, ...]:
 
 
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
-    """Return one encoding instance that serves all these members, which must have the same `family`."""
+    """Return one encoding that holds the parameters of all these members (models of a stack). They must have the same
+    `Encoding.family`. `layout` describes the tokens."""
     classes = [lookup(member.encoding) for member in members]
     first, additive_classes = classes[0], [cls for cls in classes if issubclass(cls, Additive)]
     if not issubclass(first, Additive):

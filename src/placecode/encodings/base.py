@@ -116,9 +116,11 @@ class Encoding(nn.Module):
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
-        """Return two slices, the rows and the columns of an (n, n) array that correspond to the attention scores of q.
+        """Return which rows and columns of an array over all pairs of tokens, (n, n), belong to the scores of the
+        queries q.
 
-        If `at` is `ALL`, q may have fewer than n tokens, as outside a stack. The slices then select its first tokens.
+        `at` says which tokens have queries, such as only the last one; their keys are then all tokens. With `ALL`, they
+        are the first tokens, as many as q has: in a user's own model, a sequence may be shorter than the encoding.
         """
         if at != ALL:
             return at, ALL

@@ -186,7 +186,8 @@ class StackPlan:
     """Memory of each stack. None if it was not measured."""
 
     def record(self, execution: ExecutionSettings) -> dict[str, Any]:
-        """Return the entries for environment.json: "split" and, if memory was measured, "memory"."""
+        """Return entries for environment.json: how members were divided into stacks ("split") and, if it was measured,
+        the memory of the stacks ("memory")."""
         record: dict[str, Any] = {"split": [format_ranges(stack) for stack in self.stacks]}
         if self.costs is None:
             return record
@@ -233,9 +234,10 @@ def _measured_size(
     meter: GpuMemoryMeter,
     limit: int,
 ) -> tuple[int, Cost]:
-    """Measure and return how many members of one shape fit into a stack, at most `limit`, and the `Cost` of stacks.
+    """Measure how much GPU memory members of one shape need. Return the number of members of the largest stack that
+    fits, at most `limit`, and the memory that stacks of this shape need.
 
-    Raise BadInput if not even one member fits.
+    `group` are the members of this shape. Raise BadInput if the memory is too small for a single member.
     """
     available, total = meter.available(), meter.total
     budget = min(execution.memory * total, available - RESERVED_BYTES)

@@ -1,8 +1,9 @@
 """Rank correlations of measures of the PE and of attention with OOD accuracy: over the sigmas, and at a fixed sigma.
 
-Sigma is the initial scale of the PE. Over the sigmas, every measure that depends on sigma predicts accuracy, whether it
-was learned or not. Correlations are therefore also computed among members (models) with the same sigma: for the measure
-before training, after training, and after training with its value before training partialled out.
+Sigma is the initial scale of the PE. Accuracy depends on sigma, so every measure that depends on sigma correlates with
+accuracy over the sigmas, even one that training does not change. Correlations are therefore also computed among members
+(models) with the same sigma, in three ways: with the measure before training, with the measure after training, and with
+the latter after its value before training is partialled out.
 """
 
 from __future__ import annotations

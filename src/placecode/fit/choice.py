@@ -38,13 +38,13 @@ class Choice(NamedTuple):
 def choose(
     errors: Mapping[float, Array], pes: Mapping[float, Array], exchange_blocks: npt.NDArray[np.int64] | None = None
 ) -> Choice:
-    """Choose a sigma from the validation errors of its models and the agreement of their PEs.
+    """Choose a sigma: its models should have small validation errors, and their PEs should be similar to each other.
 
     `errors` has, for each sigma, the errors (m, N) of m models on N masked validation samples. `pes` has, for each
-    sigma, the PEs (models, blocks of the transformer, channels, features) of all its models, including those trained on
-    halves of the data. `exchange_blocks` (N,) is the block of each sample, such as its group. Samples of one block are
-    not independent, so the standard error is computed from the mean of each block. Without `exchange_blocks`, or with
-    fewer than `MIN_BLOCKS` of them, consecutive samples are divided into `BLOCKS` blocks.
+    sigma, the PEs (models, layers, channels, features) of all its models, including those trained on halves of the
+    data. `exchange_blocks` (N,) says which samples depend on each other: those with the same number, such as the
+    samples of one person. The standard error is computed from the mean error of each such block. Without
+    `exchange_blocks`, or with fewer than `MIN_BLOCKS` different numbers, consecutive samples form `BLOCKS` blocks.
     """
     table = []
     if exchange_blocks is not None and len(np.unique(exchange_blocks)) < MIN_BLOCKS:

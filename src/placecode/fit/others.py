@@ -124,12 +124,13 @@ def correlation_of(covariance: Array, task: TableTask) -> Array:
 
 
 def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tuple[str, Method | str]]:
-    """Apply all methods, with which our models are compared, to a table. Yield the name of each with its result, or
-    with the reason why it was left out.
+    """Apply other methods (such as correlation and PCA) to a user's table, for comparison with our models. Yield the
+    name of each method with its result, or with the reason why it was left out.
 
-    `tables` has three tasks, by the names in DATA_SETS: on all training samples, on their first half, and on their
-    second half. `mask_ratio` is the share of the channels to hide in held-out samples. A result has the similarity of
-    the channels, maps of them, modules (groups of similar channels) and, if the method predicts, its held-out error.
+    `tables` holds the table three times, by the names in DATA_SETS: with all training samples, with their first half,
+    and with their second half. `mask_ratio` is the share of the channels to hide in held-out samples. A result has the
+    similarity of the channels, their positions on two-dimensional maps, modules (groups of similar channels) and, if
+    the method predicts, its held-out error.
     """
     task = tables[DATA_SETS[0]]
     covariance = covariance_of(task)

@@ -76,10 +76,11 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class WeightedSetting:
-    """A studied setting, with its distance from the model to be trained and its weight in the recommendation.
+    """A setting of a committed run, with its distance from the user's model and its weight in the recommendation.
 
-    `distance` is the number of doublings or halvings from a size of the model to that of the setting, summed over the
-    sizes (`ModelDescription.sizes`). All weights sum to 1.
+    The sizes of a model are its width, its number of layers and so on (`ModelDescription.sizes`). `distance` is the
+    number of doublings or halvings that lead from the sizes of the user's model to those of the setting. All weights
+    sum to 1.
     """
 
     setting: Setting
@@ -89,7 +90,8 @@ class WeightedSetting:
 
 @dataclass(frozen=True)
 class SigmaScore:
-    """How well one sigma did in the studied settings, which are weighted by their similarity to the model."""
+    """How well one sigma did in the settings of committed runs. A setting that is more similar to the user's model has
+    a larger weight."""
 
     sigma: float
     coverage: float

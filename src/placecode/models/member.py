@@ -302,8 +302,8 @@ class Member(ModelSettings):
     def from_record(cls, record: Mapping[str, Any]) -> Member:
         """Return the member that a row made by `record` describes.
 
-        An initial array is not part of the row, so `start` becomes "zero" instead. This is enough to load trained
-        parameters, which replace the initial values.
+        A row does not contain arrays. If the PE of the member started as an array, `start` is "zero" in the result.
+        This is enough to load trained parameters, which replace the initial values.
         """
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}

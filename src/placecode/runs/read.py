@@ -292,7 +292,7 @@ def _renamed_keys(value: Any) -> Any:
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
     """Return the description of a data set in config.json of a run, as a dict: its numbers of tokens, features, outputs
-    and worlds, its read-out ("last" or "token"), and the positions of its tokens.
+    and worlds (data sets of one seed each), its read-out ("last" or "token"), and the positions of its tokens.
 
     `data` is the name of the data set, "" if the run has only one.
     """

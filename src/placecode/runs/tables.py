@@ -73,7 +73,7 @@ def no_baselines() -> pd.DataFrame:
 
 
 def set_roles_and_labels(table: pd.DataFrame, members: Sequence[Member]) -> None:
-    """Set the columns role and label of a table of members, in place, to those of `members`.
+    """Set the columns role and label (see `Member`) of a table of members, in place, to those of `members`.
 
     `members` are all members of the experiment. Runs of format 1 do not record roles and labels.
     """

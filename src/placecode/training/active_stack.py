@@ -259,7 +259,8 @@ class ActiveStack:
         return {name: getattr(self, name) for name in self.STATUS_VECTORS}
 
     def arrays(self) -> dict[str, Tensor]:
-        """Return the parameters ("flat") and the moments of the optimizer ("optimizer.NAME"), (e, P) each."""
+        """Return the parameters ("flat") and the moments of the optimizer ("optimizer.NAME"), each of shape (e members,
+        P parameters)."""
         moments = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
         return {"flat": self.stack.flat, **moments}
 

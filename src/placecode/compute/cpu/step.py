@@ -1,11 +1,11 @@
 """Compute the losses and gradients of a stack on a CPU, with explicit forward and backward passes.
 
-Compared with automatic differentiation, this saves memory and memory traffic. Groups of a few members are computed one
-after another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones, as
-follows (x: tokens; q: a query; Q, K, V, W: matrices of queries, keys, values and output; ': transposed):
+This saves memory and memory traffic over automatic differentiation. Groups of a few members are computed one after
+another in the same arrays, which stay in the processor's caches. Some products are replaced by smaller ones, as follows
+(x: tokens; q: a query; Q, K, V, W: weights that project to queries, keys, values and output; ': transposed):
 
-- The embedding and the projection to queries, keys and values are both linear. As a shortcut, the first block projects
-  the weights of the embedding and the PE instead of all tokens.
+- The embedding and the projection to queries, keys and values are both linear. In the first block, their weights are
+  multiplied first (the shortcut): inputs have few features, so this is less work than to project all tokens.
 - If only the last token is read, the last block has one query per head. Its scores are q (x K)' = (q K') x', and the
   attention-weighted mean of the values x V is that of x, times V. So keys and values are not computed.
 - With a single head, four matrices are multiplied into two ("folded"), Q K' and V W. Scores are (x Q K') x', so the
@@ -75,7 +75,8 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Return an uninitialized array. Calls with one name share memory unless it must grow; groups take turns."""
+        """Return an uninitialized array. All groups get the same memory for one name, since they are computed one after
+        another: its content is valid until the next group is computed."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
@@ -253,9 +254,8 @@ class _Block:
             self.query_offset.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """Compute the gradients of the weights that `fold` multiplies. The first d columns of the argument `dprojected`
-        are the gradient of the queries, summed over all tokens. If `folded`, use also `dmatrix`, the gradient of
-        `matrix`. The gradient of the key bias is set to exactly zero: Adam would amplify a rounding error."""
+        """Compute the gradients of all attention weights and biases from `dmatrix` and the gradient of the queries
+        (summed over tokens), `dprojected[:, :d]`. The key bias gets exactly 0: Adam would amplify rounding."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)

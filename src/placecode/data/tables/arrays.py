@@ -189,7 +189,7 @@ def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
 
 
 def _matlab_type(kind: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a MATLAB type, or the dtype object for cell arrays, texts and structures."""
+    """Return the numpy dtype of a MATLAB type. It is `object` for cell arrays, texts and structures."""
     try:
         return np.dtype(MATLAB.get(kind, kind) if kind not in ("char", "object") else object)
     except TypeError:

@@ -1,6 +1,6 @@
 """Detection of a header: does the first line of a text file contain names of columns, or the first sample?
 
-The first line is a header if its cells and the cells below fit one of these rows:
+The first line is a header if its cells and the cells below fit one of these rules:
 
 | cells of the first line | cells below |
 |---|---|
@@ -12,9 +12,9 @@ The first line is a header if its cells and the cells below fit one of these row
 | all in quotes | a number without quotes in the second line |
 | different integers, optionally with words | decimals far from these integers, other words below the words |
 
-Otherwise the first line is a sample. The last row does not mistake a sample for a header: in a table of integers there
-are no decimals below the first sample, and in a table of decimals, a first sample that happens to consist of integers
-is close to the values below.
+Otherwise the first line is a sample. The last of these rules does not mistake a sample for a header: in a table of
+integers there are no decimals below the first sample, and in a table of decimals, a first sample that happens to
+consist of integers is close to the values below.
 
 >>> is_header([["400", "410", "420"], ["0.31", "0.35", "0.42"], ["0.30", "0.36", "0.41"]])
 True
@@ -60,7 +60,8 @@ def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
 
 
 def _is_name(cell: str) -> bool:
-    """Return whether a cell can be the name of a column: a word, but not a number with a decimal comma."""
+    """Return whether a cell can be the name of a column: a text that is neither missing nor a number (such as
+    "3.5" or "3,5")."""
     return is_word(cell) and not DECIMAL_COMMA.fullmatch(cell)
 
 

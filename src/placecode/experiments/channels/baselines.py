@@ -144,5 +144,6 @@ def _matrix_structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | Non
 
 
 def _embedding_structure(placed: np.ndarray, task: Masked) -> structure.Values:
-    """Return the measures of a method that gives each of n channels a position, `placed` (n, axes)."""
+    """Measure how well a method that gives each of n channels a position, `placed` (n, axes), shows the known structure
+    of the channels (see `_matrix_structure`)."""
     return _matrix_structure(alignment.token_similarity(placed), task, placed)

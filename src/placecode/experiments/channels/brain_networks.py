@@ -93,8 +93,9 @@ def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Inte
 
 
 def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
-    """Return the effect of sigma on the measure (`analysis`, `target`) in the variant where it is least certain: one
-    without an interval if there is any, otherwise the one whose interval has the lowest lower limit."""
+    """Return the effect of sigma on the measure (`analysis`, `target`) in that variant of the preprocessing where the
+    lower limit of its interval is lowest. If this limit is above 0, it is above 0 in all variants. A variant whose
+    effect has no interval comes first."""
     intervals = [sigma_effect_in_variant(run, variant, (analysis, target)) for variant in variants(run)]
     return min(intervals, key=lambda interval: (not math.isnan(interval.low), interval.low))
 

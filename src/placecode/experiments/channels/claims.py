@@ -1,17 +1,17 @@
 """Claims on masked prediction: what the paper says about structure in PEs, what its reviewers ask, and our questions.
 
 The 95% interval of an effect must lie beyond the margin of the claim. Margins were set before any run at the scale
-"paper", from an earlier prototype and from quick runs. The margin of a fraction of channels at one sigma is what we
-expected before the runs. The margin of a difference between two sigmas is half of the prototype's difference. It is
-0.02 for errors that are said to be equal, and zero for "better at all".
+"paper", from an earlier prototype and from quick runs. For a value at one sigma (a fraction of channels), the margin is
+what we expected. For a difference between two sigmas, it is half of the prototype's difference. For errors that are
+said to be equal, it is 0.02, and for "better at all", zero.
 
 A world is one data set, and a member with seed s uses world s modulo the number of worlds. Simulated networks and
 channels have one world for each seed, so an interval over seeds is also one over worlds. On brains, a world is a split
 of the people. Seeds of one split are averaged first, and the interval is over splits, whose training people overlap.
 With a single split, the interval is over seeds and says nothing about other people.
 
-Our networks and people are not the paper's. Its claims are therefore found on our data or not, and its numbers are not
-compared with ours.
+Our networks and people are not the paper's. The verdict on a claim of the paper is therefore "found on our data" or
+"not found on our data", and its numbers are not compared with ours.
 """
 
 from __future__ import annotations

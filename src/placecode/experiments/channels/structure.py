@@ -128,8 +128,8 @@ def structure_measures(similarity: np.ndarray, task: Masked, null: bool = True) 
 
 
 def _in_space(similarity: np.ndarray, positions: np.ndarray, null: bool) -> Values:
-    """Measure how often the most similar channel is a neighbour in space. With `null`, also run a permutation test, and
-    measure how well a map made from the similarities fits the true positions."""
+    """Measure how often the most similar channel is a neighbour in space. With `null`, take two more measures: a
+    permutation test of this share, and how well a map made from the similarities fits the true positions."""
     near = places.neighbors_in_space(positions)
     result = {("neighbor_agreement", "positions"): modules.related_neighbor_agreement(similarity, near)}
     if null:

@@ -1,5 +1,5 @@
-"""The manipulations of the PE in lst-causal, by the label of the members (models) with them, and their effects on OOD
-accuracy. A donor is a model whose PE is copied into another model (a transplant).
+"""The manipulations of the PE in lst-causal, and their effects on OOD accuracy. A manipulation has the label of the
+members (models) that are trained with it. A donor is a model whose PE is copied into another model (a transplant).
 
 The size of a PE is its root mean square. All effects are differences paired by seed, with an interval over seeds.
 """

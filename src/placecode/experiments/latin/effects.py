@@ -179,8 +179,9 @@ def tiny_minus_small_on_train(run: Run) -> Interval:
 
 
 def _correlation_arrays(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
-    """Return a measure before or after training (`when` is "start" or "end"), and the final OOD accuracy, both as
-    arrays (sigmas, seeds). Raise NotInRun if the run has fewer than 3 sigmas."""
+    """Return two arrays (sigmas, seeds) to correlate: the measure (`analysis`, `target`) of the PE before or after
+    training (`when` is "start" or "end"), and the final OOD accuracy. Raise NotInRun if the run has fewer than 3
+    sigmas."""
     x, y = measure_and_accuracy(run, analysis, target, when)
     if len(x) < 3:
         raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
@@ -253,5 +254,6 @@ def late_gain(run: Run) -> pd.Series:
 
 
 def late_gain_at(sigma: float, run: Run) -> Interval:
-    """Return the mean over seeds of `late_gain` at one sigma."""
+    """Return the mean over seeds, with its interval, of `late_gain` (the change of accuracy late in training) at one
+    sigma."""
     return stats.interval(at_sigma(run, late_gain(run), sigma).to_numpy())

@@ -156,8 +156,8 @@ PLACEMENT_CLAIMS: tuple[Claim, ...] = (
 
 
 def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
-    """Return the column values that select the members with a gain (a factor of the model's outputs). Their learning
-    rate is that of the run or, if `divided`, that of the run divided by the gain."""
+    """Return the values of two columns of the table of members that select the members with this gain (factor of the
+    model's outputs) and with the learning rate of the run or, if `divided`, that rate divided by the gain."""
     rate = run.config["fields"]["learning_rate"]
     return {"output_gain": gain, "learning_rate": rate / gain if divided else rate}
 

@@ -2,12 +2,12 @@
 scale of the PE).
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
-have to be added in every block? lst-gain: a factor of the logits, which makes training more lazy or more rich, as sigma
-may do. lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it help?
-lst-optimizer: optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, also at tiny sigmas.
+have to be added in every block? lst-gain: a factor of the logits, which makes training more lazy (weights move little)
+or more rich, as sigma may do. lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; does it
+help? lst-optimizer: optimizers, learning rates, also of the PE alone, and Adam's epsilon, down to tiny sigmas.
 
 The figure of accuracy against sigma has a line for each value of the knob. If the lines coincide, the effect of sigma
-does not depend on the knob. The last panel shows this effect: accuracy at sigma 0.2 minus that at 2.0 (or the largest).
+does not depend on the knob. The last panel shows this effect: accuracy at sigma 0.2 minus that at the largest sigma.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PanelLine = tuple[str, str]
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the knob: its label, the fields of its members, and the panels and lines that show it in the figure
-    of accuracy against sigma. Without `panel_lines`, the figure has a single panel, with a line named `label`."""
+    """One value of the knob, with its label and the fields of its members. If the figure of accuracy against sigma has
+    several panels, `panel_lines` says in which of them, and by which lines, it is shown."""
 
     label: str
     fields: Mapping[str, Any]

@@ -88,7 +88,8 @@ def swept_labels(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracies over all examples in `metrics`, with label and sigma. Diverged members are left out."""
+    """Return the rows of `metrics` with the accuracy over all examples, and add the columns label and sigma from
+    `settings`, the table of members. Diverged members are left out."""
     rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
     done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
     return rows.merge(done, on="member")

@@ -72,8 +72,9 @@ def error_by_sigma(
 ) -> Figure:
     """Draw the final test error by sigma, with a panel for each share of hidden channels.
 
-    Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds, with a mark
-    at the right end. `best` maps a condition to the lowest possible error, which is also drawn as a line.
+    Members without a sigma are left out. Each baseline is a horizontal line at its mean error over worlds (the data
+    sets of the seeds), with a mark at the right end. `best` maps a share of hidden channels, as it stands in the column
+    condition of `metrics`, to the lowest possible error, which is also drawn as a line.
     """
     settings = members_with_sigma(members)
     rows, missing = finite_rows(settings, final_errors(metrics), ["condition"])

@@ -194,7 +194,8 @@ def square_panels(
 
 
 def _title_height(titles: Sequence[str], width: int) -> float:
-    """Return the height in inches of the lines below the first one in the longest title, wrapped to `width` letters."""
+    """Return the extra height, in inches, that the titles need because they are wrapped to `width` letters: that of all
+    lines but the first, in the title with the most lines."""
     return 0.16 * max((base.wrapped(base.short(title, 90), width).count("\n") for title in titles), default=0)
 
 
@@ -259,7 +260,7 @@ def maps_as_pictures(
 def cut_picture(picture: AnyArray, positions: AnyArray) -> AnyArray:
     """Cut a picture into the cells of a grid and return the cell at each of the `positions` (n, 2): (n, DOTS, DOTS).
 
-    A pixel of a cell is the nearest pixel of the picture.
+    The positions are (row, column) of the cells. Each cell is resampled to DOTS x DOTS pixels by nearest neighbours.
     """
     inside = (np.arange(DOTS) + 0.5) / DOTS
     first, last = positions.min(axis=0), positions.max(axis=0)

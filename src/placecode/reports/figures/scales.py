@@ -27,10 +27,11 @@ LETTERS = 100
 
 
 def default_scales(curves: pd.DataFrame, scales: pd.DataFrame, run_name: str) -> Figure:
-    """Draw results by sigma, with a panel per outcome and a line per setting, and default scales in the lowest panel.
+    """Draw results by sigma, with a panel per outcome and a line per setting. The lowest panel shows the scales with
+    which libraries initialize PEs by default.
 
-    `curves` has the columns panel (the outcome that is measured), task, setting, sigma and share: the gain over a model
-    that has learned nothing, divided by the gain at the best sigma of the setting. `scales` has a row per default scale
+    `curves` has the columns panel (the outcome that is measured), task, setting, sigma and share. The share is 1 at the
+    best sigma of a setting and 0 where a model has learned nothing. `scales` has a row per default scale
     with the columns formula, names (a text with the formula and the libraries that use it), low and high. Low equals
     high unless the scale depends on the model size.
     """

@@ -68,9 +68,9 @@ def _rounded(value: float) -> float:
 def drawing(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the horizontal positions, in pixels, of what the drawing of a claim shows.
 
-    The range of effects that supports the claim is shaded: it begins at "start" and has a "width". Its limits are the
-    "margins". "interval" is empty if the effect has no interval, and "published" is None if the claim has no published
-    value. "ticks" are (position, text-anchor, label).
+    The range of effects that supports the claim is shaded, from "start" over a "width". "margins" are the limits of
+    this range that lie inside the drawing; each is drawn as a line. "interval" is empty if the effect has no interval,
+    and "published" is None if the claim has no published value. "ticks" are (position, text-anchor, label).
     """
     margin, way, published = float(finding["margin"]), finding["way"], finding["published"]
     effect, *bounds = (_rounded(finding[name]) for name in ("effect", "low", "high") if finding[name] is not None)

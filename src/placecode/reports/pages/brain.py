@@ -78,7 +78,7 @@ class BrainSigmaPage(BrainPage):
 
 
 class BrainPreprocessingPage(BrainPage):
-    """The page of brain-preprocessing, which adds the same measures for each variant of the preprocessing."""
+    """The page of brain-preprocessing. It adds to `BrainPage` the measures of each variant of the preprocessing."""
 
     def figures(self) -> list[ReportFigure]:
         return [*variant_figures(self.run), *super().figures()]

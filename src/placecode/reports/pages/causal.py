@@ -115,8 +115,8 @@ class CausalPage(KnobPage):
         return [report_figure("causal.causes", causes), *knob_figures(run, in_panels, "what the PE is")]
 
     def sentences(self) -> list[str]:
-        """Return sentences on the controls (manipulations of the PE that must not change accuracy), and on the verdicts
-        on claims about the size and the arrangement of the PE."""
+        """Return sentences on the controls (manipulations of the PE that must not change accuracy), and on two kinds of
+        claims: that the norm of the PE matters, and that the geometry of its vectors matters."""
         by_claim = {finding.claim.id: finding for finding in self.findings}
         controls = [finding for finding in self.findings if finding.claim.remark == CONTROL]
         return wording.sentences(

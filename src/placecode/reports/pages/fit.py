@@ -121,7 +121,8 @@ class FitPage(Page):
         )
 
     def listings(self) -> list[Listing]:
-        """Return tables of the scores of every method, of the sigmas that were tried, and of the numbers of modules."""
+        """Return three tables: the scores of every method, the sigmas that were tried, and how well each possible
+        number of modules (groups of channels) is reproduced."""
         fit = self.fit
         methods = by_name(fit)
         scores = [name for name in COLUMNS if any(name in method.scores for method in methods.values())]

@@ -1,8 +1,9 @@
 """The interactive parts of a report: the slider over sigma and the searchable map of channels.
 
-A `SigmaSlider` has one `SliderPosition` for each sigma of a sweep: numbers, a similarity matrix, a map and attention,
-which reports/html/assets/slider.js shows. A `ChannelMap` is the content of the map. Both are read from a finished run:
-measures from all members, matrices and maps from the members whose PEs were stored.
+A `SigmaSlider` has one `SliderPosition` for each sigma of a sweep: numbers, a similarity matrix, a map and attention.
+The slider itself is reports/html/assets/slider.js; the scale of its axis over sigma (linear or logarithmic) is in
+panels.js. A `ChannelMap` is the content of the map. Both are read from a finished run: measures from all members,
+matrices and maps from the members whose PEs were stored.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class Listing:
 
 
 def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
-    """Return the contents of the sigma slider, with one position for each sigma of `slider_members`.
+    """Return the contents of the sigma slider. It has one position for each sigma of the members that the function
+    `slider_members` returns.
 
     Returns None if the learned PEs of the run have fewer than two sigmas. `metric` is the experiment's measure of
     success, such as "accuracy". If no groups of channels are known, they are found in the PEs of the smallest sigma.
@@ -157,7 +159,8 @@ def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
 
 
 def channel_map(run: Run) -> ChannelMap | None:
-    """Return the map of the channels at the smallest sigma; None if no PE was stored or the tokens have no names."""
+    """Return a map of the channels, drawn from the PE at the smallest sigma. Return None if the run has stored no PE,
+    or no names of its channels."""
     members = slider_members(run)
     stored = stored_members(run, members[members["sigma"] == members["sigma"].min()])
     if stored.empty or not _task(run, members).get("names"):
@@ -241,7 +244,8 @@ def _task(run: Run, members: pd.DataFrame) -> dict[str, Any]:
 
 
 def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
-    """Return the run's record of the shape (tokens, outputs, positions) of the data set of these members."""
+    """Return what config.json says about the data set of these members: number of tokens, their positions in space,
+    number of outputs."""
     return shape_of(run.config, members["data"].iloc[0] if "data" in members and len(members) else "")
 
 

@@ -80,7 +80,8 @@ class KnobPage(Page):
 
 
 class SweptPage(KnobPage):
-    """The page of an experiment on Latin squares with `--sweep`: a line for each combination of its settings."""
+    """The page of an experiment on Latin squares that was run with `--sweep`. Its figure of accuracy by sigma has a
+    line for each combination of the values in `--sweep`."""
 
     experiment: LatinExperiment  # type: ignore[assignment]
 

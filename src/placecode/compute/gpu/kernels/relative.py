@@ -1,9 +1,10 @@
 """Score bias of relative positions: a query times the vector that belongs to its offset from a key.
 
 There is one vector per offset (position of the key minus position of the query). The products of a query with all
-vectors are one row of the array `products`, with one column per vector. The bias of query i and key j is row i, column
-`index[axis, i, j]`, summed over the axes of the positions. Several keys may use the same column, whose gradient is then
-a sum. The backward pass adds in a fixed order, so that results are deterministic.
+vectors are one row of the array `products`, with one column per vector. The bias of query i and key j is the value in
+row i and column `index[axis, i, j]`, summed over the axes of the positions (such as rows and columns of a grid).
+Several keys may use the same value; its gradient is the sum of theirs. The backward pass adds in a fixed order, so that
+results are deterministic.
 """
 
 from __future__ import annotations

@@ -215,9 +215,9 @@ def norm_backward(
     `tokens` is the number n of tokens of the PE, or None without a PE. There are four results, the gradients
 
     - of x, (e, rows, d)
-    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); the same tensor as the first result if it equals
-      it, that is, without GELU and with the dtype of y
-    - of bias, scale and shift, a tuple of (e, d), written to `sinks` where there are any
+    - of y, (e, rows, d), with the dtype `dtype` (None for that of y); it is the same
+      tensor as the gradient of x if both are equal: without GELU, and with the dtype of y
+    - of the bias of y and of scale and shift of the norm, a tuple of (e, d), written to `sinks` where there are any
     - of the PE, (e, n, d), or None without a PE
     """
     e, rows, width = grad.shape
