@@ -11,10 +11,11 @@ import pytest
 from helpers.folders import contents
 
 from placecode.errors import BadInput
-from placecode.runs.read import Run
+from placecode.runs.read import FORMAT, Run
 from placecode.runs.write import Folder
 
-CONFIG: dict[str, Any] = {"format": 1, "experiment": "s", "scale": "quick", "fields": {"epochs": 1, "sigmas": [0.1]}}
+CONFIG: dict[str, Any] = {"format": FORMAT, "experiment": "s", "scale": "quick"}
+CONFIG |= {"fields": {"epochs": 1, "sigmas": [0.1]}}
 CONFIG |= {"precision": "high", "device": "cpu", "stack": 2, "members": "0:1", "total": 1, "shape": {"tokens": 2}}
 CONFIG |= {"task": {"sha256": "a"}}
 MODES: list[dict[str, bool]] = [{}, {"resume": True}, {"force": True}]
@@ -70,6 +71,15 @@ def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) ->
 )
 def test_resume_names_the_settings_that_changed(unfinished: Path, change: dict[str, Any], text: str) -> None:
     assert f"changed: {text} (--force starts again)" in rejected(unfinished, {**CONFIG, **change}, resume=True)
+
+
+def test_only_finished_runs_of_an_older_format_are_resumed(unfinished: Path) -> None:
+    (unfinished / "config.json").write_text(json.dumps({**CONFIG, "format": FORMAT - 1}))
+    assert f"is of format {FORMAT - 1}" in rejected(unfinished, CONFIG, resume=True)
+    (unfinished / "summary.json").write_text("{}")
+    with Folder.open(unfinished, CONFIG, resume=True) as folder:
+        assert folder.finished
+    assert "precision was" in rejected(unfinished, {**CONFIG, "precision": "bf16"}, resume=True)
 
 
 @pytest.mark.parametrize("mode", MODES)

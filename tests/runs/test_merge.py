@@ -202,6 +202,13 @@ def test_a_copy_with_the_arrays_of_members_with_some_values(run: Run, tmp_path: 
     assert f"; {', '.join(selectors)} alone" in copy.environment["slimmed"]
 
 
+def test_former_names_select_arrays(run: Run, tmp_path: Path) -> None:
+    first, second = (
+        slim(run.path, tmp_path / column, arrays=[f"pe_end:{column}=1"]).path for column in ("gain", "output_gain")
+    )
+    assert same_files(first, second, "arrays.safetensors")
+
+
 def test_a_copy_of_a_copy_leaves_out_nothing_more(run: Run, tmp_path: Path) -> None:
     first = slim(run.path, tmp_path / "first")
     second = slim(first.path, tmp_path / "second")

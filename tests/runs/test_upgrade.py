@@ -9,7 +9,9 @@ import pytest
 from helpers.scripts import load
 
 from placecode.errors import BadInput
+from placecode.experiments import experiment_of
 from placecode.experiments.reading import members_of
+from placecode.runs.merge import merge, slim
 from placecode.runs.read import FORMAT, Run
 
 ROOT = Path(__file__).parents[2]
@@ -67,10 +69,47 @@ def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path)
     assert set(upgraded.members["label"]) == {"1 head", "2 heads", "4 heads"}
 
 
-def test_an_older_fit_keeps_its_validation_samples() -> None:
-    run = Run(ROOT / "results" / "fits" / "photo")
-    assert run.config["format"] == 1 and set(run.metrics["split"]) == {"train", "validation", "test"}
-    assert all(set(part["counts"]) == {"train", "validation", "test"} for part in run.config["task"]["parts"].values())
+def test_an_older_fit_keeps_its_validation_samples_and_becomes_a_copy_of_the_present_format(tmp_path: Path) -> None:
+    committed = Run(ROOT / "results" / "fits" / "photo")
+    path = shutil.copytree(committed.path, tmp_path / "fit")
+    for file in ("summary.json", "config.json"):
+        content = json.loads((path / file).read_text())
+        former = {"study" if name == "experiment" else name: value for name, value in content.items()}
+        former |= {"format": 1} if file == "config.json" else {}
+        (path / file).write_text(json.dumps(former).replace('"mask_ratio"', '"hidden"'))
+    pd.read_parquet(path / "members.parquet").rename(columns={"mask_ratio": "hidden"}).to_parquet(
+        path / "members.parquet"
+    )
+    for run in (Run(path), slim(path, tmp_path / "copy")):
+        assert set(run.metrics["split"]) == {"train", "validation", "test"}
+        assert all(
+            set(part["counts"]) == {"train", "validation", "test"} for part in run.config["task"]["parts"].values()
+        )
+        pd.testing.assert_frame_equal(run.members, committed.members)
+        assert run.summary == committed.summary
+    assert run.config == committed.config and run.config["format"] == FORMAT
+    assert (run.path / "summary.json").read_bytes() == (committed.path / "summary.json").read_bytes()
+
+
+def test_a_piece_of_an_older_format_is_merged_with_a_new_one(tmp_path: Path) -> None:
+    """The pieces are halves of one run. The merged run has the tables of the whole."""
+    committed = Run(ROOT / "results" / "lst-heads")
+    specs = experiment_of(committed).members()
+    pieces = [of_format_3(tmp_path), shutil.copytree(committed.path, tmp_path / "newer")]
+    half = len(specs) // 2
+    for path, first in zip(pieces, (True, False), strict=True):
+        for name in ("members", "metrics", "analysis"):
+            table = pd.read_parquet(path / f"{name}.parquet")
+            table[(table["member"] < half) == first].to_parquet(path / f"{name}.parquet")
+    merged = merge(pieces, tmp_path / "merged", specs=specs)
+    for name in ("members", "metrics", "analysis"):
+        expected = getattr(committed, name)
+        rows = getattr(merged, name)[expected.columns]  # of members also those of later settings
+        order = [column for column in expected.columns if column != "value"]
+        pd.testing.assert_frame_equal(
+            *(table.sort_values(order, ignore_index=True) for table in (rows, expected)), check_dtype=False
+        )
+    assert merged.config["format"] == FORMAT
 
 
 def test_an_upgrade_from_format_3_changes_no_results(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.files import write_bytes, write_json
 from placecode.models.member import Member
+from placecode.runs.former_names import MEMBER_FIELDS, MEMBER_VALUES
 from placecode.runs.read import FORMAT, TENSORS, Run, finished_run, format_ranges, shapes_of
 from placecode.runs.summary import compact
 from placecode.runs.tables import set_roles_and_labels, with_later_columns
@@ -57,7 +58,9 @@ def merge(
     for piece in pieces:
         if piece.path.resolve() == out.resolve():
             raise BadInput(f"the output folder {out} must be none of the merged runs; it is one of them.")
-        shared = [{name: value for name, value in run.config.items() if name != "members"} for run in (first, piece)]
+        # a piece of an older format has the names of today once it is read
+        own = ("members", "format")
+        shared = [{name: value for name, value in run.config.items() if name not in own} for run in (first, piece)]
         if changed := differences(*shared):
             raise BadInput(
                 f"merged runs must be pieces of one experiment; {first.path} and {piece.path} differ: {changed}."
@@ -85,7 +88,7 @@ def merge(
         **({SLIMMED: slimmed[0]} if slimmed else {}),
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
-    config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": format_ranges(numbers)}
+    config = {**first.config, "format": FORMAT, "members": format_ranges(numbers)}
     complete_weights = weights if len(weights) == len(members) else None  # write them for all members or for none
     with _new_run(out, config, environment, force) as folder:
         return folder.finish(members, metrics, analysis, arrays, complete_weights, baselines)
@@ -136,8 +139,11 @@ def slim(
         if name in copied or name not in of_members
     }
     environment = {**run.environment, SLIMMED: "; ".join(left_out)}
-    summary = {**json.loads((run.path / "summary.json").read_text()), "rows": compact(run.summary)}
-    with _new_run(out, run.config, environment, force) as folder:
+    summary = json.loads((run.path / "summary.json").read_text())
+    summary = {"experiment" if name == "study" else name: value for name, value in summary.items()}
+    summary["rows"] = compact(run.summary)
+    config = {**run.config, "format": FORMAT}  # what was read has the names of today
+    with _new_run(out, config, environment, force) as folder:
         for name, content in fit_files.items():
             write_bytes(out / name, content)
         arrays_or_none = smaller if tensors else None
@@ -153,6 +159,8 @@ def _selected(selectors: Sequence[str], names: Collection[str], members: pd.Data
     for selector in selectors:
         kind, _, condition = selector.partition(":")
         column, _, value = condition.partition("=")
+        column = MEMBER_FIELDS.get(column, column)
+        value = MEMBER_VALUES.get(column, {}).get(value, value)
         rows = members
         if condition:
             rows = members[[_is_value(cell, value) for cell in members[column]]] if column in members else members[:0]

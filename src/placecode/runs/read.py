@@ -31,10 +31,10 @@ from placecode.runs.tables import no_baselines, spec_of
 FORMAT = 5
 """Version of the format of run folders. It increases when older versions of placecode cannot read newer folders."""
 READABLE_FORMATS = (1, 2, 3, 4, 5)
-"""Formats that can be read. In format 1, members have neither role nor label. Before format 3, the split "ood" was
-named "validation"; it is renamed when a folder is read, but not in fits of users' tables, where "validation" is right.
-Before format 4, the entry "experiment" of config.json was named "study". Before format 5, some settings and columns of
-members had the names in `former_names`."""
+"""Formats that can be read. In format 1, and in copies of such runs, members have neither role nor label. Before format
+3, the split "ood" was named "validation"; it is renamed when a folder is read, but not in fits of users' tables, where
+"validation" is right. Before format 4, the entry "experiment" of config.json was named "study". Before format 5, some
+settings and columns of members had the names in `former_names`."""
 FILES = (
     "config.json",
     "environment.json",

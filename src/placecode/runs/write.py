@@ -117,6 +117,14 @@ class Folder:
             raise BadInput(
                 f"the output folder {self.path} must be new; it holds {state} run of {earlier.experiment} ({remedy})."
             )
+        if earlier.finished:
+            earlier.config["format"] = self.config["format"]
+        elif earlier.config["format"] != self.config["format"]:
+            raise BadInput(
+                f"--resume must continue a run of format {self.config['format']}; {self.path} is of format "
+                f"{earlier.config['format']}, which the version of placecode that began it can continue "
+                "(--force starts again)."
+            )
         if changed := differences(earlier.config, self.config):
             raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts again).")
 
