@@ -210,6 +210,7 @@ def test_experiments_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> 
     assert [(row[0], row[1]) for row in rows] == list(abouts.items())
     assert rows[0][0] == "lst-sigma" and rows[0][2:] == ["18", "330"]  # members at quick and at paper scale
     assert "placecode run EXPERIMENT [--scale quick|paper]" in printed
+    assert cli.main(["studies"]) == 0 and capsys.readouterr().out == printed  # the former name of the command
 
 
 def test_dry_run_says_what_it_would_take_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

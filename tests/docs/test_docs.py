@@ -179,6 +179,15 @@ def test_names_of_the_api_exist() -> None:
             assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_members_listed_on_pages_of_the_api_exist() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    listed = re.findall(r"^::: (\S+)\n +options: \{[^}]*members: \[([^\]]*)\]", text, flags=re.MULTILINE)
+    assert len(listed) > 10
+    for module, names in listed:
+        for name in filter(None, (word.strip() for word in names.split(","))):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
 def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
     """Return the mean over seeds of an analysis of learned PEs from the tables, by default at the last step."""
     members, rows = run.members, run.analysis

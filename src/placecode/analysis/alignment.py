@@ -1,4 +1,5 @@
-"""Measure how similar a positional encoding (PE) is to a target arrangement of the tokens, and what it can decode.
+"""Measure how similar a positional encoding (PE) is to a target arrangement of the tokens, and whether a linear probe
+can decode this arrangement from the PE.
 
 A target, such as the true coordinates, has one vector per token (`targets`). Shapes of a PE are (l, n, d): blocks,
 tokens and features. Functions accept any leading axes (members, steps, ...) and return one result for each index along

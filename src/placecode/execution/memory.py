@@ -203,7 +203,7 @@ def stack_plan(
     numbers: Sequence[int],
     execution: ExecutionSettings,
 ) -> StackPlan:
-    """StackPlan the members with these `numbers` into stacks of equal shape, as large as memory allows.
+    """Divide the members with these `numbers` into stacks of equal shape, as large as memory allows.
 
     Raise BadInput if a GPU has no room for a single member.
     """

@@ -141,8 +141,9 @@ class Experiment(Settings):
         """Measure all members of a stack (models that are trained together), and return rows of the analysis table.
 
         Called twice for every stack: with the parameters before and after training. A row has the keys member (index in
-        the stack), block (index of a block, or -1 for the whole model), analysis (name of the measure), target (a
-        detail of the measure, such as the encoding that the PE is compared with; can be empty) and value.
+        the stack), block (index of a block, -1 for all blocks, or -2 for the PE averaged over blocks), analysis (name
+        of the measure), target (a detail of the measure, such as the encoding that the PE is compared with; can be
+        empty) and value.
         """
         return []
 

@@ -7,7 +7,8 @@ margin, or if the run does not have what the claim needs. Margins are declared i
 *Number*: does the published value lie within our interval, or within a stated tolerance of our mean? There is no such
 verdict if no number is published, or if the effect has no interval.
 
-The claims on an experiment are lists beside it, such as `latin/encoding_claims.py`. To add one, append to such a list.
+The claims on an experiment are a tuple in a module beside it, such as `ENCODING_CLAIMS` in `latin/encoding_claims.py`,
+to which a new claim is added.
 
 >>> judge(Interval(0.6, 0.5, 0.7), margin=0.3)
 'holds'

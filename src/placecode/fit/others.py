@@ -129,8 +129,8 @@ def compare(tables: Mapping[str, TableTask], mask_ratio: float) -> Iterator[tupl
 
     `tables` holds the table three times, by the names in DATA_SETS: with all training samples, with their first half,
     and with their second half. `mask_ratio` is the share of the channels to hide in held-out samples. A result has the
-    similarity of the channels, their positions on two-dimensional maps, modules (groups of similar channels) and, if
-    the method predicts, its held-out error.
+    similarity of the channels, their positions on maps of two and three dimensions, modules (groups of similar
+    channels) and, if the method predicts, its held-out error.
     """
     task = tables[DATA_SETS[0]]
     covariance = covariance_of(task)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.figure_reading import made_up, mean_and_bounds, of, rows_of, words
+from helpers.figure_reading import assert_inside, made_up, mean_and_bounds, of, rows_of, words
 from matplotlib.axes import Axes
 
 from placecode.errors import BadInput
@@ -86,3 +86,11 @@ def test_panels_share_a_scale_and_words_keep_their_order() -> None:
     assert cells(second)[0, 1][0] == f"{of(table, sigma=2.0, a='z', b=2).mean():.2f}"
     with pytest.raises(BadInput, match="a single row for each a, b and seed"):
         figures.heatmap_by_settings(*settings)
+
+
+def test_names_with_symbols_are_not_cut_off_or_read_as_formulas() -> None:
+    name = "$x^_{ <b>"
+    figure = figures.similarity_by_sigma({name: np.eye(6)}, LABELS, name, np.eye(6), "last", name)
+    figures.svg_text(figure)
+    assert f"run {name}" in words(figure)
+    assert_inside(figure)

@@ -77,8 +77,7 @@ def attend_backward(
     grad: Tensor, out: Tensor, saved: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, sinks: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """Write the gradients of queries, keys and values to `into`. Return the gradients of their three biases,
-    concatenated.
+    """Write the gradients of queries, keys and values to `into`. Return the gradients of their `biases`, concatenated.
 
     `out` and `saved` are the results of `attend`, and `grad` is the gradient of `out`. The other arguments and the
     result are those of `attention.attend_backward`.
