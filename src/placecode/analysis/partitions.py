@@ -230,9 +230,11 @@ def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
 
 
 def _move_items(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
-    """Move items (tokens or groups) one by one to the group with the largest gain, until no move helps.
+    """Move items (tokens or groups of tokens) one by one to the cluster where modularity grows most, until no move
+    helps.
 
-    Returns the new labels, (restarts, n), and whether any item was moved. `gains` has shape (restarts, n, n).
+    Returns the new labels, (restarts, n), and whether any item was moved. `gains`, (restarts, n, n), is what modularity
+    gains if two items are in one cluster.
     """
     restarts, n = labels.shape
     row, labels, any_moved = np.arange(restarts), labels.copy(), False

@@ -262,8 +262,9 @@ def compare_members(
     """Return rows for all members of a run: how far the PE moved in training, how often members that differ only in
     their seed give the same answers, and how similar the attention is to that of 2d-fixed members and to ideal maps.
 
-    Rows also have a step, and their member is the number in the run. `arrays` is as in `Experiment.compare`.
-    `positions` has the true positions of tokens, (n, axes), by data set. Members on different data are not compared.
+    The rows also have the column step. Their column member has the numbers of members in the run, not in a stack.
+    `arrays` is as in `Experiment.compare`. `positions` has the true positions of tokens, (n, axes), by data set.
+    Members on different data are not compared.
     """
     result = list(pe_change(members, arrays, step))
     for data, places in positions.items():

@@ -71,7 +71,7 @@ class ModelExperiment(Experiment, ModelSettings):
         return Member(**{**shared, **changes})
 
     def moments(self, length: int) -> list[int]:
-        """Return when all splits are evaluated, as whole numbers from 1 to `length` (steps or epochs). They are closer
+        """Return the steps or epochs, from 1 to `length`, after which all splits are evaluated. They are closer
         together at the start, where learning curves are steep."""
         moments = np.round(length * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         return sorted({int(moment) for moment in moments if moment > 0})

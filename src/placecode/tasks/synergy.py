@@ -152,7 +152,8 @@ class Synergy(Masked):
         return best_error(self.blocks, masked_count(ratio, self.tokens), values, correlation, noise)
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of `Masked`, and the best possible error for each fraction of hidden channels."""
+        """Return the description by the base class, and the best possible error for each fraction of hidden
+        channels."""
         best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.eval_mask_ratios, strict=True)}
         return {**super().describe(), "best_mse": best}
 
@@ -274,7 +275,8 @@ def certainty(values: str, noise: float) -> float:
 
 
 def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the conditional mean of a sign at k noisy values, (k,), and the probabilities of these values, (k,).
+    """Return two arrays for k noisy values of a sign: the mean of the sign given each value, (k,), and the probability
+    of each value, (k,).
 
     The noisy values are the true sign, `sign` (1 or -1), plus `noise` times each of the `POINTS`.
     """

@@ -161,8 +161,9 @@ def _uses_float16(stack: Stack, x: Tensor) -> bool:
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
     """Return whether the fused kernels support attention with this encoding and these sizes.
 
-    The encoding must not change queries and keys. It must add the same bias to the scores of all examples and members,
-    or be `Relative` with a single head. The tokens and features of a head must fit into the memory on the chip.
+    The encoding must not change queries and keys. What it adds to the scores, if anything, must be the same for all
+    examples and members, unless it is `Relative` with a single head. The tokens and features of a head must fit into
+    the memory on the chip.
     """
     if encoding.rotated:
         return False

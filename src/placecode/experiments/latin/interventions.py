@@ -76,7 +76,8 @@ def accuracy_rows(stack: Stack, task: Task, replacements: Sequence[Mapping[str, 
     """Return rows with the OOD accuracy of every member of a stack with each of its replacement PEs. The PEs of the
     stack are restored afterwards.
 
-    `replacements` holds the replacement PEs of each member by name. `order` is the order of the cells of a shuffled PE.
+    `replacements` holds the replacement PEs of each member by name. `order` is the order of cells in the replacement
+    `WITH_CELLS`, a control: the cells of the examples are then put into the same order.
     """
     vectors = stack.encoding.vectors()
     assert vectors is not None

@@ -62,8 +62,8 @@ def _gradient_to_fp16(
 ):  # fmt: skip
     """Store in `delta`, for each token and head, the dot product of the result of attention and its gradient.
 
-    If FP16, also store the gradient, divided by the unit of its tile, as float16 in `out_fp16`, the units of the tiles
-    in `units`, and the largest absolute value of `delta` in each tile in `means`.
+    If FP16, also store three things: in `out_fp16` the gradient, divided by the unit of its tile, as float16; in
+    `units` the unit of every tile; in `means` the largest absolute value of `delta` in every tile.
     """
     place, _, _, head, number, example = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
