@@ -187,9 +187,12 @@ def encode_categories(frame: pd.DataFrame, categories: Mapping[int, tuple[str, .
         words = categories.get(column, ())
         if not words and pd.api.types.is_numeric_dtype(kind):
             continue
-        codes, name = {word: float(code) for code, word in enumerate(words)}, frame.columns[column]
         cells = frame.iloc[:, column].astype(object)
-        numbers = [_code(cell, codes) if codes else _number(cell, name) for cell in cells]
+        if words:
+            codes = {word: float(code) for code, word in enumerate(words)}
+            numbers = [_code(cell, codes) for cell in cells]
+        else:
+            numbers = [_number(cell, frame.columns[column]) for cell in cells]
         encoded.isetitem(column, np.array(numbers, dtype=np.float64))
     return encoded
 
