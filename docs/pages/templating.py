@@ -165,10 +165,8 @@ def render_blocks(name: str, **context: Any) -> Any:
 
 def unwrap(text: str) -> str:
     """Return Markdown with every paragraph and every list item on one line."""
-    blocks = re.split(r"\n\s*\n", text.strip())
-    return "\n\n".join(block if block.startswith(VERBATIM) else _joined(block) for block in blocks) + "\n"
-
-
-def _joined(block: str) -> str:
-    """Return a block with each of its list items, or all of it if it has none, on one line."""
-    return "\n".join(one_line(item) for item in re.split(r"\n(?=- )", block.strip()))
+    blocks = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        items = re.split(r"\n(?=- )", block.strip())  # one item, all of the block, if it is no list
+        blocks.append(block if block.startswith(VERBATIM) else "\n".join(map(one_line, items)))
+    return "\n\n".join(blocks) + "\n"

@@ -62,14 +62,12 @@ def find_separator(ending: str, line: str) -> str:
     """
     if ending == ".tsv":
         return "\t"
-    return next((sign for sign in ";\t" if _has_decimal_commas(line, sign)), max(",;\t", key=line.count))
-
-
-def _has_decimal_commas(line: str, sign: str) -> bool:
-    """Return whether a line, if split at `sign`, contains numbers with decimal commas and no words."""
-    cells = [cell.strip().strip('"') for cell in line.split(sign)]
-    other_cells = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
-    return len(other_cells) < len(cells) > 1 and not any(map(is_word, other_cells))
+    for sign in ";\t":
+        cells = [cell.strip().strip('"') for cell in line.split(sign)]
+        other_cells = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
+        if len(other_cells) < len(cells) > 1 and not any(map(is_word, other_cells)):
+            return sign  # some cells are numbers with decimal commas, and none is a word
+    return max(",;\t", key=line.count)
 
 
 def first_bytes(path: Path) -> bytes:

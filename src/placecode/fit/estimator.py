@@ -26,8 +26,8 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 )
 
 from placecode.data.cells import as_float32, find_duplicates
-from placecode.data.tables.files import Sheet, is_column_name, read_cells, read_sheet, sheet_of
-from placecode.data.tables.new_samples import encode_categories, fill_masked
+from placecode.data.tables.arrays import fill_masked
+from placecode.data.tables.files import Sheet, encode_categories, is_column_name, read_cells, read_sheet, sheet_of
 from placecode.errors import BadInput, must_be
 from placecode.execution.settings import ExecutionSettings
 from placecode.experiments.channels.table import TableExperiment

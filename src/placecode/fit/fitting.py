@@ -303,7 +303,11 @@ def _scores(method: Method, task: TableTask) -> dict[str, float]:
     "neighbor_agreement_p" and "ari_p". A score is missing if the positions or groups that it needs are unknown.
     """
     scores: dict[str, float] = {}
-    near, labels = None, _informative(task.labels)
+    near, labels = None, task.labels
+    if labels is not None:
+        sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
+        if len(sizes) < 2 or max(sizes) < 2:
+            labels = None  # with one group, or only groups of a single channel, there is nothing to agree on
     if task.positions is not None and np.ptp(task.positions, axis=0).any():
         near = places.neighbors_in_space(task.positions)
         axes = task.positions.shape[1]
@@ -318,14 +322,6 @@ def _scores(method: Method, task: TableTask) -> dict[str, float]:
         groups = np.where(modules < 0, modules.max(initial=-1) + 1, modules)  # channels without a module are a group
         scores |= _with_p_value("ari", lambda order: float(partitions.ari(groups, labels[order])), task.tokens)
     return scores
-
-
-def _informative(labels: np.ndarray | None) -> np.ndarray | None:
-    """Return the labels, or None if there are none, only one group, or only groups of a single channel."""
-    if labels is None:
-        return None
-    sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
-    return labels if len(sizes) > 1 and max(sizes) > 1 else None
 
 
 def _near_share(similarity: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:

@@ -5,7 +5,8 @@
 | `files` | start here: `read_sheet` (from a file) and `sheet_of` (from data in memory) return a table as a `Sheet` |
 | `columns` | which columns are channels, categories or groups |
 | `sources` | reading of rows in chunks, from Parquet, frames and arrays; parsing of cells |
-| `texts`, `headers` | reading of .csv and .tsv, and whether the first line is a header |
+| `texts` | reading of .csv and .tsv, and whether the first line is a header |
 | `arrays` | reading of .npy, .npz, .mat and HDF5, shared with recordings |
-| `new_samples` | encoding of new samples for a model that is already trained |
+
+`read_cells` and `encode_categories` in `files` prepare new samples for a model that is already trained.
 """

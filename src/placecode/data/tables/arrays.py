@@ -19,7 +19,6 @@ import numpy as np
 
 from placecode.data.cells import first_bytes
 from placecode.data.packages import import_optional
-from placecode.data.tables.new_samples import fill_masked
 from placecode.data.tables.sources import CHUNK_BYTES, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
@@ -76,6 +75,15 @@ def array_source_of(array: np.ndarray) -> ArraySource:
     """Return a source (reader of rows) for a two-dimensional array in memory, with NaN in place of masked values."""
     check_table("data", array, TABLE)
     return ArraySource(None, array.shape, lambda first, end: fill_masked(array[first:end]))
+
+
+def fill_masked(data: Any) -> Any:
+    """Return a masked array of numbers as float64, with NaN for masked values. Other data are returned as they are.
+
+    scikit-learn would ignore the mask and use the values behind it.
+    """
+    masked = isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf"
+    return np.ma.filled(data.astype(np.float64), np.nan) if masked else data
 
 
 def available_memory() -> int:

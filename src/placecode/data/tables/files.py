@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32, check_file, wrap_read_errors
+from placecode.data.cells import MISSING, as_float32, check_file, wrap_read_errors
 from placecode.data.channel_files import read_groups, read_names
 from placecode.data.tables.arrays import array_source, array_source_of, available_memory, format_megabytes
 from placecode.data.tables.columns import ColumnRoles, Survey, check_channels, column_roles, group_column, survey_of
-from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text
+from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text, parse_cell
 from placecode.data.tables.texts import TextSource
 from placecode.errors import BadInput, must_be
 
@@ -172,6 +172,48 @@ def read_cells(path: str | Path) -> pd.DataFrame:
         ]
         frame.isetitem(column, np.concatenate(cells))
     return frame
+
+
+def encode_categories(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
+    """Return a copy of a frame in which words are replaced by the codes that they had in the training table.
+
+    `categories` maps the index of a categorical column to its words in the order of their codes. A word that was not in
+    the training table becomes NaN. Columns of other types must contain numbers or true and false.
+    """
+    import pandas as pd
+
+    encoded = frame.copy(deep=False)
+    for column, kind in enumerate(frame.dtypes):
+        words = categories.get(column, ())
+        if not words and pd.api.types.is_numeric_dtype(kind):
+            continue
+        cells = frame.iloc[:, column].astype(object)
+        if words:
+            codes = {word: float(code) for code, word in enumerate(words)}
+            numbers = [_code(cell, codes) for cell in cells]
+        else:
+            numbers = [_number(cell, frame.columns[column]) for cell in cells]
+        encoded.isetitem(column, np.array(numbers, dtype=np.float64))
+    return encoded
+
+
+def _code(cell: Any, codes: Mapping[str, float]) -> float:
+    """Return the code of a cell in a categorical column, or NaN if the cell is missing or has no code.
+
+    A number is looked up by its text. For 3.0, "3.0" is tried first, then "3".
+    """
+    word = str(cell).strip()
+    return np.nan if word.casefold() in MISSING else codes.get(word, codes.get(group_text(cell), np.nan))
+
+
+def _number(cell: Any, column: Hashable) -> float:
+    """Return the number in a cell of a column with this name: NaN if it is missing, 1 for true, 0 for false."""
+    value = parse_cell(cell)
+    if not isinstance(value, str):
+        return value
+    if value.casefold() not in ("true", "false"):
+        raise must_be(f"column {str(column)!r}", "numbers, as in fitting", value)
+    return float(value.casefold() == "true")
 
 
 def _open_source(path: Path, key: str | None, groups: str | None, memory: int) -> Source:

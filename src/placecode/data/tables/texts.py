@@ -1,13 +1,14 @@
 """Reading of tables from text files (.csv, .tsv), with or without a header, in chunks of rows.
 
 pyarrow parses the file. Python's csv module, which is slower, is used for the first rows, for error messages, and for
-the few files that pyarrow cannot parse.
+the few files that pyarrow cannot parse. `is_header` decides whether the first line has the names of the columns.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,11 +16,27 @@ from typing import NoReturn
 
 import numpy as np
 
-from placecode.data.cells import check_width, csv_rows, find_separator, unreadable_file
+from placecode.data.cells import (
+    DECIMAL_COMMA,
+    INDEX_COLUMN_NAMES,
+    MISSING,
+    check_width,
+    csv_rows,
+    find_separator,
+    is_enumeration,
+    is_word,
+    parse_number,
+    unreadable_file,
+)
 from placecode.data.tables import sources
-from placecode.data.tables.headers import LINES_BELOW, is_header, is_number
 from placecode.data.tables.sources import Chunk, Source, chunk_of_arrow, plain_numbers
 from placecode.errors import BadInput
+
+LINES_BELOW = 20  # number of lines below the first that are compared with it
+MIN_DECIMAL_FRACTION = 0.8  # smallest fraction of decimals below a header of integers; some programs write 2 for 2.0
+MIN_CONSECUTIVE = 3
+"""Smallest number of consecutive integers (1, 2, 3 ...) in a header that also contains words. A line with fewer may be
+a sample that begins with its row number."""
 
 
 class TextSource(Source):
@@ -32,29 +49,25 @@ class TextSource(Source):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lines = self._first_lines()
-        self._sign = find_separator(path.suffix.lower(), lines[0])
+        with open(path, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
+            lines = (line for line in file if line.strip())
+            first_line, second_line = next(lines, ""), next(lines, "")
+        self._sign = find_separator(path.suffix.lower(), first_line)
         rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
         if not rows:
             raise BadInput(f"{path} is empty.")
         first = rows[0]
         self.width = len(first)
-        self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
+        self.header = tuple(first) if is_header(rows, self._quoted(first_line, second_line)) else ()
         # number of bytes that pyarrow reads at once; every line must fit into a block
         self._block = max(sources.CHUNK_BYTES // 16, 64 * sum(len(cell) + 3 for cell in first))
         if self.header and len(rows) == 1:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
-    def _first_lines(self) -> tuple[str, str]:
-        """Return the first two lines of the file that are not empty, or "" where there are fewer."""
-        with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
-            lines = (line for line in file if line.strip())
-            return next(lines, ""), next(lines, "")
-
     def _quoted(self, first: str, second: str) -> bool:
         """Return whether all cells of the first line are in quotes (as R writes headers), but a number below is not."""
         first_cells, second_cells = ([cell.strip() for cell in line.split(self._sign)] for line in (first, second))
-        has_number = any(map(is_number, second_cells))  # without quotes
+        has_number = any(map(_is_number, second_cells))  # without quotes
         return has_number and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first_cells)
 
     def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
@@ -141,3 +154,83 @@ class TextSource(Source):
         for _ in range(number + bool(self.header)):
             next(lines)
         return f"{self.label}, line {next(lines)}"
+
+
+# Detection of a header
+
+
+def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
+    """Return whether the first line of a text file is a header, which names the columns, and not the first sample.
+
+    `rows` are the first lines of the file, split into cells. `quoted` says whether all cells of the first line are in
+    quotes while the second line has a number without quotes.
+
+    The first line is a header if its cells and the cells below fit one of these rules:
+
+    | cells of the first line | cells below |
+    |---|---|
+    | at least one word | a number below one of the words |
+    | only words | anything |
+    | 0, 1, 2 ... or 1, 2, 3 ..., optionally after a word such as "time" | anything |
+    | words, and 1, 2, 3 ... in the other cells | other words below the words |
+    | an empty first cell | 0, 1, 2 ... or 1, 2, 3 ... below this cell |
+    | all in quotes | a number without quotes in the second line |
+    | different integers, optionally with words | decimals far from these integers, other words below the words |
+
+    Otherwise the first line is a sample. The last of these rules does not mistake a sample for a header: in a table of
+    integers there are no decimals below the first sample, and in a table of decimals, a first sample that happens to
+    consist of integers is close to the values below.
+
+    >>> is_header([["400", "410", "420"], ["0.31", "0.35", "0.42"], ["0.30", "0.36", "0.41"]])
+    True
+    >>> is_header([["400", "410", "420"], ["401", "409", "422"]])
+    False
+    """
+    first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    columns = list(zip(*below, strict=True)) or [()] * len(first)
+    words = [j for j, cell in enumerate(first) if _is_name(cell)]
+    if any(_is_number(cell) for j in words for cell in columns[j]):
+        return True
+    if words and all(_is_name(cell) or cell.casefold() in MISSING for cell in first):
+        return True
+    names = first[1:] if len(first) > 1 and first[0].casefold() in INDEX_COLUMN_NAMES else first
+    if quoted or is_enumeration(names) or (not first[0] and len(below) > 1 and is_enumeration(columns[0])):
+        return True
+    if any(first[j] in columns[j] for j in words):
+        return False  # a word occurs again below, so it is a category and not the name of its column
+    numbers = [j for j, cell in enumerate(first) if _is_number(cell)]
+    consecutive = len(numbers) >= MIN_CONSECUTIVE and is_enumeration([first[j] for j in numbers])
+    return consecutive or _are_codes([first[j] for j in numbers], [columns[j] for j in numbers])
+
+
+def _is_name(cell: str) -> bool:
+    """Return whether a cell can be the name of a column: a text that is neither missing nor a number (such as
+    "3.5" or "3,5")."""
+    return is_word(cell) and not DECIMAL_COMMA.fullmatch(cell)
+
+
+def _is_number(cell: str) -> bool:
+    """Return whether a cell contains a number. Words and missing values do not count."""
+    value = parse_number(cell)
+    return value is not None and not math.isnan(value)
+
+
+def _are_codes(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+    """Return whether the integers `first` of a first line name columns, such as years, wavelengths or station numbers.
+
+    `columns` are the cells below each integer. The integers are names if they all differ, if the cells below are mostly
+    decimals, and if more than half of the integers are far from the values below them: outside their range by more than
+    half its width. Otherwise they are a sample.
+    """
+    if len(set(first)) < max(2, len(first)) or not all(cell.isascii() and cell.isdigit() for cell in first):
+        return False
+    numbers = [[cell for cell in column if _is_number(cell)] for column in columns]
+    decimal_counts = [sum(not cell.lstrip("+-").isdigit() for cell in column) for column in numbers]
+    if not all(decimal_counts) or sum(decimal_counts) < MIN_DECIMAL_FRACTION * sum(map(len, numbers)):
+        return False
+    far = 0
+    for cell, column in zip(first, numbers, strict=True):
+        values = list(map(float, column))
+        low, high = min(values), max(values)
+        far += abs(float(cell) - (low + high) / 2) > high - low
+    return far > len(first) / 2

@@ -9,7 +9,6 @@ drawn. It is drawn without pyplot.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
 from placecode.arrays import AnyArray
-from placecode.errors import missing_package
+from placecode.data.packages import import_optional
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
@@ -98,14 +97,23 @@ def regions_on_brain(
         hits = int((near == partner)[paired].sum())
         row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
         rows.append(_RowText(title, numbers, row_colors, row_notes))
-    grey = any((row_colors == GREY).any() for row_colors in colors)
-    notes = [*_notes(n, len(rows), grey), note]
+    color_note = "a colour is a group"
+    if len(rows) > 1:
+        color_note += ", chosen such that as many regions as can be have the colour they have in the rows above"
+    notes = [f"{n} regions at their centres in MNI space; {color_note}"]
+    if any((row_colors == GREY).any() for row_colors in colors):
+        notes.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
+    lines = "lines join each region with its nearest neighbour in the PE, dark ones a region with its mirror region"
+    notes += [f"{lines}; side views show only the lines within a hemisphere", note]
     figure, columns, brains = _sheet(rows, notes)
     for row, column, views in zip(rows, columns, brains, strict=True):
         row.write(column)
         for view, axes in zip(VIEWS, views, strict=True):
             _join(axes, view, coordinates, neighbors[row.title], partner)
-            _mark(axes, view, coordinates, row.colors)
+            visible = np.flatnonzero(coordinates[:, 0] * view.half >= 0)
+            # regions close to the viewer are drawn last, over those behind them
+            order = visible[np.argsort(view.near * coordinates[visible, view.along], kind="stable")]
+            _markers(axes, coordinates[order][:, [view.across, view.up]], row.colors[order].tolist())
     return base.small_print(figure, run_name, *notes)
 
 
@@ -239,21 +247,11 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     The hundreds of strokes of the outline are joined into one path, which is a single element in an SVG and is not
     darker where strokes cross. Raises BadInput with the command that installs nilearn if it is missing.
     """
-    try:
-        displays = importlib.import_module("nilearn.plotting.displays")
-    except ImportError as error:
-        raise missing_package("Drawing regions on a brain", "nilearn") from error
+    displays = import_optional("nilearn.plotting.displays", "Drawing regions on a brain")
     axes = Figure().add_subplot()
     bounds = displays.GlassBrainAxes(axes, view.letter, 0.0).get_object_bounds()
     strokes = [stroke.get_path().transformed(stroke.get_data_transform() - axes.transData) for stroke in axes.patches]
     return Path.make_compound_path(*strokes), bounds
-
-
-def _mark(axes: Axes, view: View, places: AnyArray, colors: Numbers) -> None:
-    """Draw a marker for each region that a view shows. Regions close to the viewer cover those behind them."""
-    visible = np.flatnonzero(places[:, 0] * view.half >= 0)
-    order = visible[np.argsort(view.near * places[visible, view.along], kind="stable")]
-    _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
 def _markers(axes: Axes, at: AnyArray, colors: Sequence[int]) -> None:
@@ -294,15 +292,3 @@ def _style(color: int) -> base.Style:
         return {"face": MUTED, "edge": PAPER, "line": 0.5, "marker": "o", "area": 18.0}
     face, marker = PALETTE[color]
     return {"face": face, "edge": PAPER, "line": 0.5, "marker": marker, "area": AREAS[marker]}
-
-
-def _notes(n: int, rows: int, grey: bool) -> list[str]:
-    """Return notes on how to read a figure of `n` regions and `rows` rows; `grey` is whether it has grey dots."""
-    colors = "a colour is a group"
-    if rows > 1:
-        colors += ", chosen such that as many regions as can be have the colour they have in the rows above"
-    notes = [f"{n} regions at their centres in MNI space; {colors}"]
-    if grey:
-        notes.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
-    lines = "lines join each region with its nearest neighbour in the PE, dark ones a region with its mirror region"
-    return [*notes, f"{lines}; side views show only the lines within a hemisphere"]

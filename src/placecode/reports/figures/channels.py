@@ -152,7 +152,9 @@ def heatmap_by_settings(
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     names = _ordered(table[panel]) if panel else ["all"] if len(table) else []
-    norm = Normalize(*_color_limits(means["mean"]))
+    low, high = (float(means["mean"].min()), float(means["mean"].max())) if len(means) else (0.0, 1.0)
+    room = 0.0 if high > low else 0.5 * (abs(low) or 1)  # a colour scale needs two different ends
+    norm = Normalize(low - room, high + room)
     side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
     most = max(1, min(4, int(9 / side[0])))
     figure, panels = base.panel_grid(len(names), most, side, extra=(1.2, 0.5), sharey=False)
@@ -206,12 +208,6 @@ def _ordered(values: pd.Series) -> list[Any]:
 def _tick_label(value: Any, most: int = 24) -> str:
     """Format a value as a tick label; a text is shortened to `most` letters."""
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
-
-
-def _color_limits(values: pd.Series) -> tuple[float, float]:
-    """Return the ends of a colour scale: the smallest and largest value, moved apart if they are equal."""
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1))
 
 
 # ------------------------------------------------------------------------------------------- members and their values

@@ -108,7 +108,12 @@ def attention_maps(columns: Sequence[tuple[str, AnyArray]], run_name: str, rule:
         if column == 0:
             base.label(axes, y=f"block {block + 1}")
     more = "max" if entries.max(initial=0) > most else "neither"
-    base.colorbar(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
+    # the bar stands at the right of all panels, centred vertically
+    width, height = figure.get_size_inches()
+    upper, lower = panels[0].get_position(), panels[-1].get_position()
+    tall = min(upper.y1 - lower.y0, 2.4 / height)
+    place = (lower.x1 + 0.14 / width, (upper.y1 + lower.y0 - tall) / 2, 0.11 / width, tall)
+    base.colorbar(figure, ScalarMappable(norm, SHADES), "attention", cax=figure.add_axes(place), extend=more)
     return base.small_print(figure, run_name, f"each row of a map shows where one of {maps.shape[2]} tokens looks")
 
 
@@ -197,14 +202,6 @@ def _title_height(titles: Sequence[str], width: int) -> float:
     """Return the extra height, in inches, that the titles need because they are wrapped to `width` letters: that of all
     lines but the first, in the title with the most lines."""
     return 0.16 * max((base.wrapped(base.short(title, 90), width).count("\n") for title in titles), default=0)
-
-
-def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
-    """Return axes for a colour bar to the right of the panels, centred vertically."""
-    width, height = figure.get_size_inches()
-    first, last = panels[0].get_position(), panels[-1].get_position()
-    tall = min(first.y1 - last.y0, 2.4 / height)
-    return figure.add_axes((last.x1 + 0.14 / width, (first.y1 + last.y0 - tall) / 2, 0.11 / width, tall))
 
 
 def _heat(axes: Axes, array: AnyArray, shades: str, norm: Normalize, rule: int = 0) -> None:

@@ -45,15 +45,20 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         here = [(x["measure"] == measure) & (x["moment"] == moment) for moment in ("start", "end")]
         before, after = ((x[rows], y[rows]) for rows in here)
         drawn.append((before, after))
+        (x_before, y_before), (x_after, y_after) = before, after
         # larger hollow dots remain visible as rings if training changed nothing
         look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
-        x_before, y_before = before
-        reach = base.errorbar_lengths(x_before)
-        base.draw_means(
-            axes, y_before, x_before["mean"], (0, 1), xerr=reach, hollow=True, label="before training", **look
-        )
-        _after(axes, *after, colors)
-        if before[0].empty and after[0].empty:
+        look |= {"xerr": base.errorbar_lengths(x_before), "hollow": True, "label": "before training"}
+        base.draw_means(axes, y_before, x_before["mean"], (0, 1), **look)
+        if len(x_after):
+            axes.plot(x_after["mean"], y_after["mean"], color=MUTED, linewidth=0.9, zorder=3)
+            shades: Any = colors.to_rgba(x_after["sigma"].to_numpy(dtype=float))
+            bars: base.Style = {"ecolor": shades, "elinewidth": 0.9, "linestyle": "none", "zorder": 4}
+            bars |= {"xerr": base.errorbar_lengths(x_after), "yerr": base.errorbar_lengths(y_after, (0, 1))}
+            axes.errorbar(x_after["mean"], y_after["mean"], **bars)
+            dots: base.Style = {"s": 21, "linewidths": 0.4, "edgecolors": MUTED, "zorder": 5}
+            axes.scatter(x_after["mean"], y_after["mean"], c=shades, label="after training", **dots)
+        elif x_before.empty:
             base.write_empty_note(axes)
         axes.margins(0.13)
         base.light_grid(axes, "both")
@@ -67,18 +72,6 @@ def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str]
         base.sigma_colorbar(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
     return base.small_print(figure, run_name, f"dots and bars: {base.seeds_note(finite_rows, by)}", missing)
-
-
-def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
-    """Draw the mean of x and y at each sigma after training, with intervals, coloured by sigma and joined by a line."""
-    if x.empty:
-        return
-    axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
-    shades: Any = colors.to_rgba(x["sigma"].to_numpy(dtype=float))
-    reach: base.Style = {"xerr": base.errorbar_lengths(x), "yerr": base.errorbar_lengths(y, (0, 1))}
-    axes.errorbar(x["mean"], y["mean"], **reach, linestyle="none", ecolor=shades, elinewidth=0.9, zorder=4)
-    dots: base.Style = {"s": 21, "linewidths": 0.4, "edgecolors": MUTED, "zorder": 5}
-    axes.scatter(x["mean"], y["mean"], c=shades, label="after training", **dots)
 
 
 def _name_ends(axes: Axes, before: Means, after: Means) -> None:

@@ -80,7 +80,8 @@ def headline(fit: FitResult) -> str:
 
 def _sections(fit: FitResult) -> dict[str, list[str]]:
     """Return the sentences of templates/fit.j2 by the name of their section."""
-    scores = _scores(fit)
+    records = {name: method.scores for name, method in by_name(fit).items()}  # ours first
+    scores = pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
     ours, others, errors = scores.iloc[0], scores.iloc[1:], scores["heldout_mse"].iloc[1:].dropna()
     tests = [
         {"method": name, "score": score, "value": row[score], "p": row[f"{score}_p"]}
@@ -88,6 +89,11 @@ def _sections(fit: FitResult) -> dict[str, list[str]]:
         for score in ("ari", "neighbor_agreement")
         if np.isfinite(row[f"{score}_p"])
     ]
+    missed: dict[str, Any] | None = None  # the best method, if it explains clearly more variance than our models
+    if (share := 1 - errors.min() / fit.mean_mse) >= max(fit.explained, 0.0) + MIN_LEAD:
+        missed = {"method": errors.idxmin(), "share": share}
+    explained_by_linear = 1 - min([fit.linear_mse, *errors]) / fit.mean_mse
+    linear_predictors_miss = fit.explained > 0.1 and explained_by_linear < (1 - MIN_MISSED_SHARE) * fit.explained
     stability = fit.stability.get(fit.module_count, float("nan"))
     by_confidence = np.argsort(fit.confidence, kind="stable")
     uncertain = [fit.names[i] for i in by_confidence if fit.on_map[i] and fit.confidence[i] < MIN_PLACE_CONFIDENCE]
@@ -96,8 +102,8 @@ def _sections(fit: FitResult) -> dict[str, list[str]]:
         "fit",
         fit=fit,
         level=SIGNIFICANCE_LEVEL,
-        missed=_missed(fit, errors),
-        linear_predictors_miss=_linear_predictors_miss(fit, errors),
+        missed=missed,
+        linear_predictors_miss=linear_predictors_miss,
         significant=[test for test in tests if test["p"] <= SIGNIFICANCE_LEVEL],
         tests=len(tests),
         only_ours=_groups_of_ours_alone(ours, others),
@@ -121,12 +127,6 @@ def by_name(fit: FitResult) -> dict[str, Method]:
     return {"placecode": fit.ours, **{METHOD_NAMES[name]: method for name, method in fit.others.items()}}
 
 
-def _scores(fit: FitResult) -> pd.DataFrame:
-    """Return the scores of all methods, ours in the first row; NaN where a method lacks a score."""
-    records = {name: method.scores for name, method in by_name(fit).items()}
-    return pd.DataFrame.from_dict(records, orient="index").reindex(columns=SCORES).astype(float)
-
-
 def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, Any] | None:
     """Return the scores for the sentence that only our modules match the known groups; None if that is not so.
 
@@ -139,21 +139,6 @@ def _groups_of_ours_alone(ours: pd.Series, others: pd.DataFrame) -> dict[str, An
         return None
     scores = {"ari": ours["ari"], "p": ours["ari_p"], "low": aris.min(), "high": aris.max()}
     return {**scores, "methods": list(aris.index), "neighbors": list(tested_neighbors.index)}
-
-
-def _missed(fit: FitResult, errors: pd.Series) -> dict[str, Any] | None:
-    """Return the method that explains a share of the variance higher than that of our models by MIN_LEAD, or None."""
-    share = 1 - errors.min() / fit.mean_mse
-    return {"method": errors.idxmin(), "share": share} if share >= max(fit.explained, 0.0) + MIN_LEAD else None
-
-
-def _linear_predictors_miss(fit: FitResult, errors: pd.Series) -> bool:
-    """Return whether all linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
-
-    It is False if our models explain 10% of the variance or less.
-    """
-    explained_by_others = 1 - min([fit.linear_mse, *errors]) / fit.mean_mse
-    return fit.explained > 0.1 and explained_by_others < (1 - MIN_MISSED_SHARE) * fit.explained
 
 
 def _ranking(scores: pd.DataFrame) -> list[dict[str, Any]]:

@@ -149,7 +149,10 @@ def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
         rows = members[members["sigma"] == sigma]
         values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
         values |= {name: clipped(values[name]) for name, (curve, _) in measures.items() if curve.axis in SHARES}
-        positions.append(SliderPosition(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
+        stored = [name for number in rows["member"] if run.has_array(name := f"attention_end/{number}")]
+        maps = [run.array(name).astype(np.float64).mean((0, 1)) for name in stored]  # means over blocks and heads
+        attention = np.asarray(np.mean(maps, axis=0)) if maps else None  # mean over seeds
+        positions.append(SliderPosition(f"{sigma:g}", float(sigma), values, mean, places, attention))
     names, groups, group_names = named_channels(run, members)
     if groups is None and means[0] is not None:
         groups = partitions.best_partition(means[0])
@@ -263,13 +266,6 @@ def stored_members(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 def _pe(run: Run, number: int) -> Array:
     """Return the PE of a member after training."""
     return run.array(f"pe_end/{number}").astype(np.float64)
-
-
-def _attention(run: Run, members: pd.DataFrame) -> Array | None:
-    """Return the attention map averaged over blocks, heads and seeds, or None if no attention was stored."""
-    names = [f"attention_end/{number}" for number in members["member"]]
-    maps = [run.array(name).astype(np.float64).mean((0, 1)) for name in names if run.has_array(name)]
-    return np.asarray(np.mean(maps, axis=0)) if maps else None
 
 
 def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:

@@ -143,23 +143,18 @@ def _name(panel: str, line: str) -> str:
     return f"{panel}, {line}" if panel else line
 
 
-def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return how mean accuracy changed in the last quarter of training, with a row for each line of the figure and each
-    sigma. Members with the fixed sinusoidal PE have further rows, whose sigma is NaN."""
-    members, finished = drop_repeated_lines(lines), finished_members(run)
-    fixed = finished[finished["encoding"] == "sinusoid"]
-    table = pd.concat([members, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else members
-    table = table.assign(value=table["member"].map(late_change(run)))
-    return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
-
-
 def settling(run: Run, lines: pd.DataFrame, most: int = MAX_UNSETTLED) -> dict[str, Any]:
     """Return the variables of templates/settled.j2, with the settings that have not settled, the largest change first.
 
     A setting has not settled if its mean accuracy changed by more than MAX_SETTLED_CHANGE over the last quarter of
     training. Sentences name at most `most` of them.
     """
-    changes = late_changes(run, lines)
+    rows, finished = drop_repeated_lines(lines), finished_members(run)
+    fixed = finished[finished["encoding"] == "sinusoid"]  # not in the sweep: its sigma is NaN
+    if len(fixed):
+        rows = pd.concat([rows, fixed.assign(panel="", line=fixed["label"])])
+    rows = rows.assign(value=rows["member"].map(late_change(run)))
+    changes = rows.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
     large = changes[changes["value"].abs() > MAX_SETTLED_CHANGE + 1e-9].reset_index(drop=True)
     ordered = large.reindex(large["value"].abs().sort_values(ascending=False).index)
     names = [_name(panel, line) for panel, line in zip(ordered["panel"], ordered["line"], strict=True)]

@@ -224,7 +224,14 @@ def _encodings(run: Run, data: RunTables) -> list[ReportFigure]:
 
 def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
     """Draw heat maps of held-out error and structure: columns are sigmas (or the last setting), rows other settings."""
-    members, across = _heatmap_axes(data.members)
+    members = data.members
+    first = members["parts"].iloc[0]
+    # the columns `down` and `across` are the row and the column of a member in the maps
+    if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
+        members, across = members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
+    else:
+        down = [", ".join(format_setting(part) for part in parts[:-1]) for parts in members["parts"]]
+        members, across = members.assign(down=down, across=members["parts"].str[-1].str[-1]), first[-1][0]
     labels = {"across": across, "down": "", "condition": ""}
     last = data.metrics[(data.metrics["step"] == data.metrics["step"].max()) & (data.metrics["split"] == "test")]
     errors = _without_diverged(last[["member", "condition", "value"]].merge(members, on="member"))
@@ -241,15 +248,6 @@ def _settings(run: Run, data: RunTables) -> list[ReportFigure]:
         figure = figures.heatmap_by_settings(table, data.name, "down", "across", MEASURES[measure], labels)
         drawn.append(report_figure("masked.structure-by-setting", figure, name="structure", measure=MEASURES[measure]))
     return drawn
-
-
-def _heatmap_axes(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the members with the columns `down` and `across` (row and column of a heat map), and what `across` is."""
-    first = members["parts"].iloc[0]
-    if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
-        return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
-    down = [", ".join(format_setting(part) for part in parts[:-1]) for parts in members["parts"]]
-    return members.assign(down=down, across=members["parts"].str[-1].str[-1]), first[-1][0]
 
 
 def _without_diverged(table: pd.DataFrame) -> pd.DataFrame:
