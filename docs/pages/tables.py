@@ -36,6 +36,7 @@ from placecode.experiments.reading import (
     finished_members,
 )
 from placecode.experiments.specs import with_encoding_names
+from placecode.reports.html.tables import source_text, statement_text
 from placecode.runs.read import Run
 
 Runs = dict[str, Run]
@@ -102,19 +103,17 @@ def margin(claim: Claim) -> str:
 
 def claims_table(findings: Findings) -> str:
     """Return a table of claims with their verdicts, without those that could not be measured in the run."""
-    with_effect = [finding for finding in findings.values() if math.isfinite(finding.effect.mean)]
-    claims = [finding.claim for finding in with_effect]
+    tested = [finding for finding in findings.values() if math.isfinite(finding.effect.mean)]
+    claims, records = [finding.claim for finding in tested], [finding.record() for finding in tested]
     columns = {
         "claim": [claim.id for claim in claims],
-        "statement": [
-            finding.claim.statement + (f" ({finding.note})" if finding.note else "") for finding in with_effect
-        ],
-        "effect": [number(finding.effect.mean) for finding in with_effect],
-        "95% interval": [bounds(finding.effect) for finding in with_effect],
+        "statement": map(statement_text, records),
+        "effect": [number(finding.effect.mean) for finding in tested],
+        "95% interval": [bounds(finding.effect) for finding in tested],
         "margin": map(margin, claims),
-        "direction": map(direction_text, with_effect),
-        "number (published)": map(number_text, with_effect),
-        "label": ["; ".join(filter(None, (claim.label, claim.remark))) for claim in claims],
+        "direction": map(direction_text, tested),
+        "number (published)": map(number_text, tested),
+        "label": map(source_text, records),
     }
     return columns_table(columns)
 

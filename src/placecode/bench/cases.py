@@ -126,9 +126,9 @@ class Synthetic(Task):
 
     name = "synthetic"
 
-    def __init__(self, case: Case, batches: int = BATCHES_PER_EPOCH, seed: int = 0) -> None:
+    def __init__(self, case: Case, batches: int = BATCHES_PER_EPOCH) -> None:
         self.readout, self.outputs = case.readout, case.outputs
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(0)
         count = batches * case.batch
         inputs = torch.randn(count, case.tokens, case.features, generator=generator)
         if case.readout == "token":

@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from placecode.bench.compare import OURS, Row, baseline, times_placecode
 from placecode.bench.measure import disturbed
 from placecode.bench.peers import STACKED
-from placecode.reports.figures import BLUE, INK, MUTED, TEXT, VERMILLION
-from placecode.reports.figures.base import GREEN
+from placecode.reports.figures import base
+from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, VERMILLION
 
 PRECISIONS: dict[str, dict[str, Any]] = {
     "high": {"color": BLUE, "marker": "o", "linestyle": "-"},
@@ -78,7 +78,7 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
     Dotted lines show the time of the matrix products alone (`ceilings`). Other implementations are points; a loop
     trains one model at a time, so it is a point at 1. `about` is a line of small print on the case and the machine.
     """
-    figure, axes = _axes((6.6, 4.4))
+    figure, (axes,) = base.panels(1, 1, (6.6, 4.4))
     counts = [row["members"] for row in rows]
     lowest = min((row["floor_us"] for row in ceilings), default=0.0)
     for precision, style in PRECISIONS.items():
@@ -98,13 +98,13 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
         axes.plot([], [], MARKERS.get(name, "x"), color=MUTED, mfc="none", label=name)
     _members_axis(axes, counts)
     _log_axis(axes, "microseconds per model and step")
-    _finish(figure, axes, about)
-    return figure
+    base.legend(figure)
+    return base.write_below(figure, about)
 
 
 def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
     """Draw placecode's peak memory by number of models. Dotted: memory proportional to the number of models."""
-    figure, axes = _axes((6.6, 3.8))
+    figure, (axes,) = base.panels(1, 1, (6.6, 3.8))
     ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
     for precision, style in PRECISIONS.items():
         in_precision = [row for row in ours if row["precision"] == precision]
@@ -117,8 +117,8 @@ def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
             axes.plot(ends, heights, color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
     _members_axis(axes, [row["members"] for row in ours])
     _log_axis(axes, "peak memory, MiB")
-    _finish(figure, axes, about, note="dotted: in proportion to the members")
-    return figure
+    base.legend(figure)
+    return base.write_below(figure, about, "dotted: in proportion to the members")
 
 
 _PEERS_NOTE = (
@@ -150,7 +150,7 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
         ours = sorted((row for row in in_group if row["name"] == OURS), key=_micro)
         bars += [(precision, row, None) for row in ours if row["members"] in counts or row is ours[0]]
         bars += [(precision, row, times_placecode(row, rows)) for row in peers]
-    figure, axes = _axes((6.6, 1.1 + 0.28 * len(bars)))
+    figure, (axes,) = base.panels(1, 1, (6.6, 1.1 + 0.28 * len(bars)))
     names = []
     for at, (precision, row, ratio) in enumerate(bars):
         color = PRECISIONS[precision]["color"]
@@ -175,9 +175,8 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
         axes.set_xlim(0, max(lengths) * 1.3)
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.set_xlabel("microseconds per model and step", fontsize=TEXT)
-    _small_print(figure, about, _PEERS_NOTE)
-    return figure
+    base.label(axes, x="microseconds per model and step")
+    return base.write_below(figure, about, _PEERS_NOTE)
 
 
 def _micro(row: Row) -> float:
@@ -193,25 +192,13 @@ def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], pr
         axes.plot(*points, label=f"{OURS}, {precision}", linewidth=1.6, markersize=5, mew=0, **style)
 
 
-def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Return an empty figure of this size in inches, and its only axes."""
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[:].set_color(MUTED)
-    axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=3)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
-    return figure, axes
-
-
 def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
     """Make the x axis logarithmic, with a tick at each number of models."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(counts))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("models trained at once", fontsize=TEXT)
+    base.label(axes, x="models trained at once")
 
 
 def _log_axis(axes: Axes, label: str) -> None:
@@ -222,19 +209,5 @@ def _log_axis(axes: Axes, label: str) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="y", color=MUTED, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_ylabel(label, fontsize=TEXT)
-
-
-def _finish(figure: Figure, axes: Axes, about: str, note: str = "") -> None:
-    """Add the legend above the axes, and `about` and `note` in small type below them."""
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5, labelcolor=INK)
-    _small_print(figure, about, note)
-
-
-def _small_print(figure: Figure, about: str, note: str) -> None:
-    """Write `about` and `note` in small type below the axes."""
-    text = " · ".join(part for part in (about, note) if part)
-    figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False)
+    base.light_grid(axes)
+    base.label(axes, y=label)

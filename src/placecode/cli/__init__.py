@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, experiments
-from placecode.bench.options import add_bench_options, plan_of
+from placecode.bench.plan import add_bench_options, plan_of
 from placecode.cli import display, doctor, fit, flags, recommend
 from placecode.cli.display import print_line
 from placecode.cli.reporting import command_of, publish

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,28 +116,20 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
     There is a column for each split. If the metric is only known for single conditions (kinds of examples), there is a
     column for each condition of each held-out split.
     """
-    rows = [row for row in run.summary if row["metric"] == metric]
-    pooled = [row for row in rows if row["condition"] == "all"]
-    rows = pooled or [row for row in rows if row["split"] != "train"]
-    keys = [name for name in tables.setting_columns(rows) if any(row.get(name) is not None for row in rows)]
+    pooled = any(row["metric"] == metric and row["condition"] == "all" for row in run.summary)
+    keys, places, results = tables.by_setting(run.summary, metric, pooled)
+    columns = {key: [_short(setting[i]) for setting, _ in results] for i, key in enumerate(keys)}
+    columns = {key: cells for key, cells in columns.items() if set(cells) != {"-"}}
+    for place in places:
+        name = place[0] if pooled else ", ".join(place)
+        columns[name] = [_mean(rows.get(place), 2 if pooled else 3) for _, rows in results]
     table = Table(
         title=f"{tables.metric_title(metric)}, mean ± 95% interval over seeds ({run.experiment}, {run.config['scale']})"
     )
-    by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
-    pairs = list(by_condition)
-    if pooled:
-        pairs = [(split, "all") for split in tables.SPLITS if (split, "all") in by_condition]
-    columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in pairs]
-    for column in (*keys, *columns, "seeds", "diverged"):
-        table.add_column(column.replace("_", " "), justify="right")
-    settings: dict[tuple[str, ...], dict[tuple[str, str], dict[str, Any]]] = {}
-    for row in rows:
-        setting = tuple(_short(row.get(name)) for name in keys)
-        settings.setdefault(setting, {})[row["split"], row["condition"]] = row
-    for setting, results in settings.items():
-        first = next(iter(results.values()))
-        cells = [_mean(results.get(pair), 2 if pooled else 3) for pair in pairs]
-        table.add_row(*setting, *cells, str(first["n"]), str(first["diverged"]))
+    for name in (*columns, "seeds", "diverged"):
+        table.add_column(name.replace("_", " "), justify="right")
+    for (_, rows), *cells in zip(results, *columns.values(), strict=True):
+        table.add_row(*cells, *map(str, tables.counts(rows)))
     return table
 
 
@@ -148,7 +140,7 @@ def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else ENCODING_NAMES.get(str(value), str(value))
 
 
-def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
+def _mean(row: Mapping[str, Any] | None, digits: int = 2) -> str:
     """Format the mean in a summary row and the half-width of its 95% interval, as "0.95 ± 0.03"; "-" without a mean."""
     if row is None or row["mean"] is None:
         return "-"

@@ -24,6 +24,7 @@ MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, i
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
 INDEX_COLUMN_NAMES = {"", "time", "t", "tr", "index", "frame", "volume"}
 """Names, in lower case, of a first column that contains row numbers or times."""
+MAX_QUOTED = 5  # names that a message lists
 
 
 def parse_number(cell: str) -> float | None:
@@ -144,15 +145,15 @@ def find_duplicates(items: Iterable[Any]) -> list[Any]:
     return [item for item, count in Counter(items).items() if count > 1]
 
 
-def quoted(names: Iterable[str], max_names: int = 5) -> str:
-    """Return names in quotes as one text for a message, at most `max_names` of them and the number of the others.
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes as one text for a message, at most `MAX_QUOTED` of them and the number of the others.
 
     >>> quoted(["a", "b"]), quoted("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
     """
     all_names = list(names)
-    ending = f" and {len(all_names) - max_names} more" if len(all_names) > max_names else ""
-    return ", ".join(map(repr, all_names[:max_names])) + ending
+    ending = f" and {len(all_names) - MAX_QUOTED} more" if len(all_names) > MAX_QUOTED else ""
+    return ", ".join(map(repr, all_names[:MAX_QUOTED])) + ending
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:

@@ -138,10 +138,10 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
     return result
 
 
-def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
-    """Return rows with the mean confidence in the answers, overall and by condition (class of difficulty), and with the
-    error rate by target cell, the cell to fill in. `cells` has the target cell of each example of the split."""
-    data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
+def behaviour_measures(stack: Stack, task: Task, cells: Sequence[int]) -> Rows:
+    """Return rows with the mean confidence in the OOD answers, overall and by condition (class of difficulty), and with
+    the error rate by target cell, the cell to fill in. `cells` has the target cell of each OOD example."""
+    data, answers = task.splits["ood"], probabilities(stack, task).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
     result = analysis_rows("confidence", confidence.mean(-1), target="all")
     for condition, values in behaviours.by_condition(confidence, data.conditions or ["all"] * len(data)).items():
@@ -231,14 +231,14 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
 
 
 @torch.no_grad()
-def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
-    """Return the attention weights of all members on the first `most` examples of a split, as two tensors: averaged
-    over examples, (members, blocks, heads, tokens, tokens), and averaged over heads in half precision, (members,
-    examples, blocks, tokens, tokens)."""
+def attention_maps(stack: Stack, task: Task, most: int = 256) -> tuple[Tensor, Tensor]:
+    """Return the attention weights of all members on the first `most` OOD examples, as two tensors: averaged over
+    examples, (members, blocks, heads, tokens, tokens), and averaged over heads in half precision, (members, examples,
+    blocks, tokens, tokens)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
-    count, total, by_example = min(len(task.splits[split]), most), None, []
+    count, total, by_example = min(len(task.splits["ood"]), most), None, []
     for part in portions(stack, task, count):
-        inputs, _ = local.batch(split, _example_index(part, stack))
+        inputs, _ = local.batch("ood", _example_index(part, stack))
         captured = stack.capture(inputs, "attention.*", first_row=part.start)
         maps = torch.stack([captured[f"attention.{i}"] for i in range(len(captured))], dim=2)  # (e, b, l, h, n, n)
         maps = maps.to(stack.flat.dtype)  # sums of many bfloat16 would lose the differences

@@ -51,9 +51,9 @@ def share(value: float, digits: int = 0) -> str:
     return "" if math.isnan(value) else f"{100 * value:.{digits}f}%"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Format a number with its noun: "1 seed", "2 seeds". `plural` is needed only if it is not the noun with an s."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+def counted(number: int, noun: str) -> str:
+    """Format a number with its noun, which gets an s in the plural: "1 seed", "2 seeds"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def capital(text: str) -> str:

@@ -372,9 +372,13 @@ def colorbar(figure: Figure, shades: ScalarMappable, text: str, **place: Any) ->
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> Figure:
     """Write the run's name and first note, then each other note on a new line, below a figure; return the figure."""
-    name = short(run_name, 100)
+    return write_below(figure, f"run {short(run_name, 100)}", *notes)
+
+
+def write_below(figure: Figure, about: str, *notes: str) -> Figure:
+    """Write the text `about` and the first note, then each other note on a new line, in small type below a figure."""
     first, *more = [note for note in notes if note] or [""]
-    lines = [f"run {name} · {first}" if first else f"run {name}", *more]
+    lines = [f"{about} · {first}" if first else about, *more]
     width = int(figure.get_size_inches()[0] * 19)
     text = "\n".join(wrapped(line, width, even=False) for line in lines)
     # a layout engine reserves the space itself

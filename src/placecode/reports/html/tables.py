@@ -77,6 +77,10 @@ _FILES = {
 """Contents of the files in a run folder."""
 Row = Mapping[str, Any]
 """A row of a summary, a record of a claim, or another mapping with values by name."""
+Place = tuple[str, str]
+"""A split and a condition, such as ("test", "all")."""
+Results = list[tuple[tuple[Hashable, ...], dict[Place, Row]]]
+"""For each setting, the values of the fields that identify it, and its rows of a summary by place."""
 
 
 @dataclass(frozen=True)
@@ -109,49 +113,58 @@ def metric_title(metric: str) -> str:
     return metric.upper() if metric == "mse" else metric.capitalize()
 
 
-def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Row], list[str]]:
-    """Return the rows of a metric and the splits that they have.
+def by_setting(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[str], list[Place], Results]:
+    """Return the results of a metric at the end of training, for tables in the terminal and in reports.
 
-    With `pooled`, these are the results over all conditions (condition "all"), otherwise those of single conditions.
+    These are the fields that identify a setting, the places with results, and the results themselves. With `pooled`,
+    the places are all splits with the condition "all". Otherwise, they are the single conditions of the splits. The
+    training split is then left out if there are held-out splits, to keep tables narrow enough for a screen.
     """
-    rows = [row for row in summary if row["metric"] == metric and row["split"] in SPLITS]
-    rows = [row for row in rows if (row["condition"] == "all") == pooled]
-    return rows, [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    rows = [row for row in summary if row["metric"] == metric and (row["condition"] == "all") == pooled]
+    splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    rows = [row for row in rows if row["split"] in splits]
+    if not pooled:
+        splits = [split for split in splits if split != "train"] or splits
+    names, keys = dict.fromkeys(str(row["condition"]) for row in rows), setting_columns(rows)
+    groups = [
+        (setting, {(row["split"], str(row["condition"])): row for row in group})
+        for setting, group in _grouped(rows, keys)
+    ]
+    return keys, [(split, name) for split in splits for name in names], groups
+
+
+def counts(results: Mapping[Place, Row]) -> tuple[int, int]:
+    """Return the number of seeds that each mean of a setting has at least, and the number of members that diverged."""
+    rows = results.values()
+    return min(int(row["n"]) for row in rows), max(int(row["diverged"]) for row in rows)
 
 
 def results(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
     """Return one table of a metric by setting and split, for the condition "all"; none if the run does not have it."""
-    rows, splits = _rows_of(summary, metric, pooled=True)
-    keys = setting_columns(rows)
-    body = []
-    for setting, group in _by_setting(rows, keys):
-        by_split = {row["split"]: row for row in group}
-        seeds, diverged = min(int(row["n"]) for row in group), max(int(row["diverged"]) for row in group)
-        means = [mean_cell(by_split.get(split)) for split in splits]
-        body.append([*map(value, setting), *means, value(seeds), value(diverged)])
+    keys, places, groups = by_setting(summary, metric, pooled=True)
+    body = [
+        [*map(value, setting), *(mean_cell(rows.get(place)) for place in places), *map(value, counts(rows))]
+        for setting, rows in groups
+    ]
     caption = (
         f"{metric_title(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
         "(Student's t). Members that diverged are left out of the means and counted in the last column."
     )
-    return [HtmlTable(caption, [*map(heading_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
+    columns = [*map(heading_of, keys), *(split for split, _ in places), "seeds", "diverged"]
+    return [HtmlTable(caption, columns, body)] if body else []
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[HtmlTable]:
-    """Return one table of a metric by setting and condition; none if the run has no conditions but "all".
-
-    The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
-    """
-    rows, splits = _rows_of(summary, metric, pooled=False)
-    splits = [split for split in splits if split != "train"] or splits
-    keys, names = setting_columns(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
-    body = []
-    for setting, group in _by_setting(rows, keys):
-        by_condition = {(row["split"], str(row["condition"])): row for row in group}
-        means = [mean_cell(by_condition.get((split, name))) for split in splits for name in names]
-        body.append([*map(value, setting), value(min(int(row["n"]) for row in group)), *means])
+    """Return one table of a metric by setting and condition; none if the run has no conditions but "all"."""
+    keys, places, groups = by_setting(summary, metric, pooled=False)
+    body = [
+        [*map(value, setting), value(counts(rows)[0]), *(mean_cell(rows.get(place)) for place in places)]
+        for setting, rows in groups
+    ]
     caption = f"{metric_title(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
-    groups = [("", len(keys) + 1), *((split, len(names)) for split in splits)]
-    return [HtmlTable(caption, [*map(heading_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
+    columns = [*map(heading_of, keys), "seeds", *(name for _, name in places)]
+    headings = [("", len(keys) + 1), *Counter(split for split, _ in places).items()]
+    return [HtmlTable(caption, columns, body, headings)] if body else []
 
 
 def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[HtmlTable]:
@@ -178,7 +191,7 @@ def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[
         if row["state"] == "done" and row["member"] in last
     ]
     body = []
-    for setting, group in _by_setting(members, keys):
+    for setting, group in _grouped(members, keys):
         cells = [*map(value, setting), value(len({member["seed"] for member in group}))]
         for measure in measures:
             for step_of in (lambda member: 0, last.__getitem__):
@@ -221,7 +234,7 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[HtmlTable]:
     return [HtmlTable(" ".join(filter(None, about)), columns, body)] if body else []
 
 
-def statement_text(finding: Row, common: Container[str]) -> str:
+def statement_text(finding: Row, common: Container[str] = ()) -> str:
     """Return the statement of a claim, with its note in parentheses unless the note is one of the `common` notes."""
     note = finding["note"]
     return f"{finding['statement']} ({note})" if note and note not in common else str(finding["statement"])
@@ -343,7 +356,7 @@ def setting_columns(rows: Sequence[Row]) -> list[str]:
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _RESULT_COLUMNS]
 
 
-def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tuple[Hashable, ...], list[Row]]]:
+def _grouped(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tuple[Hashable, ...], list[Row]]]:
     """Yield (setting, rows) for each setting (values of `keys`), in the order in which settings first appear."""
     groups: dict[str, tuple[tuple[Hashable, ...], list[Row]]] = {}
     for row in rows:
