@@ -22,8 +22,8 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 
     Both have the same case and precision, and come from the same call of `bench.run`. A peer that trains many models at
     once (stacked) is compared with placecode at the same number of models. All other rows, those of loops (one model at
-    a time) and of placecode, are compared with the fastest row of placecode. The script of the paper's authors chooses
-    its precision, and is compared with the first precision of placecode that was measured.
+    a time) and of placecode, are compared with the fastest row of placecode. One exception: the script of the paper's
+    authors has a precision of its own, and is compared with placecode in the precision that was measured first.
     """
     ours = [r for r in rows if r["name"] == OURS and r["case"] == row["case"] and r.get("call") == row.get("call")]
     precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]

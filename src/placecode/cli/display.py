@@ -203,7 +203,7 @@ def run_table(runs: Sequence[Run]) -> Table:
 
 
 def _source(run: Run) -> str:
-    """Return the commits whose code produced a run as text, or "-" if environment.json cannot be read."""
+    """Return a text that names the commits whose code produced a run, or "-" if environment.json cannot be read."""
     try:
         return commits_text(run.environment)
     except BadInput:  # environment.json is missing or damaged

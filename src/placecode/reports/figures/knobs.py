@@ -87,9 +87,8 @@ def _lines(axes: Axes, means: pd.DataFrame, styles: Mapping[str, Mapping[str, An
         rows = means[means["line"] == line]
         at = base.dodge(axes, rows["sigma"], sigmas, place - (len(styles) - 1) / 2)
         look = {"label": _line_label(line), "linewidth": 1.3, "markersize": 4.8, **style}
-        base.errorbars(
-            axes, at, rows["mean"], yerr=base.errorbar_lengths(rows, (0, 1)), **look
-        )  # in the legend even if empty
+        # drawn even without rows, so that the line is in the legend
+        base.errorbars(axes, at, rows["mean"], yerr=base.errorbar_lengths(rows, (0, 1)), **look)
 
 
 def _styles(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:

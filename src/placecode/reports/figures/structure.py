@@ -183,9 +183,8 @@ def similarity_by_sigma(
     norm = Normalize(-most, most)
     figure, panels = base.panel_grid(len(matrices), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
     for axes, (name, matrix) in zip(panels, matrices.items(), strict=False):
-        interpolation = (
-            "none" if n <= 200 else "antialiased"
-        )  # a page cannot show more entries: they would only add bytes
+        # a page cannot show more than about 200 entries, so more would only add bytes
+        interpolation = "none" if n <= 200 else "antialiased"
         axes.imshow(matrix[np.ix_(order, order)], cmap=SIGNED, norm=norm, interpolation=interpolation)
         axes.spines[:].set_color(MUTED)
         axes.spines[:].set(visible=True, linewidth=0.5)

@@ -65,7 +65,7 @@ def verdict(fit: FitResult) -> Verdict:
 def headline(fit: FitResult) -> str:
     """Return the first sentence: whether there is structure, how strong it is, and whether other methods see it.
 
-    It says that no pairwise method sees the structure only if all of this holds:
+    Three conditions must hold before it says that no pairwise method sees the structure:
 
     - Our modules match the known groups: their ARI is at least MIN_STABLE_ARI, with p <= SIGNIFICANCE_LEVEL.
     - Every other method is at chance on every measure of structure that the table of methods shows: p >
@@ -73,7 +73,7 @@ def headline(fit: FitResult) -> str:
       MIN_STABLE_ARI / 2.
     - Linear predictors miss more than MIN_MISSED_SHARE of the variance that our models explain.
 
-    If any other method has p <= SIGNIFICANCE_LEVEL on either measure, the sentence says which method sees what instead.
+    If another method has p <= SIGNIFICANCE_LEVEL for modules or neighbours, the sentence says which sees what.
     """
     return _sections(fit)["headline"][0]
 
