@@ -12,11 +12,10 @@ import pandas as pd
 
 from placecode.analysis.stats import interval
 from placecode.experiments import experiment_of
-from placecode.experiments.channels.claims import interval_over_worlds
 from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.measures import MeasureKey
-from placecode.experiments.reading import analysis_values
+from placecode.experiments.reading import analysis_values, interval_over_worlds
 from placecode.experiments.specs import format_setting, with_encoding_names
 from placecode.reports import wording
 from placecode.reports.figures.channels import final_errors
