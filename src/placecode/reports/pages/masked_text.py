@@ -111,7 +111,7 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
-            final = clipped(interval(after.to_numpy()))
+            final = clipped(interval(after))
             structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": final})
     done = members.loc[members["state"] == "done", "member"]
     rows = final_errors(run.metrics)
