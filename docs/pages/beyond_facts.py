@@ -30,7 +30,14 @@ from placecode.experiments.latin.knob_claims import (
     sigma_effect,
 )
 from placecode.experiments.latin.optimizer_claims import TINY_SIGMAS, decay_fields, fixed_2d_values
-from placecode.experiments.reading import MAX_SETTLED_CHANGE, accuracy, analysis_values, late_change, mean_over_sigmas
+from placecode.experiments.reading import (
+    MAX_SETTLED_CHANGE,
+    accuracy,
+    analysis_values,
+    early_accuracy,
+    late_change,
+    mean_over_sigmas,
+)
 from placecode.runs.read import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -231,7 +238,7 @@ def size(run: Run) -> Facts:
         "shuffled_rsa": mean_over_sigmas(run, rsa, [0.2], **shuffled).mean(),
         "near_shuffled": mean_over_sigmas(run, nearest, [0.2], **shuffled).mean(),
         "near_random": mean_over_sigmas(run, nearest, [0.2], **fresh).mean(),
-        "early": knob_claims.early_accuracy_difference(resized, shuffled, SMALL_SIGMAS, run),
+        "early": accuracy_difference(resized, shuffled, SMALL_SIGMAS, run, early_accuracy),
         "large_grids": parts["order=5"],
         "small_grids": parts["order=4"],
         "puzzles": {split: sum(counts.values()) for split, counts in parts["order=5"]["counts"].items()},

@@ -8,6 +8,7 @@ mirror region (brains) or is in the same group (synergy). For other terms see ta
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import product
 
@@ -19,13 +20,9 @@ from tables import (
     MeasureKey,
     Numbers,
     Runs,
-    by_world,
     change,
-    gap,
     gap_by_seed,
-    interval_at_sigma,
     minus_linear,
-    values_by_seed,
 )
 from templating import grid, number
 
@@ -36,9 +33,19 @@ from placecode.experiments.channels.claims import (
     SHIFTED_CONDITION,
     TRAINED_CONDITION,
     error,
-    interval_over_worlds,
 )
-from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
+from placecode.experiments.reading import (
+    analysis_values,
+    at_sigma,
+    baseline,
+    baseline_by_seed,
+    chance_levels,
+    finished_members,
+    interval_at_sigma,
+    interval_over_worlds,
+    select,
+    sigma_difference,
+)
 from placecode.experiments.specs import with_encoding_names
 from placecode.reports.figures import SIGMA
 from placecode.runs.read import Run
@@ -67,7 +74,7 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     gaps = {what: partial(encoding_gap, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
     errors = error(syn, "hidden 0.3")
-    frozen_small = values_by_seed(syn, errors, name=RANDOM)
+    frozen_small = select(syn, errors, name=RANDOM)
     query = "encoding == 'learned' and sigma == 0.2 and seed < 5"
     return {
         "table": encodings_table(runs),
@@ -81,16 +88,14 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             gap_of(name, LEARNED) for gap_of in gaps.values() for name in WITHOUT_POSITION
         ],
         "without_position_near_mean": all(
-            interval_over_worlds(runs[run], values_by_seed(runs[run], error(runs[run], share), name=name)).mean > 0.95
+            interval_over_worlds(runs[run], select(runs[run], error(runs[run], share), name=name)).mean > 0.95
             for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
             for name in WITHOUT_POSITION
         ),
         "random_large_minus_small": gaps["synergy"](RANDOM_LARGE, RANDOM),
         "random_minus_learned": gaps["synergy"](RANDOM, LEARNED),
-        "fixed": interval_over_worlds(syn, values_by_seed(syn, errors, name="1d-fixed")).mean,
-        "random_near": interval_over_worlds(
-            syn, values_by_seed(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)
-        ).mean,
+        "fixed": interval_over_worlds(syn, select(syn, errors, name="1d-fixed")).mean,
+        "random_near": interval_over_worlds(syn, select(syn, analysis_values(syn, *NEIGHBOURS), name=RANDOM)).mean,
         "in_sweep": tally(models(sweep).query(query)),
         "here": tally(models(syn).query(query)),
         "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
@@ -98,7 +103,7 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()
         ),
         "fixed_mirrors": interval_over_worlds(
-            brain, values_by_seed(brain, analysis_values(brain, *MIRROR), name="1d-fixed")
+            brain, select(brain, analysis_values(brain, *MIRROR), name="1d-fixed")
         ).mean,
     }
 
@@ -109,13 +114,14 @@ def encodings_table(runs: Runs) -> str:
     columns = []
     for name, share, measure in ENCODINGS.values():
         run = runs[name]
-        columns += [(run, error(run, share)), (run, analysis_values(run, *measure))]
         members = with_encoding_names(finished_members(run))
+        for values in (error(run, share), analysis_values(run, *measure)):
+            columns.append(members["member"].map(values).groupby(members["name"]).mean())
         encodings |= dict(zip(members["name"], members["encoding"], strict=True))
     rows = [
         (
             name.replace(SIGMA, "sigma"),
-            *(number(values_by_seed(run, values, name=name).mean()) for run, values in columns),
+            *(number(means.get(name, math.nan)) for means in columns),
         )
         for name in sorted(encodings, key=lambda name: encodings[name] != "learned")
     ]
@@ -126,9 +132,7 @@ def encodings_table(runs: Runs) -> str:
 def encoding_gap(run: Run, condition: str, encoding: str, reference: str) -> Interval:
     """Return the error in a test condition with an encoding minus that with `reference`, paired by seed."""
     errors = error(run, condition)
-    return interval_over_worlds(
-        run, values_by_seed(run, errors, name=encoding) - values_by_seed(run, errors, name=reference)
-    )
+    return interval_over_worlds(run, select(run, errors, name=encoding) - select(run, errors, name=reference))
 
 
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -136,7 +140,7 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["brain-mask"]
     values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
     errors = {
-        (trained, tested, sigma): values_by_seed(run, values[tested], mask_ratio=trained, sigma=sigma)
+        (trained, tested, sigma): select(run, values[tested], mask_ratio=trained, sigma=sigma)
         for trained, tested, sigma in product(SHARES, SHARES, SIGMAS)
     }
 
@@ -150,12 +154,12 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         }
         for trained in SHARES
     }
-    linear_by_seed = {s: tables.of_baseline(run, "linear", "mse", f"hidden {s:g}") for s in SHARES}
-    linear = {share: float(tables.by_world(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
+    linear_by_seed = {s: baseline_by_seed(run, "linear", "mse", f"hidden {s:g}") for s in SHARES}
+    linear = {share: float(baseline(run, "linear", "mse", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained, sigma in product(SHARES, SIGMAS):
         mirrors = interval_over_worlds(
-            run, values_by_seed(run, analysis_values(run, *MIRROR), mask_ratio=trained, sigma=sigma)
+            run, select(run, analysis_values(run, *MIRROR), mask_ratio=trained, sigma=sigma)
         ).mean
         cells = (number(means[trained][tested][sigma]) for tested in SHARES)
         rows.append((f"{trained:.0%}", f"{sigma:g}", number(mirrors), *cells))
@@ -205,22 +209,22 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         },
         "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},
         "lead": {
-            what: {s: gap(run, error(run, TRAINED_CONDITION), s, 0.2) for s in (0.01, 2.0)}
+            what: {s: sigma_difference(run, error(run, TRAINED_CONDITION), s, 0.2) for s in (0.01, 2.0)}
             for what, run in five.items()
         },
         "lead_growth": {
             what: {s: interval_over_worlds(run, leads(run, s) - leads(one[what], s).loc[:4]) for s in (0.01, 2.0)}
             for what, run in five.items()
         },
-        "small_minus_large": gap(net, error(net, SHIFTED_CONDITION), 0.01, 2.0),
+        "small_minus_large": sigma_difference(net, error(net, SHIFTED_CONDITION), 0.01, 2.0),
         "behind_linear": interval_over_worlds(net, minus_linear(net, 0.2, TRAINED_CONDITION)),
         "behind_linear_one": interval_over_worlds(net, minus_linear(one["network"], 0.2, TRAINED_CONDITION).loc[:4]),
         "brain_minus_linear": {
             share: interval_over_worlds(brain, minus_linear(brain, 0.2, condition))
             for share, condition in (("half", TRAINED_CONDITION), ("most", SHIFTED_CONDITION))
         },
-        "linear_one": float(tables.by_world(one["brain"], "linear", "mse", TRAINED_CONDITION).mean()),
-        "linear_five": float(tables.by_world(brain, "linear", "mse", TRAINED_CONDITION).mean()),
+        "linear_one": float(baseline(one["brain"], "linear", "mse", TRAINED_CONDITION).mean()),
+        "linear_five": float(baseline(brain, "linear", "mse", TRAINED_CONDITION).mean()),
         "clusters": {s: interval_at_sigma(net, near["five"], s).mean for s in (0.01, 2.0)},
         "mirrors": {s: interval_at_sigma(brain, analysis_values(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
@@ -258,12 +262,15 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "noise_table": by_data_table(noise, "noise", "noise"),
         "size_table": by_data_table(size, "nodes", "tokens"),
         "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
-        "fc_by_noise": {level: by_world(noise, "fc", *NEIGHBOURS, f"noise={level}").mean() for level in ("1", "3")},
+        "fc_by_noise": {level: baseline(noise, "fc", *NEIGHBOURS, f"noise={level}").mean() for level in ("1", "3")},
         "near_by_nodes": {s: {n: values.mean() for n, values in by_nodes.items()} for s, by_nodes in nodes.items()},
         "near_growth": {s: interval_over_worlds(size, by_nodes[100] - by_nodes[50]) for s, by_nodes in nodes.items()},
         "shares_table": grid((*header, "error, 15% hidden", "error, 50% hidden", "error, 90% hidden"), rows),
         "small_minus_large": {
-            words: {tested: {s: gap(run, last_errors(run, tested), s, 2.0) for s in (0.01, 0.2)} for tested in shares}
+            words: {
+                tested: {s: sigma_difference(run, last_errors(run, tested), s, 2.0) for s in (0.01, 0.2)}
+                for tested in shares
+            }
             for run, words in trained.items()
         },
         "FEWER": FEWER,
@@ -292,7 +299,7 @@ def last_errors(run: Run, condition: str) -> pd.Series:
 
 def nearest(run: Run, sigma: float, data: str) -> pd.Series:
     """Return the share of nodes whose nearest node is in the same cluster, by seed, at a sigma and on a data set."""
-    return values_by_seed(run, analysis_values(run, *NEIGHBOURS), sigma=sigma, data=data)
+    return select(run, analysis_values(run, *NEIGHBOURS), sigma=sigma, data=data)
 
 
 def by_data_table(run: Run, header: str, field: str) -> str:
@@ -309,12 +316,12 @@ def by_data_table(run: Run, header: str, field: str) -> str:
     for data, record in run.config["task"]["parts"].items():
         value = f"{record[field]:g}"
         for sigma in sorted(finished_members(run).query("data == @data")["sigma"].unique()):
-            means = (number(values_by_seed(run, column, sigma=sigma, data=data).mean()) for column in columns)
+            means = (number(select(run, column, sigma=sigma, data=data).mean()) for column in columns)
             rows.append((value, f"sigma {sigma:g}", *means))
         baselines = [
             ("fc", *NEIGHBOURS),
             *(("linear", "mse", share) for share in (TRAINED_CONDITION, SHIFTED_CONDITION)),
         ]
-        means = (number(by_world(run, *baseline, data).mean()) for baseline in baselines)
+        means = (number(baseline(run, *key, data).mean()) for key in baselines)
         rows.append((value, "correlation; linear predictor", *means))
     return grid((header, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

@@ -16,11 +16,8 @@ from tables import (
     best_sigma,
     chance,
     change,
-    gap,
     gap_by_seed,
-    interval_at_sigma,
     minus_linear,
-    values_by_seed,
 )
 from templating import columns_table, directions, grid, number, plain, signed
 
@@ -34,15 +31,18 @@ from placecode.experiments.channels.brain_networks import (
     sigma_effect_in_variant,
     variants,
 )
-from placecode.experiments.channels.claims import (
-    NEIGHBOURS,
-    SHIFTED_CONDITION,
-    TRAINED_CONDITION,
-    error,
-    interval_over_worlds,
-)
+from placecode.experiments.channels.claims import NEIGHBOURS, SHIFTED_CONDITION, TRAINED_CONDITION, error
 from placecode.experiments.claims import HOLDS
-from placecode.experiments.reading import analysis_values, by_sigma, finished_members
+from placecode.experiments.reading import (
+    analysis_values,
+    baseline,
+    by_sigma,
+    finished_members,
+    interval_at_sigma,
+    interval_over_worlds,
+    select,
+    sigma_difference,
+)
 from placecode.runs.read import Run
 
 SHARES = dict(zip(("half", "most"), tables.CONDITIONS, strict=True))
@@ -91,15 +91,15 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "baselines": tables.baseline_table(run, CLUSTERS, (TRAINED_CONDITION, SHIFTED_CONDITION)),
         "long_table": tables.twins_table(run, long, CLUSTERS, "steps", "steps"),
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
-        "modularity_gap": gap(run, q, 0.1, 0.01),
-        "ari_gap": gap(run, ari, 0.1, 0.2),
+        "modularity_gap": sigma_difference(run, q, 0.1, 0.01),
+        "ari_gap": sigma_difference(run, ari, 0.1, 0.2),
         "modules": {
             s: interval_at_sigma(run, analysis_values(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)
         },
         "near_at_start": interval_at_sigma(run, analysis_values(run, *NEIGHBOURS, "start"), 0.01).mean,
         "best": best,
         "above_best": {
-            share: {s: gap(run, error(run, condition), s, best[share]) for s in (0.01, 2.0)}
+            share: {s: sigma_difference(run, error(run, condition), s, best[share]) for s in (0.01, 2.0)}
             for share, condition in SHARES.items()
         },
         "linear_is_best": linear_is_best(run),
@@ -150,7 +150,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "modularity_at_start": interval_at_sigma(run, analysis_values(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: interval_at_sigma(run, stability, s).mean for s in (0.01, 2.0)},
         "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
-        "small_minus_middle": {share: gap(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
+        "small_minus_middle": {share: sigma_difference(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
         "linear_ahead_at_every_sigma": all(
             interval_over_worlds(run, minus_linear(run, sigma, SHIFTED_CONDITION)).mean > 0
             for sigma in run.members["sigma"].unique()
@@ -158,14 +158,16 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "leads": sorted(leads),
         "one_large_lead": bool((leads.drop(world) > -0.05).all()) and bool(leads.min() < -0.1),
         "person": run.config["task"]["people"]["test"][world][0],
-        "ridge": float(tables.by_world(run, "ridge", "mse", TRAINED_CONDITION).loc[world]),
-        "linear": float(tables.by_world(run, "linear", "mse", TRAINED_CONDITION).loc[world]),
+        "ridge": float(baseline(run, "ridge", "mse", TRAINED_CONDITION).loc[world]),
+        "linear": float(baseline(run, "linear", "mse", TRAINED_CONDITION).loc[world]),
         "lowest": {s: (int(values.idxmin()), float(values.min())) for s, values in held_out.items()},
         "last": last,
         "training_falls": training["half"][last] < training["half"][best],
         "training_rises_with_most_hidden": training["most"][last] > training["most"][best],
         "gap_change": interval_over_worlds(long, long_gap - short_gap),
-        "long_gap": {share: gap(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()},
+        "long_gap": {
+            share: sigma_difference(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()
+        },
         "best_long_most": best_sigma(long, SHIFTED_CONDITION),
     }
 
@@ -232,7 +234,7 @@ def significant_models(run: Run, measure: MeasureKey, suffix: str, sigma: float)
     `suffix` is that of the test in the name of the analysis: "_p" or "_smooth_p", see docs/masked.md.
     """
     analysis, target = measure
-    p_values = values_by_seed(run, analysis_values(run, f"{analysis}{suffix}", target), sigma=sigma)
+    p_values = select(run, analysis_values(run, f"{analysis}{suffix}", target), sigma=sigma)
     return int((p_values <= 0.05).sum()), len(p_values)
 
 
@@ -251,7 +253,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
     def second(values: pd.Series, sigma: float, start: str, learn: bool = False) -> pd.Series:
         """Return values by seed of models trained on the second half of the people; for the kind of PE see PEOPLE."""
-        return values_by_seed(run, values, data="second half", sigma=sigma, start=start, learn=learn)
+        return select(run, values, data="second half", sigma=sigma, start=start, learn=learn)
 
     rows = [
         (words, *(plain(interval_over_worlds(run, second(half, sigma, *kind)), 3) for sigma in sigmas))

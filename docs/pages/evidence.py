@@ -181,7 +181,7 @@ def world_interval(values: pd.Series, shape: dict[str, Any]) -> Interval:
     worlds = shape.get("worlds", 1)
     by_seed = values.dropna()
     by_world = by_seed.groupby(by_seed.index.to_numpy() % worlds).mean() if worlds > 1 else by_seed
-    return interval(by_world.to_numpy())
+    return interval(by_world)
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:

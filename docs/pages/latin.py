@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import tables
-from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, values_by_seed
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant
 from templating import columns_table, directions, effect, grid, number, plain, signed
 
 from placecode.analysis import stats
@@ -37,6 +37,8 @@ from placecode.experiments.reading import (
     by_sigma,
     encoding_accuracy,
     measure_and_accuracy,
+    select,
+    sigma_difference,
     sweep_members,
 )
 from placecode.reports.pages.training import SPIKE, spikes
@@ -104,8 +106,8 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "zero_loss_epochs": rows["zero_loss_epoch"],
         "all_kept_zero_loss": bool((rows["settled_epoch"] < 0).all() and (rows["zero_loss_epoch"] > 0).all()),
         "noise_table": columns_table({"sigma": map("{:g}".format, sigmas)} | noise_columns),
-        "noise_on_train": tables.gap(run, noisy["training, noise 0.2"], 0.2, 1.0),
-        "noise_held_out": tables.gap(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
+        "noise_on_train": sigma_difference(run, noisy["training, noise 0.2"], 0.2, 1.0),
+        "noise_held_out": sigma_difference(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
     }
 
 
@@ -247,9 +249,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Compare learned PEs with frozen ones, and with PEs that are added only at the input."""
     run = runs["lst-frozen"]
     ood, train, sigmas = accuracy(run), accuracy(run, "train"), run.config["fields"]["sigmas"]
-    by_kind = {
-        kind: {sigma: values_by_seed(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in PE_VARIANTS
-    }
+    by_kind = {kind: {sigma: select(run, ood, label=kind, sigma=sigma) for sigma in sigmas} for kind in PE_VARIANTS}
     main_kinds = {"learned": by_kind[LEARNED], "frozen": by_kind[FROZEN], "input": by_kind[AT_INPUT]}
     effects = {name: values[0.2] - values[2.0] for name, values in main_kinds.items()}
     columns = {"sigma": [f"{sigma:g}" for sigma in sigmas]}
@@ -261,8 +261,8 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "larger_effect": interval(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: interval(main_kinds[name][0.2] - main_kinds[name][0.01]) for name in ("learned", "input")},
         "accuracy": {name: pd.DataFrame(values).mean() for name, values in main_kinds.items()},
-        "tiny_on_train": values_by_seed(run, train, label=LEARNED, sigma=0.01).min(),
-        "tiny_norm": values_by_seed(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
+        "tiny_on_train": select(run, train, label=LEARNED, sigma=0.01).min(),
+        "tiny_norm": select(run, analysis_values(run, "norm", ""), label=LEARNED, sigma=0.01).mean(),
         "lowest_on_train": train.min(),
         "models": len(run.members),
         "stopped": int((run.members["zero_loss_epoch"] >= 0).sum()),
@@ -290,7 +290,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             )
             for name in both
         },
-        "fixed_norm": values_by_seed(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
+        "fixed_norm": select(sweep, norms, name="2d-fixed", dropout=0.0).mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": encoding_accuracy(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": encoding_accuracy(longer, "sinusoid:axes=2", 0.1).mean(),
@@ -338,7 +338,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         ),
         "change": {sigma: tables.relative_change(run, sigma) for sigma in sigmas},
         "closed": {sigma: tables.gap_closed(run, sigma) for sigma in sigmas},
-        "smallest_minus_small": tables.gap(run, accuracy(run), 0.1, 0.2),
+        "smallest_minus_small": sigma_difference(run, accuracy(run), 0.1, 0.2),
         "IDEAL": IDEAL,
         "NEAR_FIXED": NEAR_FIXED,
         "BEFORE": BEFORE,

@@ -23,7 +23,7 @@ from templating import ROOT, grid, include_zero, render_sections, signed
 from placecode.analysis.stats import interval
 from placecode.experiments import experiment_of
 from placecode.experiments.claims import direction_text, number_text
-from placecode.experiments.reading import accuracy, at_sigma
+from placecode.experiments.reading import accuracy, at_sigma, select
 from placecode.reports import figures
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
@@ -108,8 +108,7 @@ def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
     in_frozen, in_sweep = accuracy(frozen), accuracy(sweep)
     gaps = {
-        sigma: tables.values_by_seed(frozen, in_frozen, label=latin.LEARNED, sigma=sigma)
-        - at_sigma(sweep, in_sweep, sigma)
+        sigma: select(frozen, in_frozen, label=latin.LEARNED, sigma=sigma) - at_sigma(sweep, in_sweep, sigma)
         for sigma in (0.2, 2.0)
     }
     gaps = {sigma: values.dropna() for sigma, values in gaps.items()}

@@ -21,18 +21,24 @@ from tables import (
     Numbers,
     Runs,
     baseline_table,
-    by_world,
     chance,
-    gap,
-    interval_at_sigma,
-    of_baseline,
     percent_hidden,
 )
 from templating import columns_table, directions, grid, number, plain
 
-from placecode.experiments.channels.claims import NEIGHBOURS, error, interval_over_worlds
+from placecode.experiments.channels.claims import NEIGHBOURS, error
 from placecode.experiments.claims import HOLDS
-from placecode.experiments.reading import analysis_values, at_sigma, chance_levels, finished_members
+from placecode.experiments.reading import (
+    analysis_values,
+    at_sigma,
+    baseline,
+    baseline_by_seed,
+    chance_levels,
+    finished_members,
+    interval_at_sigma,
+    interval_over_worlds,
+    sigma_difference,
+)
 from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
@@ -172,12 +178,12 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "table": columns_table(columns),
         "baselines": baseline_table(run, STRUCTURE, list(least)),
         "tallies": tallies,
-        "error_gap": {other: gap(run, error(run, CONDITION), 0.2, other) for other in (2.0, 0.3)},
+        "error_gap": {other: sigma_difference(run, error(run, CONDITION), 0.2, other) for other in (2.0, 0.3)},
         "still_falling": still_falling(run, 0.01),
         "pairwise_blind": directions(findings["synergy-sigma"], HOLDS, *PAIRWISE),
         "tests": tests_of_others(run, STRUCTURE),
-        "spectral": interval_over_worlds(run, of_baseline(run, "spectral", "ari", "labels")),
-        "trees": float(by_world(run, "trees", "mse", CONDITION).mean()),
+        "spectral": interval_over_worlds(run, baseline_by_seed(run, "spectral", "ari", "labels")),
+        "trees": float(baseline(run, "trees", "mse", CONDITION).mean()),
         "large_table": tally_table(("sigma",), tally_by(models(large), "sigma")),
         "large": large_tallies,
         "lost": {sigma: lost_again(large, sigma) for sigma in (0.1, 0.2)},

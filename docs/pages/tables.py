@@ -22,18 +22,25 @@ from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import correlates, experiment_of
 from placecode.experiments.channels.brain_networks import PARTITION_NAMES
-from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error, interval_over_worlds
+from placecode.experiments.channels.claims import SHIFTED_CONDITION, TRAINED_CONDITION, error
 from placecode.experiments.channels.known_networks import CENTRED_FC
 from placecode.experiments.claims import Claim, Finding, direction_text, number_text
 from placecode.experiments.measures import MeasureKey
 from placecode.experiments.reading import (
     accuracy,
+    analysis_gain,
     analysis_values,
     at_sigma,
+    baseline,
+    baseline_by_seed,
     by_sigma,
     chance_levels,
     encoding_accuracy,
     finished_members,
+    interval_at_sigma,
+    interval_over_worlds,
+    select,
+    sigma_difference,
 )
 from placecode.experiments.specs import with_encoding_names
 from placecode.reports.html.tables import source_text, statement_text
@@ -82,17 +89,6 @@ def runs_table(runs: Runs, about: dict[str, str], length: str, more: Sequence[st
     return grid(("run", "what", "members", length, *more, "command"), rows)
 
 
-def values_by_seed(run: Run, values: pd.Series, **columns: Any) -> pd.Series:
-    """Return the values of some finished members by seed; `values` are by member.
-
-    `columns` selects them: sigma=0.2 those with 0.2 in the column sigma, name=... those with this name of the encoding.
-    """
-    rows = with_encoding_names(finished_members(run))
-    for column, value in columns.items():
-        rows = rows[rows[column] == value]
-    return rows.set_index("seed")["member"].map(values).sort_index()
-
-
 # ---------------------------------------------------------------------------------------------------- Latin squares
 
 
@@ -123,7 +119,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
-            level: gap(run, analysis_values(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
+            level: sigma_difference(run, analysis_values(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
             for level in levels
         }
         for split, words in (("train", "training puzzles"), ("ood", "held-out puzzles"))
@@ -157,7 +153,7 @@ def movement_table(run: Run) -> str:
         "norm of the change / norm of the PE": [number(relative_change(run, sigma)) for sigma in sigmas],
     }
     for words, measure in measures.items():
-        gain = analysis_values(run, *measure) - analysis_values(run, *measure, "start")
+        gain = analysis_gain(run, *measure)
         columns[words] = [signed(interval(at_sigma(run, gain, sigma)), digits=3) for sigma in sigmas]
     return columns_table(columns)
 
@@ -172,7 +168,7 @@ def gap_closed(run: Run, sigma: float) -> float:
     start, end = (
         at_sigma(run, analysis_values(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end")
     )
-    fixed = values_by_seed(run, analysis_values(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
+    fixed = select(run, analysis_values(run, "rsa", "relation"), name="2d-fixed", dropout=0.0).mean()
     return float((end - start) / (fixed - start))
 
 
@@ -220,9 +216,9 @@ def dropout_table(run: Run) -> str:
     )
     rows = []
     for name in dict.fromkeys(with_encoding_names(finished_members(run))["name"]):
-        without, with_dropout = (values_by_seed(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
+        without, with_dropout = (select(run, ood, name=name, dropout=rate) for rate in (0.0, 0.1))
         means = (plain(interval(values), 3) for values in (without, with_dropout))
-        more = (number(values_by_seed(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
+        more = (number(select(run, values, name=name, dropout=0.1).mean()) for values in (dropout_off, train))
         rows.append((without.mean(), (name, *means, signed(interval(with_dropout - without), digits=3), *more)))
     header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
@@ -231,19 +227,9 @@ def dropout_table(run: Run) -> str:
 # --------------------------------------------------------------------------------------------------------- channels
 
 
-def interval_at_sigma(run: Run, values: pd.Series, sigma: float) -> Interval:
-    """Return the mean at one sigma of `values` (by member), with its interval over worlds."""
-    return interval_over_worlds(run, at_sigma(run, values, sigma))
-
-
 def gap_by_seed(run: Run, values: pd.Series, sigma: float, reference: float) -> pd.Series:
     """Return the values at a sigma minus those at the sigma `reference`, by seed. `values` are by member."""
     return at_sigma(run, values, sigma) - at_sigma(run, values, reference)
-
-
-def gap(run: Run, values: pd.Series, sigma: float, reference: float) -> Interval:
-    """Return the mean of `gap_by_seed` with its interval over worlds."""
-    return interval_over_worlds(run, gap_by_seed(run, values, sigma, reference))
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
@@ -259,23 +245,7 @@ def best_sigma(run: Run, condition: str) -> float:
 
 def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
     """Return the error at a sigma minus that of the linear predictor in a test condition, by seed."""
-    return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
-
-
-def by_world(run: Run, name: str, metric: str, condition: str, data: str | None = None) -> pd.Series:
-    """Return the held-out error of a baseline (`metric` "mse"), or a measure of structure in it, by world.
-
-    `condition` is the test condition or the target of the measure; `data` selects one of several data sets.
-    """
-    rows = run.baselines.query("baseline == @name and metric == @metric and condition == @condition")
-    rows = rows[rows["split"].isin(["test", "analysis"]) & ((rows["data"] == data) | (data is None))]
-    return rows.set_index("world")["value"]
-
-
-def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
-    """Return the value of a baseline for each seed of the run: its value in the world of the seed (see `by_world`)."""
-    seeds = pd.Index(sorted(run.members["seed"].unique()))
-    return (seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world(run, name, metric, condition))
+    return at_sigma(run, error(run, condition), sigma) - baseline_by_seed(run, "linear", "mse", condition)
 
 
 def chance(run: Run, measure: MeasureKey) -> float:
@@ -378,7 +348,7 @@ def networks_table(run: Run) -> str:
         (f"{sigma:g}", *cells([at_sigma(run, analysis_values(run, *column), sigma) for column in columns]))
         for sigma in sorted(finished_members(run)["sigma"].unique())
     ]
-    for baseline, words in (("fc", "functional connectivity"), (CENTRED_FC, "the same, centred as PEs are")):
-        by_column = [by_world(run, baseline, *column) for column in columns]
+    for name, words in (("fc", "functional connectivity"), (CENTRED_FC, "the same, centred as PEs are")):
+        by_column = [baseline(run, name, *column) for column in columns]
         rows.append((words, *cells(by_column, " splits")))
     return grid(("sigma", *header), rows)

@@ -10,8 +10,9 @@ from helpers.made_up import made_up
 from helpers.refusal import refused
 
 from placecode.execution import local
+from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
-from placecode.experiments.reading import contrast_sigmas, final_accuracy, sweep_members
+from placecode.experiments.reading import accuracy, contrast_sigmas, final_accuracy, select, sweep_members
 from placecode.experiments.specs import parse_encoding
 from placecode.models.member import Member
 from placecode.reports.pages.latin import outcome
@@ -180,13 +181,25 @@ def test_only_a_model_that_fits_its_training_puzzles_can_memorize(train: float, 
 def test_final_accuracy_is_of_the_last_step_and_all_puzzles_of_finished_members() -> None:
     experiment = LstSigma.from_scale("paper", sigmas=(0.1, 0.2, 2.0), seeds=(0, 1), epochs=5, references=())
     train = {0.1: 0.5, 0.2: 0.99, 2.0: 0.99}
-    accuracy = lambda m: 0.5 + 0.1 * m.sigma  # noqa: E731
-    run = made_up(experiment, accuracy, train=lambda m: train[m.sigma], diverged=lambda m: m.seed == 1)
+    ood = lambda m: 0.5 + 0.1 * m.sigma  # noqa: E731
+    run = made_up(experiment, ood, train=lambda m: train[m.sigma], diverged=lambda m: m.seed == 1)
     table = final_accuracy(run, sweep_members(run)).set_index(["split", "sigma"])
     assert (table["seed"] == 0).all()
     assert table.loc["ood", "value"].to_dict() == pytest.approx({0.1: 0.51, 0.2: 0.52, 2.0: 0.7})
     assert table.loc["train", "value"].to_dict() == train
     assert contrast_sigmas(run) == (0.2, 2.0)  # 0.2 if the run has it, and the largest
+
+
+def test_members_are_selected_by_their_columns_and_by_the_name_of_their_encoding() -> None:
+    experiment = LstSigma.from_scale("paper", sigmas=(0.2, 2.0), seeds=(3, 0), epochs=5)
+    run = made_up(experiment, lambda m: m.seed + (m.sigma or 0.5), diverged=lambda m: (m.sigma, m.seed) == (2.0, 0))
+    values = accuracy(run)
+    assert select(run, values, sigma=0.2).to_dict() == {0: 0.2, 3: 3.2}
+    assert select(run, values, sigma=2.0, role="swept").to_dict() == {3: 5.0}
+    for columns in ({"sigma": None}, {"name": "2d-fixed"}):
+        assert select(run, values, **columns, dropout=0.0).to_dict() == {0: 0.5, 3: 3.5}
+    with pytest.raises(NotInRun, match=r"^the run has no finished members with NoPE$"):
+        select(run, values, "members with NoPE", name="NoPE")
 
 
 PICTURES = ["similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors"]

@@ -18,14 +18,14 @@ Interval(mean=-0.005..., low=-0.2..., high=0.2...)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from placecode.arrays import AnyArray, Array, IntArray
+from placecode.arrays import Array, IntArray
 from placecode.errors import must_be
 
 MIN_SEEDS = 8
@@ -40,14 +40,14 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval(values: Sequence[float] | AnyArray, level: float = 0.95) -> Interval:
+def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     """Compute the mean and its Student's t confidence interval.
 
     Bounds are not clipped, so the upper bound of an accuracy may be above 1.
 
     Parameters
     ----------
-    values : sequence of float
+    values : array-like of float
         NaNs are left out.
     level : float
         Confidence level.

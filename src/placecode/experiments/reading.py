@@ -1,21 +1,36 @@
-"""Read values of a finished run for claims and figures: by member (model), by seed, or by sigma and seed."""
+"""Read values of a finished run for claims and figures, and compare them.
+
+Three steps make an effect. `accuracy`, `analysis_values` and similar functions return a value of each member (model).
+`select`, `at_sigma` and `mean_over_sigmas` return the values of some members, indexed by seed. `interval_over_worlds`,
+or `difference` in `latin/effects.py`, turns them, or the difference of two such series, into a mean with its interval.
+
+>>> values = accuracy(run)
+>>> gain = at_sigma(run, values, 0.2) - at_sigma(run, values, 2.0)
+>>> interval_over_worlds(run, gain)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from placecode.analysis import stats
 from placecode.analysis.alignment import ALL_BLOCKS
 from placecode.analysis.places import neighbors_in_space
+from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.measures import MeasureKey
 from placecode.experiments.specs import encoding_label, parse_encoding, with_encoding_names
 from placecode.runs.read import Run
 from placecode.runs.tables import set_roles_and_labels
 
+Columns = Mapping[str, Any]
+"""Column values that select members, such as {"heads": 4}, by the name of the column in the table of members."""
+ValuesFunction = Callable[[Run], pd.Series]
+"""A function that returns a value of each member of a run, such as its accuracy, indexed by member."""
 LAST_QUARTER = 0.75
 """Fraction of the training after which its last quarter begins."""
 MAX_SETTLED_CHANGE = 0.02
@@ -105,6 +120,11 @@ def analysis_values(run: Run, analysis: str, target: str, when: str = "end", blo
     return rows.set_index("member")["value"]
 
 
+def analysis_gain(run: Run, analysis: str, target: str) -> pd.Series:
+    """Return `analysis_values` after training minus those before training, indexed by member."""
+    return analysis_values(run, analysis, target) - analysis_values(run, analysis, target, "start")
+
+
 def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
     """Return the values of the members of the sweep over sigma as a table (sigmas, seeds). `values` is indexed by
     member."""
@@ -121,28 +141,44 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     return pd.Series(table.loc[sigma])
 
 
+def select(run: Run, values: pd.Series, which: str = "members", **columns: Any) -> pd.Series:
+    """Return the values of the finished members with these column values, indexed by seed.
+
+    `values` is indexed by member. `columns` selects the members: sigma=0.2 selects those with 0.2 in the column sigma,
+    sigma=None those without a sigma, and name="2d-fixed" those whose encoding has this name in figures. If there are
+    none, raise NotInRun. Its message is "the run has no finished", followed by `which`.
+    """
+    rows = _with_columns(finished_members(run), columns)
+    if rows.empty:
+        raise NotInRun(f"the run has no finished {which}")
+    return rows.set_index("seed")["member"].map(values).sort_index()
+
+
+def _with_columns(rows: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Return the rows of a table of members that have these column values. None stands for a missing value. The column
+    `name` is the name of the encoding in figures."""
+    if "name" in columns:
+        rows = with_encoding_names(rows)
+    for name, value in columns.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    return rows
+
+
 def encoding_accuracy(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
     """Return the final accuracy, by seed, of the members with this dropout and with the encoding `text`, such as
     "sinusoid:axes=2". Raise NotInRun if there are none."""
-    rows = with_encoding_names(finished_members(run))
-    rows = rows[(rows["name"] == encoding_label(**parse_encoding(text))) & (rows["dropout"] == dropout)]
-    if rows.empty:
-        raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
-    values = accuracy(run, split)
-    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+    name = encoding_label(**parse_encoding(text))
+    return select(run, accuracy(run, split), f"members {text} with dropout {dropout:g}", name=name, dropout=dropout)
 
 
 def mean_over_sigmas(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Return the mean over sigmas of the values of some members of the sweep, indexed by seed.
 
-    `values` is indexed by member. `columns` selects the members: heads=4 selects those with 4 in the column heads, and
-    heads=None those with a missing value. The mean is over those of `sigmas` that the run sweeps (None: over all that
-    it sweeps). Seeds that lack a finished member at one of these sigmas are left out. Raise NotInRun if one of these
-    sigmas has no finished members.
+    `values` is indexed by member. `columns` selects the members, as in `select`. The mean is over those of `sigmas`
+    that the run sweeps (None: over all that it sweeps). Seeds that lack a finished member at one of these sigmas are
+    left out. Raise NotInRun if one of these sigmas has no finished members.
     """
-    rows = sweep_members(run)
-    for name, value in columns.items():
-        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    rows = _with_columns(sweep_members(run), columns)
     selected = swept_sigmas(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
     table = by_seed(rows.assign(value=rows["member"].map(values)))
     if missing := [sigma for sigma in selected if sigma not in table.columns]:
@@ -197,6 +233,53 @@ def measure_and_accuracy(run: Run, analysis: str, target: str, when: str = "end"
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
         raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # in a run merged from parts
     return values, accuracies
+
+
+def interval_over_worlds(run: Run, values: pd.Series) -> Interval:
+    """Return the mean of `values`, which is indexed by seed, with its interval over worlds. A world is one simulated
+    data set or one split of the people, and several seeds may use the same. They are averaged first. With a single
+    world, the interval is over seeds."""
+    finished, worlds = values.dropna(), run.config["shape"]["worlds"]
+    if finished.empty:
+        raise NotInRun("the run has no seed that finished at all that is compared")
+    if worlds > 1:
+        finished = finished.groupby(finished.index.to_numpy() % worlds).mean()
+    return stats.interval(finished)
+
+
+def interval_at_sigma(run: Run, values: pd.Series, sigma: float) -> Interval:
+    """Return the mean at one sigma of `values`, which is indexed by member, with its interval over worlds."""
+    return interval_over_worlds(run, at_sigma(run, values, sigma))
+
+
+def sigma_difference(run: Run, values: pd.Series, a: float, b: float) -> Interval:
+    """Return the mean of `values`, which is indexed by member, at sigma `a` minus that at sigma `b`, with its interval
+    over worlds."""
+    return interval_over_worlds(run, at_sigma(run, values, a) - at_sigma(run, values, b))
+
+
+def baseline(
+    run: Run, name: str, metric: str, condition: str, data: str | None = None, what: str | None = None
+) -> pd.Series:
+    """Return the results of another method on the same data, such as a linear predictor, indexed by world.
+
+    `name` is the method. `metric` and `condition` are "mse" and a fraction of hidden channels, such as "hidden 0.5",
+    for its error on test data. For a measure of structure in the data they are its analysis and target. `data` selects
+    one of several data sets. If the run has no such results, raise NotInRun, with a message that calls them `what`
+    (None: the metric).
+    """
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
+    rows = rows[rows["split"].isin(["test", "analysis"]) & ((rows["data"] == data) | (data is None))]
+    if rows.empty:
+        raise NotInRun(f"the run has no {what or metric} of the baseline {name}")
+    return rows.set_index("world")["value"]
+
+
+def baseline_by_seed(run: Run, name: str, metric: str, condition: str) -> pd.Series:
+    """Return `baseline` for each seed of the run: the value in the world (data set) that members of this seed use."""
+    by_world, seeds = baseline(run, name, metric, condition), pd.Index(sorted(run.members["seed"].unique()))
+    return pd.Series((seeds % run.config["shape"]["worlds"]).to_series(seeds).map(by_world))
 
 
 def contrast_sigmas(run: Run) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from placecode.experiments.channels.brain import BrainSigma
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergySigma
 from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import analysis_gain, analysis_values, baseline, interval_at_sigma, sigma_difference
 from placecode.models.member import Member
 from placecode.runs.read import Run
 
@@ -28,7 +29,6 @@ FC = dict(enumerate((0.4, 0.6, 0.5, 0.45, 0.55, 0.3)))
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
 CHANCE = 2 / 5
 """Two others of the same group among five."""
-SMALL_TO_LARGE = partial(claims.structure_between, *GROUPS, 0.01, 2.0)
 YES, NO, OPEN = "holds", "fails", "undecided"
 
 
@@ -83,7 +83,7 @@ def structure(run: Any, analysis: str, sigma: float, step: int = 10) -> pd.Serie
     return rows[(rows["block"] == -1) & (rows["step"] == step)].set_index("seed")["value"]
 
 
-# Effects by hand: name -> what the claims measure, the same from the tables
+# Effects by hand: name -> the effect as claims compute it, and its values by seed from the tables
 
 
 def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
@@ -91,26 +91,32 @@ def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
     large = pd.DataFrame({sigma: errors(run, SHIFTED, sigma) for sigma in (1.0, 2.0)}).mean(axis=1)
     near, error = structure(run, "neighbor_agreement", 0.01), errors(run, SAME, 0.2)
     return {
-        "structure_at": (partial(claims.structure_at, *GROUPS, 0.2), structure(run, "neighbor_agreement", 0.2)),
+        "structure_at": (
+            interval_at_sigma(run, analysis_values(run, *GROUPS), 0.2),
+            structure(run, "neighbor_agreement", 0.2),
+        ),
         "structure_between": (
-            partial(claims.structure_between, "modularity", "labels", 0.01, 2.0),
+            sigma_difference(run, analysis_values(run, "modularity", "labels"), 0.01, 2.0),
             structure(run, "modularity", 0.01) - structure(run, "modularity", 2.0),
         ),
-        "gained": (partial(claims.training_gain, *GROUPS, 0.01), near - structure(run, "neighbor_agreement", 0.01, 0)),
+        "gained": (
+            interval_at_sigma(run, analysis_gain(run, *GROUPS), 0.01),
+            near - structure(run, "neighbor_agreement", 0.01, 0),
+        ),
         "error_between": (
-            partial(claims.error_between, SAME, 0.01, 2.0),
+            sigma_difference(run, claims.error(run, SAME), 0.01, 2.0),
             errors(run, SAME, 0.01) - errors(run, SAME, 2.0),
         ),
         "minus_baseline, error": (
-            partial(claims.minus_baseline, "linear", "mse", SAME, 0.2),
+            claims.minus_baseline("linear", ("mse", SAME), 0.2, run),
             pd.Series({seed: error[seed] - LINEAR[seed % 6] for seed in error.index}),
         ),
         "minus_baseline, structure": (
-            partial(claims.minus_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=GROUPS),
+            claims.minus_baseline("fc", GROUPS, 0.01, run),
             pd.Series({seed: near[seed] - FC[seed % 6] for seed in near.index}),
         ),
-        "beyond_best": (partial(claims.excess_error, SAME, 0.2), error - 0.45),
-        "best_sigma_is_small": (partial(claims.best_sigma_is_small, SHIFTED, 0.5), small - large),
+        "beyond_best": (claims.excess_error(SAME, 0.2, run), error - 0.45),
+        "best_sigma_is_small": (claims.best_sigma_is_small(SHIFTED, 0.5, run), small - large),
     }
 
 
@@ -122,17 +128,17 @@ EFFECTS = tuple(by_hand(noisy(0.0)))
 def test_an_effect_is_that_of_the_tables(name: str, effect: float) -> None:
     for seed in range(3):
         run = noisy(effect, seed)
-        measure, values = by_hand(run)[name]
+        effect_of_run, values = by_hand(run)[name]
         assert len(values.dropna()) == len(SEEDS)
-        assert measure(run) == pytest.approx(student(values))
+        assert effect_of_run == pytest.approx(student(values))
 
 
 @pytest.mark.parametrize("name", EFFECTS)
 def test_seeds_that_diverged_are_left_out_with_their_partners(name: str) -> None:
     run = noisy(0.3, diverged=lambda m: (m.sigma, m.seed) in {(0.01, 0), (0.2, 1), (2.0, 2), (1.0, 2)})
-    measure, values = by_hand(run)[name]
+    effect, values = by_hand(run)[name]
     assert len(values.dropna()) < len(SEEDS)
-    assert measure(run) == pytest.approx(student(values.dropna()))
+    assert effect == pytest.approx(student(values.dropna()))
 
 
 @pytest.mark.parametrize("labels", [LABELS, [0, 0, 0, 0, 1, 1], [0, 0, 1, 1, -1, -1]])
@@ -146,7 +152,10 @@ def test_a_world_without_its_baseline_is_left_out() -> None:
     run = noisy(0.0, baselines={("linear", "test", SAME, "mse"): {0: 0.8, 2: 0.9, 5: 0.7}})
     values = errors(run, SAME, 0.2)
     gaps = [values[seed] - other for seed, other in ((0, 0.8), (2, 0.9), (11, 0.7))]
-    assert claims.minus_baseline("linear", "mse", SAME, 0.2, run) == pytest.approx(student(gaps))
+    assert claims.minus_baseline("linear", ("mse", SAME), 0.2, run) == pytest.approx(student(gaps))
+    assert baseline(run, "linear", "mse", SAME, "").to_dict() == {0: 0.8, 2: 0.9, 5: 0.7}
+    with pytest.raises(NotInRun, match=r"^the run has no mse of the baseline linear$"):
+        baseline(run, "linear", "mse", SAME, "another data set")
 
 
 def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
@@ -160,15 +169,27 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("measure", "changes", "missing"),
     [
-        (partial(claims.structure_at, *MIRROR, 0.2), {}, "mirror_agreement (partner)"),
-        (partial(claims.structure_between, *GROUPS, 0.01, 3.0), {}, "sigma 3"),
-        (partial(claims.training_gain, *GROUPS, 0.01), {"analyses": {}}, "neighbor_agreement (labels)"),
-        (partial(claims.error_between, "hidden 0.7", 0.01, 2.0), {}, "hidden 0.7"),
-        (partial(claims.minus_baseline, "trees", "mse", SAME, 0.2), {}, "trees"),
+        (lambda run: interval_at_sigma(run, analysis_values(run, *MIRROR), 0.2), {}, "mirror_agreement (partner)"),
+        (lambda run: sigma_difference(run, analysis_values(run, *GROUPS), 0.01, 3.0), {}, "sigma 3"),
+        (
+            lambda run: interval_at_sigma(run, analysis_gain(run, *GROUPS), 0.01),
+            {"analyses": {}},
+            "neighbor_agreement (labels)",
+        ),
+        (lambda run: sigma_difference(run, claims.error(run, "hidden 0.7"), 0.01, 2.0), {}, "hidden 0.7"),
+        (partial(claims.minus_baseline, "trees", ("mse", SAME), 0.2), {}, "trees"),
         (partial(claims.baseline_above_chance, "fc"), {"baselines": {}}, "fc"),
         (partial(claims.excess_error, SAME, 0.2), {"best_mse": {}}, "least possible error"),
-        (SMALL_TO_LARGE, {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)}, "no seed that finished"),
-        (partial(claims.structure_at, *GROUPS, 0.2), {"diverged": lambda m: m.sigma == 0.2}, "sigma 0.2"),
+        (
+            lambda run: sigma_difference(run, analysis_values(run, *GROUPS), 0.01, 2.0),
+            {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)},
+            "no seed that finished",
+        ),
+        (
+            lambda run: interval_at_sigma(run, analysis_values(run, *GROUPS), 0.2),
+            {"diverged": lambda m: m.sigma == 0.2},
+            "sigma 0.2",
+        ),
     ],
 )
 def test_what_is_missing_is_said(measure: Any, changes: dict[str, Any], missing: str) -> None:

@@ -16,10 +16,10 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import known_networks
-from placecode.experiments.channels.claims import MIRROR, minus_baseline, paper_claim_on_other_data, structure_between
+from placecode.experiments.channels.claims import MIRROR, minus_baseline, paper_claim_on_other_data
 from placecode.experiments.claims import Claim, NotInRun, our_claim, reviewer_claim
 from placecode.experiments.measures import MeasureKey
-from placecode.experiments.reading import analysis_values, finished_members
+from placecode.experiments.reading import analysis_values, select, sigma_difference
 from placecode.runs.read import Run, shape_of
 
 SMALL, LARGE = 0.01, 2.0
@@ -77,19 +77,17 @@ def variants(run: Run) -> list[str]:
 def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
     """Return the values of the members with this variant and sigma, averaged for each split of the people. `values` is
     indexed by member. Raise NotInRun if there are no such members."""
-    rows = finished_members(run)
-    rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
-    rows = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
-    if rows.empty:
-        raise NotInRun(f"the run has no finished members with sigma {sigma:g}" + (f" and {variant}" if variant else ""))
-    return pd.Series(rows.groupby(rows["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
+    which = f"members with sigma {sigma:g}" + (f" and {variant}" if variant else "")
+    selected = select(run, values, which, data=variant, sigma=sigma).dropna()
+    if selected.empty:
+        raise NotInRun(f"the run has no finished {which}")
+    return selected.groupby(selected.index % shape_of(run.config, variant)["worlds"]).mean()
 
 
 def sigma_effect_in_variant(run: Run, variant: str, measure: MeasureKey) -> Interval:
     """Return a measure at sigma `SMALL` minus that at `LARGE` in one variant, with its interval over splits."""
     values = analysis_values(run, *measure)
-    change = (by_split(run, variant, values, SMALL) - by_split(run, variant, values, LARGE)).dropna()
-    return stats.interval(change.to_numpy())
+    return stats.interval(by_split(run, variant, values, SMALL) - by_split(run, variant, values, LARGE))
 
 
 def smallest_effect_of_variants(analysis: str, target: str, run: Run) -> Interval:
@@ -117,12 +115,19 @@ CLAIMS: tuple[Claim, ...] = (
 """Claims on brain-preprocessing: in every variant, sigma changes a measure in the same direction. The margin is 0, and
 was set before any run."""
 
+
+def sigma_effect(analysis: str, target: str, run: Run) -> Interval:
+    """Return the measure (`analysis`, `target`) of structure in the PE at sigma `SMALL` minus that at `LARGE`, in a run
+    with one variant."""
+    return sigma_difference(run, analysis_values(run, analysis, target), SMALL, LARGE)
+
+
 OVER_SIGMA: tuple[Claim, ...] = (
     *(
         paper_claim_on_other_data(
             f"{target}-{name}-falls-with-sigma",
             f"The {VARIANT_MEASURES[name, target]} in the PE is higher at sigma {SMALL} than at {LARGE}.",
-            partial(structure_between, name, target, SMALL, LARGE),
+            partial(sigma_effect, name, target),
         )
         for name in ("modularity", "segregation")
         for target in ("yeo7", "cole-anticevic")
@@ -131,9 +136,7 @@ OVER_SIGMA: tuple[Claim, ...] = (
         "beats-connectivity-on-networks",
         f"The PE at sigma {SMALL} has a higher {VARIANT_MEASURES['modularity', 'yeo7']} than functional connectivity "
         "that is centred as PEs are.",
-        partial(
-            minus_baseline, known_networks.CENTRED_FC, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")
-        ),
+        partial(minus_baseline, known_networks.CENTRED_FC, ("modularity", "yeo7"), SMALL),
     ),
 )
 """Claims of the paper on known networks, and questions of its reviewers, for brain-sigma. Margins were set before any

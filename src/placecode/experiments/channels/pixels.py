@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placecode.experiments.channels.claims import TRAINED_CONDITION, minus_baseline, structure_between
+from placecode.experiments.channels.claims import TRAINED_CONDITION, minus_baseline
 from placecode.experiments.channels.masked import SMALL_MODEL, MaskedExperiment, OverSigmas
 from placecode.experiments.claims import Claim, our_claim, reviewer_claim
+from placecode.experiments.reading import analysis_values, sigma_difference
 from placecode.tasks.base import Task
 from placecode.tasks.pixels import N_DIGIT_IMAGES, Pixels, PixelsSettings
 
@@ -41,21 +42,21 @@ PIXELS: tuple[Claim, ...] = (
         "grid-falls-with-sigma",
         "The nearest pixel in the PE is a neighbour on the grid more often at sigma 0.01 than at 2.0, by half or more "
         "of all pixels.",
-        partial(structure_between, *NEXT_TO, 0.01, 2.0),
+        lambda run: sigma_difference(run, analysis_values(run, *NEXT_TO), 0.01, 2.0),
         0.5,
     ),
     reviewer_claim(
         "correlation-does-as-well",
         "By plain correlation the nearest pixel is a neighbour at least as often as in the PE at sigma 0.01, within "
         "0.05.",
-        partial(minus_baseline, "fc", *NEXT_TO, 0.01, analysis=NEXT_TO),
+        partial(minus_baseline, "fc", NEXT_TO, 0.01),
         0.05,
         "below",
     ),
     reviewer_claim(
         "linear-predicts-better",
         "At sigma 0.01 the error is not below that of the best linear predictor.",
-        partial(minus_baseline, "linear", "mse", TRAINED_CONDITION, 0.01),
+        partial(minus_baseline, "linear", ("mse", TRAINED_CONDITION), 0.01),
     ),
 )
 """Claims on pixels-sigma."""

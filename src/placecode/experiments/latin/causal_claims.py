@@ -23,16 +23,14 @@ from placecode.experiments.latin.causal_effects import (
     TRUE_START,
     TWIN,
     TWIN_AGAIN,
-    early_manipulation_difference,
     manipulation_difference,
     manipulation_values,
     size_effect,
     swap_effect,
-    twin_difference,
 )
-from placecode.experiments.latin.effects import LARGE, SMALL, SMALL_SIGMAS
+from placecode.experiments.latin.effects import LARGE, SMALL, SMALL_SIGMAS, difference
 from placecode.experiments.latin.knob_claims import EQUAL_MARGIN, HALF_PUBLISHED_EFFECT
-from placecode.experiments.reading import analysis_values
+from placecode.experiments.reading import analysis_values, early_accuracy
 
 ROUNDING = 0.02
 """Margin for controls that differ in rounding only."""
@@ -65,7 +63,9 @@ CAUSAL_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
         "transplant-speeds-up",
         "With a donor's learned PE it also does better after a quarter of the training.",
-        partial(early_manipulation_difference, "donor's, frozen", "untrained donor's, frozen", SMALL_SIGMAS),
+        partial(
+            manipulation_difference, "donor's, frozen", "untrained donor's, frozen", SMALL_SIGMAS, values=early_accuracy
+        ),
     ),
     reviewer_claim(
         "arrangement-of-the-transplant-helps",
@@ -81,7 +81,9 @@ CAUSAL_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
         "rows-and-columns-speed-up",
         "A PE of rows and columns also does better after a quarter of the training.",
-        partial(early_manipulation_difference, "rows and columns, frozen", "random, frozen", SMALL_SIGMAS),
+        partial(
+            manipulation_difference, "rows and columns, frozen", "random, frozen", SMALL_SIGMAS, values=early_accuracy
+        ),
     ),
     reviewer_claim(
         "2d-fixed-helps",
@@ -115,9 +117,7 @@ CAUSAL_CLAIMS: tuple[Claim, ...] = (
         "masters-learned",
         "Donors trained by SGD from a tiny start have learned rows and columns: the RSA of their PEs with the relation "
         "of cells is above 0.4.",
-        lambda run: stats.interval(
-            manipulation_values(run, SGD_DONOR, None, analysis_values(run, "rsa", "relation")).to_numpy()
-        ),
+        lambda run: stats.interval(manipulation_values(run, SGD_DONOR, None, analysis_values(run, "rsa", "relation"))),
         0.4,
     ),
     later_claim(
@@ -189,17 +189,17 @@ CAUSAL_CLAIMS: tuple[Claim, ...] = (
     control(
         "control-freezing",
         "A PE with a learning rate of zero gives the same accuracy as a frozen one.",
-        partial(twin_difference, BY_RATE, "random, frozen", SMALL),
+        lambda run: difference(manipulation_values(run, BY_RATE), manipulation_values(run, "random, frozen", [SMALL])),
     ),
     control(
         "control-starting-at-the-truth",
         "A PE frozen at the true start, at its own size, gives the same accuracy as 2d-fixed.",
-        partial(twin_difference, TRUE_START, FIXED, None),
+        partial(manipulation_difference, TRUE_START, FIXED, None),
     ),
     control(
         "control-transplant",
         "A model that gets its own untrained PE by a transplant has the same accuracy as without the transplant.",
-        partial(twin_difference, TWIN_AGAIN, TWIN, None),
+        partial(manipulation_difference, TWIN_AGAIN, TWIN, None),
     ),
     control(
         "control-transplant-of-another",

@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
-from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, finished_members, mean_over_sigmas
+from placecode.experiments.reading import ValuesFunction, accuracy, analysis_values, mean_over_sigmas, select
 from placecode.runs.read import Run
 
 SGD_DONOR = "master"
@@ -66,33 +65,21 @@ def manipulation_values(
     values = accuracy(run) if values is None else values
     if sigmas is not None:
         return mean_over_sigmas(run, values, sigmas, label=label)
-    rows = finished_members(run)
-    rows = rows[rows["label"] == label]
-    if rows.empty:
-        raise NotInRun(f"the run has no finished members with the label {label}")
-    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+    return select(run, values, f"members with the label {label}", label=label)
 
 
-def manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the OOD accuracy with label `a` minus that with label `b`, both averaged over `sigmas`."""
-    return difference(manipulation_values(run, a, sigmas), manipulation_values(run, b, sigmas))
-
-
-def early_manipulation_difference(a: str, b: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return `manipulation_difference` of the OOD accuracies after the first quarter of the training."""
-    values = early_accuracy(run)
-    return difference(manipulation_values(run, a, sigmas, values), manipulation_values(run, b, sigmas, values))
+def manipulation_difference(
+    a: str, b: str, sigmas: Sequence[float] | None, run: Run, values: ValuesFunction = accuracy
+) -> Interval:
+    """Return the final OOD accuracy (or other values) with label `a` minus that with label `b`. Both are averaged over
+    `sigmas`, as in `manipulation_values`."""
+    by_member = values(run)
+    return difference(manipulation_values(run, a, sigmas, by_member), manipulation_values(run, b, sigmas, by_member))
 
 
 def size_effect(label: str, run: Run) -> Interval:
     """Return the OOD accuracy of the members with a label at size 0.2 minus that at size 2.0."""
     return difference(manipulation_values(run, label, [SMALL]), manipulation_values(run, label, [LARGE]))
-
-
-def twin_difference(a: str, b: str, sigma: float | None, run: Run) -> Interval:
-    """Return the OOD accuracy with label `a` minus that with label `b`. Both compute the same up to rounding, so the
-    difference should be about 0. `sigma` selects members with label `b` (None: all of them have one sigma)."""
-    return difference(manipulation_values(run, a), manipulation_values(run, b, None if sigma is None else [sigma]))
 
 
 def swap_effect(label: str, sigmas: Sequence[float] | None, replacement: str, run: Run) -> Interval:

@@ -34,13 +34,13 @@ from placecode.experiments.latin.effects import (
     correlation_over_sigmas,
     fitting_delay_at_large,
     largest_gap_to_authors,
-    late_gain_at,
+    late_gain,
     lowest_training_accuracy,
-    mean_accuracy,
+    mean_at_sigma,
     mean_gap_to_authors,
+    noise_accuracy,
     rsa_gain,
     small_minus_large,
-    small_minus_large_under_noise,
     tiny_minus_small_on_train,
 )
 from placecode.experiments.reading import MAX_SETTLED_CHANGE
@@ -133,7 +133,7 @@ _CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "accuracy-at-0.2",
         "Sigma 0.2 reaches 0.93 on held-out puzzles.",
-        partial(mean_accuracy, SMALL),
+        partial(mean_at_sigma, SMALL),
         0.93,
         published=AUTHORS_MEANS[SMALL],
         tolerance=0.0005,
@@ -141,7 +141,7 @@ _CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "accuracy-at-2.0",
         "Sigma 2.0 stays below 0.5.",
-        partial(mean_accuracy, LARGE),
+        partial(mean_at_sigma, LARGE),
         0.5,
         "below",
         published=AUTHORS_MEANS[LARGE],
@@ -184,13 +184,13 @@ _CLAIMS: tuple[Claim, ...] = (
     our_claim(
         "pe-learns-rows-and-columns",
         "Training brings the PE nearer to rows and columns at sigma 0.2 (rank correlation of similarities).",
-        partial(rsa_gain, SMALL, None),
+        partial(mean_at_sigma, SMALL, values=rsa_gain),
         remark=LATER_MARGIN,
     ),
     our_claim(
         "small-sigma-learns-more-of-it",
         "It does so more at sigma 0.2 than at 2.0.",
-        partial(rsa_gain, SMALL, LARGE),
+        partial(small_minus_large, values=rsa_gain),
         remark=LATER_MARGIN,
     ),
     *_prediction_claims(
@@ -206,18 +206,18 @@ _CLAIMS: tuple[Claim, ...] = (
         "withstands-noise",
         "With noise on the token embeddings, accuracy on training puzzles is higher at sigma 0.2 than at 2.0; without "
         "noise both answer them.",
-        partial(small_minus_large_under_noise, "train"),
+        partial(small_minus_large, values=partial(noise_accuracy, "train")),
     ),
     paper_claim(
         "withstands-noise-held-out",
         "With noise on the token embeddings, accuracy on held-out puzzles is higher at sigma 0.2 than at 2.0.",
-        partial(small_minus_large_under_noise, "ood"),
+        partial(small_minus_large, values=partial(noise_accuracy, "ood")),
     ),
     *(
         paper_claim(
             f"epoch-200-at-{sigma:g}",
             f"At sigma {sigma:g}, accuracy at epoch 200 equals that at the end (within 0.02).",
-            partial(late_gain_at, sigma),
+            partial(mean_at_sigma, sigma, values=late_gain),
             MAX_SETTLED_CHANGE,
             "within",
             remark=FROM_LOGS,

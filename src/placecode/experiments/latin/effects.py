@@ -16,12 +16,15 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import (
+    ValuesFunction,
     accuracy,
+    analysis_gain,
     analysis_values,
     at_sigma,
     by_sigma,
     first_epoch,
     measure_and_accuracy,
+    select,
     sweep_members,
 )
 from placecode.runs.read import Run
@@ -74,18 +77,18 @@ def difference(a: pd.Series, b: pd.Series) -> Interval:
     pairs = (a - b).dropna()
     if pairs.empty:
         raise NotInRun("the run has no seed that finished at both settings")
-    return stats.interval(pairs.to_numpy())
+    return stats.interval(pairs)
 
 
-def small_minus_large(run: Run) -> Interval:
-    """Return the final OOD accuracy at sigma 0.2 minus that at 2.0."""
-    values = accuracy(run)
-    return difference(at_sigma(run, values, SMALL), at_sigma(run, values, LARGE))
+def small_minus_large(run: Run, values: ValuesFunction = accuracy) -> Interval:
+    """Return the final OOD accuracy (or other values) at sigma 0.2 minus that at 2.0."""
+    by_member = values(run)
+    return difference(at_sigma(run, by_member, SMALL), at_sigma(run, by_member, LARGE))
 
 
-def mean_accuracy(sigma: float, run: Run) -> Interval:
-    """Return the mean final OOD accuracy at one sigma."""
-    return stats.interval(at_sigma(run, accuracy(run), sigma).to_numpy())
+def mean_at_sigma(sigma: float, run: Run, values: ValuesFunction = accuracy) -> Interval:
+    """Return the mean over seeds of the final OOD accuracy (or of other values) at one sigma."""
+    return stats.interval(at_sigma(run, values(run), sigma))
 
 
 def lowest_training_accuracy(run: Run) -> Interval:
@@ -151,15 +154,13 @@ def largest_gap_to_authors(run: Run) -> Interval:
 def learned_pe_values(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     """Return the values of the members with a learned PE of one sigma, by seed. `values` is indexed by member. Members
     are left out if the `start` or `placement` of their PE is not that in the settings of the run."""
-    rows = sweep_members(run)
-    rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
-    rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
-    rows = rows[rows["learn"].astype(bool) & (rows["encoding"] == "learned") & (rows["sigma"] == sigma)]
-    if rows.empty:
-        raise NotInRun(f"the run has no finished members with sigma {sigma:g}")
-    if rows["seed"].duplicated().any():
+    fields = run.config["fields"]
+    usual = {"start": fields.get("start", "normal"), "placement": fields.get("placement", "every")}
+    kind = {"role": "swept", "encoding": "learned", "learn": True, "sigma": sigma, **usual}
+    selected = select(run, values, f"members with sigma {sigma:g}", **kind)
+    if selected.index.has_duplicates:
         raise NotInRun(f"the run has several members of one seed with sigma {sigma:g}")
-    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+    return selected
 
 
 def fitting_delay_at_large(run: Run) -> Interval:
@@ -218,25 +219,20 @@ def correlation_beyond_start(analysis: str, target: str, run: Run) -> Interval:
     return stats.bootstrap(stats.partial_within_correlation, after, y, before)
 
 
-def rsa_gain(sigma: float, reference_sigma: float | None, run: Run) -> Interval:
-    """Return how much the RSA (representational similarity analysis) between the PE and the relation "same row or
-    column" increases in training at one sigma, minus the increase at the reference sigma if there is one."""
-    gain = analysis_values(run, "rsa", "relation") - analysis_values(run, "rsa", "relation", "start")
-    gains = at_sigma(run, gain, sigma)
-    if reference_sigma is None:
-        return stats.interval(gains.to_numpy())
-    return difference(gains, at_sigma(run, gain, reference_sigma))
+def rsa_gain(run: Run) -> pd.Series:
+    """Return, by member, how much the RSA (representational similarity analysis) between the PE and the relation "same
+    row or column" increases in training."""
+    return analysis_gain(run, "rsa", "relation")
 
 
-def small_minus_large_under_noise(split: str, run: Run) -> Interval:
-    """Return the accuracy on a split at sigma 0.2 minus that at 2.0, with noise on the token embeddings, averaged over
-    the noise levels."""
+def noise_accuracy(split: str, run: Run) -> pd.Series:
+    """Return the accuracy on a split with noise on the token embeddings, averaged over the noise levels, by member."""
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
     mean = sum(analysis_values(run, "noise_accuracy", f"{split} {level:g}") for level in levels) / len(levels)
     assert isinstance(mean, pd.Series)
-    return difference(at_sigma(run, mean, SMALL), at_sigma(run, mean, LARGE))
+    return mean
 
 
 def accuracy_at_epoch_200(run: Run) -> pd.Series:
@@ -251,9 +247,3 @@ def late_gain(run: Run) -> pd.Series:
     """Return the late gain by member: the OOD accuracy at the end of training minus that at epoch 200."""
     early = accuracy_at_epoch_200(run)
     return accuracy(run) - early
-
-
-def late_gain_at(sigma: float, run: Run) -> Interval:
-    """Return the mean over seeds, with its interval, of `late_gain` (the change of accuracy late in training) at one
-    sigma."""
-    return stats.interval(at_sigma(run, late_gain(run), sigma).to_numpy())

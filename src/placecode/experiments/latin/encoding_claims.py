@@ -17,6 +17,8 @@ from placecode.runs.read import Run
 
 LEARNED, FIXED_2D = "learned:sigma=0.2", "sinusoid:axes=2"
 """The learned PE at sigma 0.2 and 2d-fixed, as texts for `parse_encoding`."""
+EncodingAndDropout = tuple[str, float]
+"""An encoding as a text for `parse_encoding`, and a dropout. They select members of lst-encodings."""
 COMPARED_ENCODINGS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
     "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
@@ -31,20 +33,9 @@ PUBLISHED_LEADS = {"relative": 0.036}
 """Published accuracy of the learned PE at sigma 0.2 minus that of another encoding (0.956 - 0.920 for relative)."""
 
 
-def lead_over(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
-    """Return the OOD accuracy of the learned PE at sigma 0.2, with `learned_dropout`, minus that of another encoding
-    with `dropout`. `text` names the other encoding, such as "sinusoid:axes=2"."""
-    return difference(encoding_accuracy(run, LEARNED, learned_dropout), encoding_accuracy(run, text, dropout))
-
-
-def dropout_effect(text: str, run: Run) -> Interval:
-    """Return the OOD accuracy of an encoding, named as in `lead_over`, with dropout 0.1 minus that without dropout."""
-    return difference(encoding_accuracy(run, text, 0.1), encoding_accuracy(run, text, 0.0))
-
-
-def learned_training_accuracy(run: Run) -> Interval:
-    """Return the training accuracy of the learned PE at sigma 0.2, without dropout."""
-    return stats.interval(encoding_accuracy(run, LEARNED, 0.0, "train").to_numpy())
+def encoding_difference(a: EncodingAndDropout, b: EncodingAndDropout, run: Run) -> Interval:
+    """Return the OOD accuracy of the members with encoding and dropout `a` minus that of those with `b`."""
+    return difference(encoding_accuracy(run, *a), encoding_accuracy(run, *b))
 
 
 def _beats(name: str, usual: str, published: str, dropout: float) -> list[Claim]:
@@ -55,12 +46,12 @@ def _beats(name: str, usual: str, published: str, dropout: float) -> list[Claim]
         paper_claim(
             f"beats-{name}",
             f"The learned PE at sigma 0.2 beats {words}, both without dropout.",
-            partial(lead_over, usual, 0.0, 0.0),
+            partial(encoding_difference, (LEARNED, 0.0), (usual, 0.0)),
         ),
         paper_claim(
             f"beats-{name}-as-published",
             f"It beats {words} as in the authors' code ({published}, dropout {dropout:g}).",
-            partial(lead_over, published, dropout, 0.0),
+            partial(encoding_difference, (LEARNED, 0.0), (published, dropout)),
             published=PUBLISHED_LEADS.get(name),
             tolerance=0.001 if name in PUBLISHED_LEADS else None,
         ),
@@ -72,7 +63,7 @@ ENCODING_CLAIMS: tuple[Claim, ...] = (
         "near-2d-fixed-as-published",
         "The learned PE at sigma 0.2 comes within 0.05 of 2d-fixed, which has the authors' dropout (published: 0.956 "
         "and 0.977).",
-        partial(lead_over, FIXED_2D, 0.1, 0.0),
+        partial(encoding_difference, (LEARNED, 0.0), (FIXED_2D, 0.1)),
         -0.05,
         published=-0.021,
         tolerance=0.001,
@@ -80,34 +71,34 @@ ENCODING_CLAIMS: tuple[Claim, ...] = (
     our_claim(
         "near-2d-fixed",
         "It comes within 0.05 of 2d-fixed, both without dropout.",
-        partial(lead_over, FIXED_2D, 0.0, 0.0),
+        partial(encoding_difference, (LEARNED, 0.0), (FIXED_2D, 0.0)),
         -0.05,
     ),
     our_claim(
         "near-2d-fixed-both-dropout",
         "It comes within 0.05 of 2d-fixed, both with the dropout.",
-        partial(lead_over, FIXED_2D, 0.1, 0.1),
+        partial(encoding_difference, (LEARNED, 0.1), (FIXED_2D, 0.1)),
         -0.05,
     ),
     paper_claim(
         "2d-fixed-beats-learned",
         "2d-fixed is more accurate than the learned PE, both without dropout.",
-        lambda run: difference(encoding_accuracy(run, FIXED_2D, 0.0), encoding_accuracy(run, LEARNED, 0.0)),
+        partial(encoding_difference, (FIXED_2D, 0.0), (LEARNED, 0.0)),
     ),
     our_claim(
         "dropout-lifts-2d-fixed",
         "The authors' dropout makes 2d-fixed more accurate on held-out puzzles.",
-        partial(dropout_effect, FIXED_2D),
+        partial(encoding_difference, (FIXED_2D, 0.1), (FIXED_2D, 0.0)),
     ),
     our_claim(
         "dropout-lifts-learned",
         "The same dropout makes the learned PE at sigma 0.2 more accurate.",
-        partial(dropout_effect, LEARNED),
+        partial(encoding_difference, (LEARNED, 0.1), (LEARNED, 0.0)),
     ),
     paper_claim(
         "all-fit-training",
         "The learned PE reaches 100% on its training puzzles.",
-        learned_training_accuracy,
+        lambda run: stats.interval(encoding_accuracy(run, LEARNED, 0.0, "train")),
         0.99,
         published=1.0,
         tolerance=0.005,

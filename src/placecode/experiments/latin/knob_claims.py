@@ -10,7 +10,7 @@ and all intervals are over seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,14 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
 from placecode.experiments.latin.effects import LARGE, SMALL, SMALL_SIGMAS, difference
-from placecode.experiments.reading import accuracy, analysis_values, early_accuracy, mean_over_sigmas
+from placecode.experiments.reading import (
+    Columns,
+    ValuesFunction,
+    accuracy,
+    analysis_values,
+    early_accuracy,
+    mean_over_sigmas,
+)
 from placecode.runs.read import Run
 
 EQUAL_MARGIN = 0.05
@@ -30,9 +37,6 @@ MIN_FITTED_ACCURACY = 0.95
 HALF_PUBLISHED_EFFECT = 0.288
 """Half of the published difference in accuracy between sigma 0.2 and 2.0."""
 
-Columns = Mapping[str, Any]
-"""Column values that select members, such as {"heads": 4}, by the name of the column in the table of members."""
-
 
 def ood_accuracy(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Return the final OOD accuracy, by seed, of the members of the sweep with these column values, averaged over
@@ -40,10 +44,13 @@ def ood_accuracy(run: Run, sigmas: Sequence[float] | None = None, **columns: Any
     return mean_over_sigmas(run, accuracy(run), sigmas, **columns)
 
 
-def accuracy_difference(a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy of the members with the column values `a` minus that of those with `b`, averaged over
-    `sigmas` (None: all sigmas of the run)."""
-    return difference(ood_accuracy(run, sigmas, **a), ood_accuracy(run, sigmas, **b))
+def accuracy_difference(
+    a: Columns, b: Columns, sigmas: Sequence[float] | None, run: Run, values: ValuesFunction = accuracy
+) -> Interval:
+    """Return the final OOD accuracy (or other values) of the members of the sweep with the column values `a` minus that
+    of those with `b`, averaged over `sigmas` (None: all sigmas of the run)."""
+    by_member = values(run)
+    return difference(mean_over_sigmas(run, by_member, sigmas, **a), mean_over_sigmas(run, by_member, sigmas, **b))
 
 
 def sigma_effect(run: Run, columns: Columns, large: float = LARGE) -> pd.Series:
@@ -68,7 +75,7 @@ def smallest_sigma_effect(column: str, field: str, template: str, run: Run) -> I
     for value in run.config["fields"][field]:
         columns = {column: template.format(value) if template else value}
         if mean_over_sigmas(run, on_train, [SMALL], **columns).mean() > MIN_FITTED_ACCURACY:
-            intervals.append(stats.interval(sigma_effect(run, columns).dropna().to_numpy()))
+            intervals.append(stats.interval(sigma_effect(run, columns)))
     if not intervals:
         raise NotInRun(f"the run has no models that fit their training puzzles at sigma {SMALL:g}")
     # an interval without bounds is the least certain
@@ -162,24 +169,26 @@ def columns_of_gain(gain: float, divided: bool, run: Run) -> dict[str, Any]:
     return {"output_gain": gain, "learning_rate": rate / gain if divided else rate}
 
 
-def gain_difference(a: float, b: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Return the OOD accuracy with gain `a` minus that with gain `b`, averaged over `sigmas` (None: all sigmas of the
-    run). `divided` is as in `columns_of_gain`."""
-    return accuracy_difference(columns_of_gain(a, divided, run), columns_of_gain(b, divided, run), sigmas, run)
+def gain_difference(
+    a: float, b: float, divided: bool, sigmas: Sequence[float] | None, run: Run, values: ValuesFunction = accuracy
+) -> Interval:
+    """Return the OOD accuracy (or other values) with gain `a` minus that with gain `b`, averaged over `sigmas` (None:
+    all sigmas of the run). `divided` is as in `columns_of_gain`."""
+    columns_a, columns_b = columns_of_gain(a, divided, run), columns_of_gain(b, divided, run)
+    return accuracy_difference(columns_a, columns_b, sigmas, run, values)
 
 
-def movement_difference(a: float, b: float, divided: bool, run: Run) -> Interval:
-    """Return how far the weights moved in training with gain `a` minus that with gain `b`, averaged over all sigmas.
-    The distance is the norm of their change divided by their initial norm. The PE is left out."""
-    moved = analysis_values(run, "weights_moved", "start")
-    return difference(*(mean_over_sigmas(run, moved, **columns_of_gain(gain, divided, run)) for gain in (a, b)))
+def weights_moved(run: Run) -> pd.Series:
+    """Return how far the weights of each member moved in training, without the PE. The distance is the norm of their
+    change divided by their initial norm."""
+    return analysis_values(run, "weights_moved", "start")
 
 
 GAIN_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
         "gain-makes-weights-move",
         "With the learning rate divided by the gain, weights move further at a gain of 0.1 than at 10, as intended.",
-        partial(movement_difference, 0.1, 10.0, True),
+        partial(gain_difference, 0.1, 10.0, True, None, values=weights_moved),
     ),
     reviewer_claim(
         "small-gain-generalizes",
@@ -236,17 +245,11 @@ RANDOM_START, RESIZED, SHUFFLED = (
 grids and resized, as it is or with its cells shuffled."""
 
 
-def early_accuracy_difference(a: Columns, b: Columns, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return `accuracy_difference` for the accuracies after the first quarter of the training."""
-    values = early_accuracy(run)
-    return difference(mean_over_sigmas(run, values, sigmas, **a), mean_over_sigmas(run, values, sigmas, **b))
-
-
 SIZE_CLAIMS: tuple[Claim, ...] = (
     our_claim(
         "small-sigma-on-larger-grids",
         "On 5 x 5 grids held-out accuracy is higher at sigma 0.2 than at 2.0, by half of the published difference.",
-        lambda run: stats.interval(sigma_effect(run, RANDOM_START).dropna().to_numpy()),
+        lambda run: stats.interval(sigma_effect(run, RANDOM_START)),
         HALF_PUBLISHED_EFFECT,
     ),
     reviewer_claim(
@@ -258,7 +261,7 @@ SIZE_CLAIMS: tuple[Claim, ...] = (
     reviewer_claim(
         "resized-start-speeds-up",
         "It is also better after a quarter of the training.",
-        partial(early_accuracy_difference, RESIZED, RANDOM_START, SMALL_SIGMAS),
+        partial(accuracy_difference, RESIZED, RANDOM_START, SMALL_SIGMAS, values=early_accuracy),
     ),
     reviewer_claim(
         "arrangement-of-resized-start-helps",

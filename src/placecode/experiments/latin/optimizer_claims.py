@@ -14,16 +14,15 @@ import pandas as pd
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
-from placecode.experiments.claims import Claim, NotInRun, paper_claim, reviewer_claim
+from placecode.experiments.claims import Claim, paper_claim, reviewer_claim
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.latin.knob_claims import (
     EQUAL_MARGIN,
     HALF_PUBLISHED_EFFECT,
-    Columns,
     accuracy_difference,
     ood_accuracy,
 )
-from placecode.experiments.reading import accuracy, finished_members
+from placecode.experiments.reading import Columns, accuracy, select
 from placecode.runs.read import Run
 
 DECAYED_WEIGHTS = ("all", "rest", "pe")
@@ -55,12 +54,8 @@ def largest_decay(run: Run) -> float:
 def fixed_2d_values(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
     """Return the final OOD accuracy (or other `values`, indexed by member) of the 2d-fixed members with a weight decay
     of `amount`, by seed."""
-    rows = finished_members(run)
-    rows = rows[(rows["role"] == "reference") & (rows["weight_decay"] == amount)]
-    if rows.empty:
-        raise NotInRun(f"the run has no finished 2d-fixed members with weight decay {amount:g}")
-    selected = rows["member"].map(accuracy(run) if values is None else values)
-    return pd.Series(selected.to_numpy(), index=rows["seed"])
+    which = f"2d-fixed members with weight decay {amount:g}"
+    return select(run, accuracy(run) if values is None else values, which, role="reference", weight_decay=amount)
 
 
 def gap_to_2d_fixed(run: Run, amount: float) -> pd.Series:
@@ -80,7 +75,7 @@ DECAY_CLAIMS: tuple[Claim, ...] = (
         "decay-matches-2d-fixed",
         "With the strongest decay of the run the learned PE at sigma 0.2 is about as good as 2d-fixed (within 0.05; "
         "published: both 0.99).",
-        lambda run: stats.interval(gap_to_2d_fixed(run, largest_decay(run)).dropna().to_numpy()),
+        lambda run: stats.interval(gap_to_2d_fixed(run, largest_decay(run))),
         EQUAL_MARGIN,
         "within",
         published=0.0,
@@ -89,7 +84,7 @@ DECAY_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "there-is-a-gap-to-close",
         "Without weight decay, 2d-fixed is more accurate than the learned PE at sigma 0.2.",
-        lambda run: stats.interval(gap_to_2d_fixed(run, 0.0).dropna().to_numpy()),
+        lambda run: stats.interval(gap_to_2d_fixed(run, 0.0)),
     ),
     paper_claim(
         "decay-closes-the-gap",
@@ -99,7 +94,7 @@ DECAY_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "decay-reaches-0.97",
         "With that decay on all weights the learned PE at sigma 0.2 is above 0.97 (published: 0.99).",
-        lambda run: stats.interval(ood_accuracy(run, [SMALL], **decay_fields("all", largest_decay(run))).to_numpy()),
+        lambda run: stats.interval(ood_accuracy(run, [SMALL], **decay_fields("all", largest_decay(run)))),
         0.97,
         published=0.99,
         tolerance=0.005,
@@ -148,11 +143,6 @@ def tiny_sigma_drop(optimizer: str, run: Run) -> pd.Series:
     return ood_accuracy(run, [SMALL], **columns) - ood_accuracy(run, TINY_SIGMAS, **columns)
 
 
-def mean_tiny_sigma_drop(optimizer: str, run: Run) -> Interval:
-    """Return the mean over seeds of `tiny_sigma_drop`."""
-    return stats.interval(tiny_sigma_drop(optimizer, run).dropna().to_numpy())
-
-
 def adam_difference(columns: Columns, run: Run) -> Interval:
     """Return the OOD accuracy of Adam at TINY_SIGMAS with the settings in `columns` minus that with its usual ones."""
     adam = default_columns("adam", run)
@@ -169,12 +159,12 @@ OPTIMIZER_CLAIMS: tuple[Claim, ...] = (
     paper_claim(
         "adam-dips",
         "Adam generalizes worse at sigma 0.01, 0.05 and 0.1 (their mean) than at 0.2.",
-        partial(mean_tiny_sigma_drop, "adam"),
+        lambda run: stats.interval(tiny_sigma_drop("adam", run)),
     ),
     paper_claim(
         "sgd-does-not-dip",
         "SGD with momentum does not: at these sigmas it is about as good as at 0.2 (within 0.05).",
-        partial(mean_tiny_sigma_drop, "sgd"),
+        lambda run: stats.interval(tiny_sigma_drop("sgd", run)),
         EQUAL_MARGIN,
         "within",
     ),

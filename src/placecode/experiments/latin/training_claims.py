@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import pandas as pd
-
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import Claim, our_claim, paper_claim, reviewer_claim
 from placecode.experiments.latin.claims import FROM_LOGS, TRAINING_SPEED_CLAIMS
-from placecode.experiments.latin.effects import LARGE, difference, late_gain
+from placecode.experiments.latin.effects import LARGE, late_gain
 from placecode.experiments.latin.knob_claims import EQUAL_MARGIN, accuracy_difference, sigma_effect_difference
-from placecode.experiments.reading import MAX_SETTLED_CHANGE, mean_over_sigmas
+from placecode.experiments.reading import MAX_SETTLED_CHANGE, Columns, mean_over_sigmas
 from placecode.experiments.sweeps import data_name
 from placecode.runs.read import Run
 
@@ -81,20 +79,17 @@ FROZEN_CLAIMS: tuple[Claim, ...] = (
 # ------------------------------------------------------------------------------------------------ lst-slingshot
 
 
-def late_gains(run: Run, log_softmax: int, sigma: float, learn: bool = True) -> pd.Series:
-    """Return the late gain (OOD accuracy at the end minus that at epoch 200), by seed, of members at one sigma. Their
-    loss applies log-softmax `log_softmax` times (1 or 2), and their PE is learned or, if not `learn`, frozen."""
-    return mean_over_sigmas(run, late_gain(run), [sigma], data=data_name({"log_softmax": log_softmax}), learn=learn)
+ONE_LOG_SOFTMAX, TWO_LOG_SOFTMAX = ({"data": data_name({"log_softmax": times}), "learn": True} for times in (1, 2))
+"""Column values that select the members of lst-slingshot with a learned PE, and with a loss that applies log-softmax
+once or twice."""
+ONE_LOG_SOFTMAX_FROZEN = {**ONE_LOG_SOFTMAX, "learn": False}
+"""Column values that select the members with one log-softmax and a frozen PE."""
 
 
-def mean_late_gain(log_softmax: int, sigma: float, learn: bool, run: Run) -> Interval:
-    """Return the mean over seeds of `late_gains`."""
-    return stats.interval(late_gains(run, log_softmax, sigma, learn).to_numpy())
-
-
-def late_gain_difference(sigma: float, run: Run) -> Interval:
-    """Return the late gain with one log-softmax minus that with two, at one sigma."""
-    return difference(late_gains(run, 1, sigma), late_gains(run, 2, sigma))
+def mean_late_gain(columns: Columns, sigma: float, run: Run) -> Interval:
+    """Return the mean over seeds of the late gain (OOD accuracy at the end minus that at epoch 200) of the members with
+    these column values at one sigma."""
+    return stats.interval(mean_over_sigmas(run, late_gain(run), [sigma], **columns))
 
 
 SLINGSHOT_SIGMAS = (0.2, 1.0, 2.0)
@@ -104,7 +99,7 @@ SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
         paper_claim(
             f"settled-by-200-at-{sigma:g}",
             f"With two log-softmax, OOD accuracy at sigma {sigma:g} changes by less than 0.02 after epoch 200.",
-            partial(mean_late_gain, 2, sigma, True),
+            partial(mean_late_gain, TWO_LOG_SOFTMAX, sigma),
             MAX_SETTLED_CHANGE,
             "within",
             remark=FROM_LOGS,
@@ -115,7 +110,7 @@ SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
         our_claim(
             f"slingshots-raise-accuracy-at-{sigma:g}",
             f"At sigma {sigma:g}, OOD accuracy rises more after epoch 200 with one log-softmax than with two.",
-            partial(late_gain_difference, sigma),
+            partial(accuracy_difference, ONE_LOG_SOFTMAX, TWO_LOG_SOFTMAX, [sigma], values=late_gain),
         )
         for sigma in SLINGSHOT_SIGMAS
     ),
@@ -123,7 +118,7 @@ SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
         our_claim(
             f"slingshots-raise-frozen-at-{sigma:g}",
             f"With one log-softmax and a frozen PE, OOD accuracy at sigma {sigma:g} rises after epoch 200.",
-            partial(mean_late_gain, 1, sigma, False),
+            partial(mean_late_gain, ONE_LOG_SOFTMAX_FROZEN, sigma),
         )
         for sigma in SLINGSHOT_SIGMAS
     ),

@@ -74,7 +74,7 @@ def finite(table: pd.DataFrame, values: Sequence[str] = ("value",)) -> tuple[pd.
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
     """Return a table with the columns `by`, mean, low and high (95% t interval): one row per group of `by`, sorted."""
-    rows = [(*key, *interval(group.to_numpy())) for key, group in table.groupby(list(by))[value]]
+    rows = [(*key, *interval(group)) for key, group in table.groupby(list(by))[value]]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
 

@@ -33,7 +33,7 @@ from placecode.experiments.channels.brain_networks import (
 )
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.measures import MeasureKey
-from placecode.experiments.reading import analysis_values, finished_members
+from placecode.experiments.reading import analysis_values, finished_members, select
 from placecode.reports import figures, wording
 from placecode.reports.pages.base import ReportFigure, report_figure, run_name
 from placecode.reports.pages.masked import MaskedPage, run_tables
@@ -173,14 +173,13 @@ def network_sentences(run: Run) -> list[str]:
 def _at_sigma(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
     """Return the interval of a measure at a sigma and how many models have p <= ALPHA by null, in the first variant."""
     variant = variants(run)[0]
-    rows = finished_members(run)
-    members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
     above = []
     for suffix, null in NULLS.items():
         if _has(run, (f"{analysis}{suffix}", target)):
-            p_values = members.map(analysis_values(run, f"{analysis}{suffix}", target)).dropna()
+            values = analysis_values(run, f"{analysis}{suffix}", target)
+            p_values = select(run, values, data=variant, sigma=sigma).dropna()
             above.append((null, int((p_values <= ALPHA).sum()), len(p_values)))
-    value = interval(by_split(run, variant, analysis_values(run, analysis, target), sigma).to_numpy())
+    value = interval(by_split(run, variant, analysis_values(run, analysis, target), sigma))
     return {"sigma": sigma, "value": value, "above": above}
 
 

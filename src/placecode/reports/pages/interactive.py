@@ -147,7 +147,7 @@ def sigma_slider(run: Run, metric: str) -> SigmaSlider | None:
     positions = []
     for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
         rows = members[members["sigma"] == sigma]
-        values = {name: interval(rows["member"].map(column).to_numpy()) for name, (_, column) in measures.items()}
+        values = {name: interval(rows["member"].map(column)) for name, (_, column) in measures.items()}
         values |= {name: clipped(values[name]) for name, (curve, _) in measures.items() if curve.axis in SHARES}
         stored = [name for number in rows["member"] if run.has_array(name := f"attention_end/{number}")]
         maps = [run.array(name).astype(np.float64).mean((0, 1)) for name in stored]  # means over blocks and heads

@@ -134,7 +134,7 @@ def reference_accuracies(run: Run, references: pd.DataFrame) -> dict[str, dict[s
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}
     for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
-        levels.setdefault(str(panel), {})[str(line)] = interval(rows["value"].to_numpy())
+        levels.setdefault(str(panel), {})[str(line)] = interval(rows["value"])
     return levels
 
 

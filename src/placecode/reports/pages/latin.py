@@ -106,7 +106,7 @@ class SigmaPage(Page):
                 settings.append({"sigma": sigma, "outcome": learned, "seeds": seeds, **means})
             by_seed = table[table["split"] == "ood"].pivot(index="seed", columns="sigma", values="value")
             if small != large and {small, large} <= set(by_seed.columns):
-                paired = interval((by_seed[small] - by_seed[large]).to_numpy())
+                paired = interval(by_seed[small] - by_seed[large])
                 difference = paired if np.isfinite(paired.mean) else None  # NaN if no seed finished at both
         return wording.sentences(
             "lst-sigma", settings=settings, small=small, large=large, difference=difference, **counts(run)

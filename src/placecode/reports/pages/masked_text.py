@@ -12,11 +12,10 @@ import pandas as pd
 
 from placecode.analysis.stats import interval
 from placecode.experiments import experiment_of
-from placecode.experiments.channels.claims import interval_over_worlds
 from placecode.experiments.channels.masked import MaskedExperiment
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.measures import MeasureKey
-from placecode.experiments.reading import analysis_values
+from placecode.experiments.reading import analysis_values, interval_over_worlds
 from placecode.experiments.specs import format_setting, with_encoding_names
 from placecode.reports import wording
 from placecode.reports.figures.channels import final_errors
@@ -112,7 +111,7 @@ def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
     structure = []
     for measure, before, after, _ in _measured(run, members):
         if after.notna().any():
-            final = clipped(interval(after.to_numpy()))
+            final = clipped(interval(after))
             structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": final})
     done = members.loc[members["state"] == "done", "member"]
     rows = final_errors(run.metrics)

@@ -70,7 +70,7 @@ class SlingshotPage(KnobPage):
                 "accuracy": rows["accuracy"].mean(),
                 "spiked": int((rows["spikes"] > 0).sum()),
                 "models": len(rows),
-                "late_gain": interval(rows["late_gain"].to_numpy()) if "late_gain" in rows else None,
+                "late_gain": interval(rows["late_gain"]) if "late_gain" in rows else None,
             }
             for (line, sigma), rows in table.groupby(["line", "sigma"], sort=False)
         ]
