@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import types
-import typing
 from collections.abc import Sequence
 from typing import Any
 
 from placecode.errors import must_be, value_of
 from placecode.experiments import Experiment
 from placecode.runs.former_names import former_fields
-from placecode.settings import declaration
+from placecode.settings import declarations
 
 SWEEP = "sweep"
 """Name of the field whose option can be repeated. Each `--sweep NAME=V,V` trains models with several values."""
@@ -23,22 +20,20 @@ def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str
 
     Names that a setting had in earlier versions also work as options, but the help does not show them.
     """
-    hints = typing.get_type_hints(experiment)
-    for field in dataclasses.fields(experiment):
-        if field.name not in experiment.recorded() or field.name in without:
+    for declared in declarations(experiment).values():
+        if declared.name not in experiment.recorded() or declared.name in without:
             continue
-        kind, several = _kind(hints[field.name])
-        options: dict[str, Any] = {"metavar": field.name.upper()}
-        if kind is bool:
+        options: dict[str, Any] = {"metavar": declared.name.upper()}
+        if declared.kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
-        elif field.name == SWEEP:  # can be repeated, once for every axis
+        elif declared.name == SWEEP:  # can be repeated, once for every axis
             options = {"action": "append", "metavar": "NAME=V,V"}
-        elif several:
+        elif declared.several:
             options["nargs"] = "+"
-        names = {field.name: declaration(experiment, field.name)["help"]}
-        names |= {old: argparse.SUPPRESS for old, new in former_fields(experiment.name).items() if new == field.name}
+        names = {declared.name: declared.help}
+        names |= {old: argparse.SUPPRESS for old, new in former_fields(experiment.name).items() if new == declared.name}
         for name, help in names.items():
-            group.add_argument(_flag(name), dest=field.name, default=argparse.SUPPRESS, help=help, **options)
+            group.add_argument(_flag(name), dest=declared.name, default=argparse.SUPPRESS, help=help, **options)
 
 
 def settings(
@@ -50,17 +45,15 @@ def settings(
     seeds: 3 gives the seeds 0, 1 and 2.
     """
     values: dict[str, Any] = {}
-    hints = typing.get_type_hints(experiment)
-    for name in experiment.recorded():
-        if name in without or not hasattr(arguments, name):
+    for name, declared in declarations(experiment).items():
+        if name not in experiment.recorded() or name in without or not hasattr(arguments, name):
             continue
-        text = getattr(arguments, name)
-        kind, several = _kind(hints[name])
+        text, kind = getattr(arguments, name), declared.kind
         if kind is bool:
             values[name] = text
         elif name == SWEEP:
             values[name] = tuple(text)
-        elif several:
+        elif declared.several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
             values[name] = tuple(value_of(name, part, kind) for part in parts)
             if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # not a list but a number of seeds
@@ -95,15 +88,3 @@ def _flag(name: str) -> str:
     '--learning-rate'
     """
     return f"--{name.replace('_', '-')}"
-
-
-def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of a field and whether it is a tuple. For a tuple, the type is that of its elements.
-
-    tuple[float, ...] gives (float, True), and float | None gives (float, False).
-    """
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    return hint, False
