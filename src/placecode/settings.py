@@ -117,6 +117,8 @@ class Declaration:
     """Whether None is allowed."""
     is_checked: bool
     """Whether `check` applies: not if several types are allowed besides None, or if `kind` is not in `CHECKS`."""
+    default: Any
+    """The default value in this class, or `REQUIRED`."""
     help: str = ""
     """The help text. Empty if the field is not a setting."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -166,7 +168,8 @@ def _declarations(cls: type) -> Mapping[str, Declaration]:
             metadata: Mapping[str, Any] = next(
                 (line.metadata for line in lines if line is not None and "help" in line.metadata), {}
             )
-            result[declared.name] = Declaration(declared.name, *_described(hints[declared.name]), **metadata)
+            kind = _described(hints[declared.name])
+            result[declared.name] = Declaration(declared.name, *kind, declared.default, **metadata)
     return result
 
 

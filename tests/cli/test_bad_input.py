@@ -161,7 +161,8 @@ def table() -> pd.DataFrame:
         ("--seeds 0", "seeds"),
         ("--draws 3", "draws"),
         ("--halves -1", "halves"),
-        ("--mask-ratio 1", "the share of hidden channels"),
+        ("--mask-ratio 1", "mask_ratio"),
+        ("--data-seed -1", "data_seed"),
         ("--groups who", "groups"),
     ],
 )

@@ -12,59 +12,57 @@ from placecode.bench import authors
 from placecode.bench.cases import CASES, USUAL_CASES, USUAL_MEMBERS, USUAL_PEER_MEMBERS, Case
 from placecode.bench.measure import CEILING_MEMBERS, Job
 from placecode.bench.peers import PEERS, STACKED
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.execution.settings import PRECISIONS
+from placecode.settings import REQUIRED, Settings, setting
 from placecode.validation import choice
 
 DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
-SECONDS = 2.0
-"""Default of `Plan.seconds`."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to measure in every case and precision. Empty fields stand for the defaults of the device.
+class Plan(Settings):
+    """What to measure in every case and precision. Empty fields stand for the defaults of the device. The options of
+    `placecode bench` have the help texts of these fields.
 
     placecode is measured at every number of models in `members`. Stacked peers (other implementations that train many
     models at once) are measured at some or all of these numbers. Loops train one model at a time and are measured once.
     """
 
-    device: str
+    device: str = setting(REQUIRED, "cpu or cuda", choices=tuple(DEFAULT_PRECISIONS))
     cases: tuple[Case, ...] = ()
     precisions: tuple[str, ...] = ()
-    members: tuple[int, ...] = ()
-    """Numbers of models that placecode trains at once."""
-    peer_members: tuple[int, ...] = ()
-    """Numbers of models at which stacked peers are measured. By default, these are all of `members`, or those of
-    USUAL_PEER_MEMBERS if `members` is empty too."""
-    peers: tuple[str, ...] = tuple(PEERS)
-    seconds: float = SECONDS
-    """Approximate time to measure each row, in seconds."""
-    steps: int | None = None
-    """Number of steps per round. If None, it follows from `seconds`."""
-    authors: str | None = None
-    """Command that trains one model of the paper's sizes; see `placecode.bench.authors`."""
+    members: tuple[int, ...] = setting(
+        (), "numbers of models placecode trains at once (default: depends on the case)", least=1
+    )
+    peer_members: tuple[int, ...] = setting(
+        (),
+        "numbers of models for other implementations that train many at once, among --members (default: all, or some "
+        "of the usual ones without --members)",
+    )
+    peers: tuple[str, ...] = setting(
+        tuple(PEERS),
+        f"implementations to compare with: {', '.join(PEERS)} or none (default: all)",
+        choices=(*PEERS, "none"),
+    )
+    seconds: float = setting(2.0, "approximate time to measure each row", above=0)
+    steps: int | None = setting(None, "number of steps per round, instead of --seconds", least=1)
+    authors: str | None = setting(
+        None, "external training script to compare with; contains {steps} or {epochs} (see placecode.bench.authors)"
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.cases:
             object.__setattr__(self, "cases", tuple(CASES[name] for name in USUAL_CASES[self.device]))
         if not self.precisions:
             object.__setattr__(self, "precisions", DEFAULT_PRECISIONS[self.device])
         for name in self.precisions:
             choice("precision", name, PRECISIONS)
-        for name in self.peers:
-            if name not in PEERS:
-                raise one_of("peers", (*PEERS, "none"), name)
-        for count in self.members:
-            if count < 1:
-                raise must_be("members", "whole numbers of at least 1", count)
+        object.__setattr__(self, "peers", tuple(name for name in self.peers if name != "none"))
         for count in self.peer_members:
             if count not in self.members:
                 raise must_be("peer-members", "among the numbers of --members", count)
-        if not 0 < self.seconds < float("inf"):
-            raise must_be("seconds", "a number above 0", self.seconds)
-        if self.steps is not None and self.steps < 1:
-            raise must_be("steps", "a whole number of at least 1", self.steps)
         for case in self.cases:
             case.members(1)  # raises an error if a size is invalid
             if case.tokens < 1:

@@ -40,11 +40,11 @@ class TableExperiment(ModelExperiment):
     metric = "mse"
 
     file: str = setting("", "the table")
-    groups: str = setting("", "the group of each sample: a column of the table, or a file")
-    labels: str = setting("", "file with the known group of each channel: name,label")
-    positions: str = setting("", "file with the known position of each channel: name,x,y or name,x,y,z")
-    names: str = setting("", "file with the names of the channels")
-    key: str = setting("", "which table of a .npz, .mat or .h5 file")
+    groups: str = setting("", "group of each sample, such as its subject or day: a column name or a file")
+    labels: str = setting("", "known groups of the channels: a CSV file with name,label")
+    positions: str = setting("", "known positions of the channels: a CSV file with name,x,y or name,x,y,z")
+    names: str = setting("", "names of the channels: a text file with one name per line")
+    key: str = setting("", "name of the array in a .npz, .mat or .h5 file")
     sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.2), "initial scales of the PE, of which one is chosen")
     seeds: tuple[int, ...] = sweep_over((0, 1), "seeds that are trained on all training samples")
     halves: int = setting(
