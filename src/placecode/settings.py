@@ -187,6 +187,6 @@ def _described(hint: Any) -> tuple[Any, bool, bool, bool]:
 
 
 def settings_of(cls: type) -> list[str]:
-    """Return the names of the settings of a class, in the order of its fields. Fields without a help text are not
-    settings but data."""
+    """Return the names of the settings of a class, in the order of its fields. They have flags and are recorded in
+    config.json of a run. Fields without a help text are not settings but data."""
     return [name for name, declared in declarations(cls).items() if declared.help]

@@ -57,7 +57,7 @@ def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
     sweepable = {
         name: declared
         for name, declared in declarations(type(experiment)).items()
-        if name in experiment.recorded() and name not in NOT_SWEPT and declared.kind in CHECKS and not declared.several
+        if declared.help and name not in NOT_SWEPT and declared.kind in CHECKS and not declared.several
     }
     axes: list[Axis] = []
     for text in texts:
