@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placecode.errors import BadInput, must_be
-from placecode.validation import boolean, choice, real_number, whole_number
+from placecode.validation import boolean, choice, real_number, text, whole_number
 
 
 def refused(check: Any, *given: Any, **bounds: Any) -> BadInput:
@@ -30,10 +30,12 @@ def test_other_values_are_no_whole_numbers(value) -> None:
     assert refused(whole_number, value, least=1).allowed == "a whole number of at least 1"
 
 
-def test_a_whole_number_may_have_a_largest_value() -> None:
+def test_a_whole_number_may_have_a_largest_value_or_no_bounds() -> None:
     assert [whole_number("x", value, 2, 4) for value in (2, 4)] == [2, 4]
     assert refused(whole_number, 5, least=2, most=4).allowed == "a whole number from 2 to 4"
     assert refused(whole_number, 0, least=1, most=1_000_000).allowed == "a whole number from 1 to 1,000,000"
+    assert refused(whole_number, 1, most=0).allowed == "a whole number of at most 0"
+    assert whole_number("x", -5) == -5 and refused(whole_number, 0.5).allowed == "a whole number"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,9 @@ def test_numbers_within_bounds(bounds, inside, outside, rule) -> None:
 
 
 def test_flags_switches_and_choices() -> None:
-    assert boolean("x", True) is True and refused(boolean, 1).allowed == "True or False"
+    assert boolean("x", True) is True and boolean("x", np.bool_(False)) is False
+    assert refused(boolean, 1).allowed == "True or False"
+    assert text("x", "") == "" and refused(text, 3).allowed == refused(text, None).allowed == "a text"
     assert choice("x", "sgd", ("adam", "sgd")) == "sgd"
     assert refused(choice, "adagrad", ("adam", "sgd")).allowed == "one of adam, sgd"
 

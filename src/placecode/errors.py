@@ -41,21 +41,25 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
     return BadInput(f"{name} must be {allowed}; got {given!r}.", name, allowed, given)
 
 
-def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
+def one_of(name: str, allowed: Iterable[object], given: object) -> BadInput:
     """Return the exception for a value of the setting `name` that is not one of the values in `allowed`.
 
     >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
     optimizer must be one of adam, sgd; got 'adagrad'.
     """
-    return must_be(name, "one of " + ", ".join(allowed), given)
+    return must_be(name, "one of " + ", ".join(map(str, allowed)), given)
 
 
 def value_of(name: str, text: str, kind: type) -> Any:
-    """Convert the text of the command-line argument `name` to `kind` (int, float or str), or raise `BadInput`.
+    """Convert the text of the command-line argument `name` to `kind` (int, float, bool or str), or raise `BadInput`.
 
     >>> value_of("epochs", "7", int)
     7
     """
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise must_be(name, "true or false", text)
+        return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:

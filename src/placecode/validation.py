@@ -15,9 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
+
+import numpy as np
 
 from placecode.errors import must_be, one_of
+
+Value = TypeVar("Value", str, int)
+"""Type of the values of `choice`."""
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -30,12 +35,13 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return `value` as an int if it is an integer from `least` to `most`, both inclusive (None: no upper bound).
-    Otherwise raise `BadInput`."""
-    if not is_whole(value) or value < least or (most is not None and value > most):
-        bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-        raise must_be(name, f"a whole number {bounds}", value)
+def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` as an int if it is an integer from `least` to `most`, both inclusive (None: no bound). Otherwise
+    raise `BadInput`."""
+    if not is_whole(value) or (least is not None and value < least) or (most is not None and value > most):
+        sides = {"from": least, "to": most} if None not in (least, most) else {"of at least": least, "of at most": most}
+        words = " ".join(f"{side} {bound:,}" for side, bound in sides.items() if bound is not None)
+        raise must_be(name, f"a whole number {words}".rstrip(), value)
     return int(value)
 
 
@@ -66,13 +72,20 @@ def real_number(
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False. Otherwise raise `BadInput`."""
-    if not isinstance(value, bool):
+    """Return `value` as a bool if it is True or False, of Python or numpy. Otherwise raise `BadInput`."""
+    if not isinstance(value, (bool, np.bool_)):
         raise must_be(name, "True or False", value)
-    return value
+    return bool(value)
 
 
-def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+def text(name: str, value: Any) -> str:
+    """Return `value` as a str if it is a text. Otherwise raise `BadInput`."""
+    if not isinstance(value, str):
+        raise must_be(name, "a text", value)
+    return str(value)
+
+
+def choice(name: str, value: Value, allowed: Iterable[Value]) -> Value:
     """Return `value` if it is one of the allowed values. Otherwise raise `BadInput`."""
     options = list(allowed)
     if value not in options:

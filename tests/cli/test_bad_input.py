@@ -57,7 +57,7 @@ def test_invalid_commands(refuse: Refuse, words: str, start: str) -> None:
         ("--workers 0", "workers"),
         ("--optimizer adagrad", "optimizer"),
         ("--encoding learnt", "encoding"),
-        ("--sigmas 0.1 inf", "sigma"),
+        ("--sigmas 0.1 inf", "sigmas"),
         ("--sigmas 0.1,o.2", "sigmas"),
         ("--sigmas ,", "sigmas"),
         ("--seeds 0", "seeds"),
@@ -154,14 +154,15 @@ def table() -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("--sigma nan", "sigma"),
+        ("--sigma nan", "sigmas"),
         ("--sigma 0.1,0.1", "sigmas"),
         ("--effort huge", "effort"),
         ("--steps 0", "steps"),
         ("--seeds 0", "seeds"),
         ("--draws 3", "draws"),
         ("--halves -1", "halves"),
-        ("--mask-ratio 1", "the share of hidden channels"),
+        ("--mask-ratio 1", "mask_ratio"),
+        ("--data-seed -1", "data_seed"),
         ("--groups who", "groups"),
     ],
 )

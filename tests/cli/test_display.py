@@ -24,7 +24,7 @@ from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.models.member import Member
 from placecode.runs.summary import summarize
-from placecode.settings import declaration
+from placecode.settings import declarations, settings_of
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
 
@@ -196,9 +196,9 @@ def test_the_help_of_an_experiment_explains_every_field(capsys: pytest.CaptureFi
         cli.main(["run", "lst-sigma", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
     experiment = experiments.lookup("lst-sigma")
-    for name in experiment.recorded():
+    for name in settings_of(experiment):
         assert f"--{name.replace('_', '-')}" in printed
-        assert declaration(experiment, name)["help"] in printed
+        assert declarations(experiment)[name].help in printed
     assert f"{DEFAULT_STACK_SIZE['cpu']} on cpu, {DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 

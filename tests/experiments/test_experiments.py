@@ -10,7 +10,7 @@ from helpers.refusal import refused
 
 from placecode import cli, experiments
 from placecode.experiments.claims import LABELS
-from placecode.settings import declaration
+from placecode.settings import declarations, settings_of
 
 NAMES = list(experiments.EXPERIMENTS)
 
@@ -20,8 +20,8 @@ NAMES = list(experiments.EXPERIMENTS)
 def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
     cls = experiments.lookup(name)
     experiment = cls.from_scale(scale)
-    assert cls.recorded() == [field.name for field in dataclasses.fields(cls)]
-    assert all(declaration(cls, name)["help"] for name in cls.recorded())
+    assert settings_of(cls) == [field.name for field in dataclasses.fields(cls)]
+    assert all(declarations(cls)[name].help for name in settings_of(cls))
     record = json.loads(json.dumps(experiment.fields()))
     assert cls(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == experiment
 
@@ -30,7 +30,7 @@ def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> N
 def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     cls = experiments.lookup(name)
     for field, listed in cls.swept_by.items():
-        assert set(listed.split(" and ")) <= set(cls.recorded()) or listed == "both placements"
+        assert set(listed.split(" and ")) <= set(settings_of(cls)) or listed == "both placements"
         error = refused(cls.from_scale, "quick", **{field: 1})
         assert error.name == field and listed in error.allowed
         assert cli.main(["run", name, f"--{field.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
@@ -40,11 +40,11 @@ def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_sweep_differ(name: str) -> None:
     cls = experiments.lookup(name)
-    for field in dataclasses.fields(cls):
-        if "least" in field.metadata:
-            value = field.default[0]  # type: ignore[index]
-            error = refused(cls.from_scale, "quick", **{field.name: (value, value)})
-            assert (error.name, error.allowed) == (field.name, "all different")
+    for field, declared in declarations(cls).items():
+        if declared.count_at_least is not None:
+            value = getattr(cls, field)[0]
+            error = refused(cls.from_scale, "quick", **{field: (value, value)})
+            assert (error.name, error.allowed) == (field, "all different")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,10 +4,10 @@
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
 A result is a table in which each row is the time and memory of one implementation for one model size, precision and
-number of models. The module `plan` lists the rows to measure; it also has the options of the command. `cases` defines
-the models; `peers`, `jax_peer` and `authors` are the other implementations. `measure` times them, `compare` defines
-which rows are compared, `profiling` measures the time per GPU kernel, and `figures` draws the results. `write` saves a
-result as bench.json, bench.csv and images.
+number of models. The module `plan` lists the rows to measure. `cases` defines the models; `peers`, `jax_peer` and
+`authors` are the other implementations. `measure` times them, `compare` defines which rows are compared, `profiling`
+measures the time per GPU kernel, and `figures` draws the results. `write` saves a result as bench.json, bench.csv and
+images.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, experiments
-from placecode.bench.plan import add_bench_options, plan_of
 from placecode.cli import display, doctor, fit, flags, recommend
+from placecode.cli.bench_options import add_bench_options, plan_of
 from placecode.cli.display import print_line
 from placecode.cli.reporting import command_of, publish
 from placecode.cli.run_options import add_run_options, execution_settings, stop_on_signals
@@ -165,8 +165,6 @@ def _run_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
     )
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
     add_run_options(parser, "runs/EXPERIMENT-SCALE")
-    parser.add_argument("--workers", metavar="N", help="number of training processes (default: one per visible GPU)")
-    parser.add_argument("--plain", action="store_true", help="use the slow reference implementation, without kernels")
     parser.add_argument("--members", default=":", metavar="I:J", help="train only members I to J - 1; ':' trains all")
     if (name := _named_experiment(argv)) is not None:
         group = parser.add_argument_group(f"settings of {name}", "The defaults depend on the scale.")

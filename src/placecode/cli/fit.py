@@ -16,7 +16,7 @@ from placecode.cli.reporting import publish
 from placecode.cli.run_options import add_run_options, execution_settings, stop_on_signals
 from placecode.data.channel_files import read_labels, read_positions
 from placecode.data.tables.files import MIN_CHANNELS, read_sheet
-from placecode.errors import BadInput, must_be, value_of
+from placecode.errors import BadInput, value_of
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.table import TableExperiment
 from placecode.fit.fitting import count_predictions, experiment_of_sheet, fit
@@ -25,12 +25,13 @@ from placecode.reports.pages import fit_text
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 from placecode.runs.write import explain_write_errors
+from placecode.settings import declarations, settings_of
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Fields of the experiment that say where data are read: a file or a column of the table (groups), files (labels,
+"""Settings of the experiment that say where data are read: a file or a column of the table (groups), files (labels,
 positions, names), or the name of an array in the file (key)."""
-SPECIAL_FIELDS = ("file", *FILES, "sigmas")
-"""Fields of the experiment whose options are added by `add_arguments`, not by `flags.add_settings`."""
+MODEL_SETTINGS = [name for name in settings_of(TableExperiment) if name not in ("file", *FILES, "sigmas")]
+"""Settings of the experiment that are not about the input. The sigmas have a shorter option, --sigma."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,14 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table of samples (rows) x channels (columns): .csv, .tsv, .parquet, .npy, .npz, .mat or .h5",
     )
-    add_run_options(parser, "runs/fit-NAME")
-    parser.add_argument("--groups", help="group of each sample, such as its subject or day: a column name or a file")
-    parser.add_argument("--labels", metavar="FILE", help="known groups of the channels: a CSV file with name,label")
-    parser.add_argument(
-        "--positions", metavar="FILE", help="known positions of the channels: a CSV file with name,x,y or name,x,y,z"
-    )
-    parser.add_argument("--names", metavar="FILE", help="names of the channels: a text file with one name per line")
-    parser.add_argument("--key", help="name of the array in a .npz, .mat or .h5 file")
+    add_run_options(parser, "runs/fit-NAME", ("device", "precision", "stack", "memory"))
+    flags.add_settings(parser, TableExperiment, FILES)
     parser.add_argument(
         "--effort", default="auto", help="quick (minutes on two cores), thorough, or auto (thorough on a GPU)"
     )
@@ -60,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="initialization scales of the PE to choose from by validation error, or auto",
     )
     group = parser.add_argument_group("settings of the models", "The defaults depend on the effort.")
-    flags.add_settings(group, TableExperiment, SPECIAL_FIELDS)
+    flags.add_settings(group, TableExperiment, MODEL_SETTINGS)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
@@ -119,14 +114,16 @@ def _experiment(arguments: argparse.Namespace, effort: str, spool: Path) -> tupl
 
     The names are empty without --labels. Data that do not fit into memory are written to the folder `spool`.
     """
-    sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
-    labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
-    positions = None if arguments.positions is None else read_positions(arguments.positions, sheet.names)
-    settings = flags.settings(arguments, TableExperiment, SPECIAL_FIELDS)
-    if settings.get("data_seed", 0) < 0:
-        raise must_be("data_seed", "a whole number of at least 0", settings["data_seed"])
-    settings["file"] = str(arguments.file)
-    settings |= {name: str(getattr(arguments, name)) for name in FILES if getattr(arguments, name) is not None}
+    files = flags.settings(arguments, TableExperiment, FILES)
+    settings = flags.settings(arguments, TableExperiment, MODEL_SETTINGS)
+    for name, value in settings.items():
+        declarations(TableExperiment)[name].check(value)  # before the table is read
+    sheet = read_sheet(
+        arguments.file, key=files.get("key"), names=files.get("names"), groups=files.get("groups"), spool=spool
+    )
+    labels, label_names = read_labels(files["labels"], sheet.names) if "labels" in files else (None, ())
+    positions = read_positions(files["positions"], sheet.names) if "positions" in files else None
+    settings |= {"file": str(arguments.file), **files}
     if arguments.sigma != ["auto"]:
         numbers = [number for word in arguments.sigma for number in word.split(",") if number]
         settings["sigmas"] = tuple(value_of("sigma", number, float) for number in numbers)

@@ -1,75 +1,75 @@
-"""Command line options for the settings of an experiment: one option per field of its dataclass, with its help text."""
+"""Command line options for the fields of a configuration class: one option per setting, with its help text.
+
+The options of experiments, of the execution of a run, of benchmarks and of recommendations are all made in this way.
+"""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import types
-import typing
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from placecode.errors import must_be, value_of
 from placecode.experiments import Experiment
 from placecode.runs.former_names import former_fields
-from placecode.settings import declaration
+from placecode.settings import REQUIRED, Settings, declarations, settings_of
 
 SWEEP = "sweep"
 """Name of the field whose option can be repeated. Each `--sweep NAME=V,V` trains models with several values."""
 
 
-def add_settings(group: Any, experiment: type[Experiment], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of an experiment to an argument group, except for the fields in `without`.
+def add_settings(
+    group: Any, cls: type[Settings], names: Iterable[str] | None = None, show_defaults: bool = False
+) -> None:
+    """Add an option for each setting of a configuration class to a parser or to a group of arguments.
 
-    Names that a setting had in earlier versions also work as options, but the help does not show them.
+    `names` are the settings to add, by default all of the class. `show_defaults` says whether the help shows defaults;
+    those of experiments depend on the scale. Names that a setting of an experiment had in earlier versions also work as
+    options, but the help does not show them.
     """
-    hints = typing.get_type_hints(experiment)
-    for field in dataclasses.fields(experiment):
-        if field.name not in experiment.recorded() or field.name in without:
-            continue
-        kind, several = _kind(hints[field.name])
-        options: dict[str, Any] = {"metavar": field.name.upper()}
-        if kind is bool:
+    former = former_fields(cls.name) if issubclass(cls, Experiment) else {}
+    for name in settings_of(cls) if names is None else names:
+        declared = declarations(cls)[name]
+        options: dict[str, Any] = {"metavar": name.upper(), "required": declared.default is REQUIRED}
+        if declared.kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
-        elif field.name == SWEEP:  # can be repeated, once for every axis
+        elif name == SWEEP:  # can be repeated, once for every axis
             options = {"action": "append", "metavar": "NAME=V,V"}
-        elif several:
+        elif declared.several:
             options["nargs"] = "+"
-        names = {field.name: declaration(experiment, field.name)["help"]}
-        names |= {old: argparse.SUPPRESS for old, new in former_fields(experiment.name).items() if new == field.name}
-        for name, help in names.items():
-            group.add_argument(_flag(name), dest=field.name, default=argparse.SUPPRESS, help=help, **options)
+        help = declared.help
+        if show_defaults and isinstance(declared.default, (str, float)):
+            help += f" (default: {declared.default})"
+        texts = {name: help} | {old: argparse.SUPPRESS for old, new in former.items() if new == name}
+        for flag, text in texts.items():
+            group.add_argument(_flag(flag), dest=name, default=argparse.SUPPRESS, help=text, **options)
 
 
-def settings(
-    arguments: argparse.Namespace, experiment: type[Experiment], without: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the settings that are set on the command line, as values by field name.
+def settings(arguments: argparse.Namespace, cls: type[Settings], names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return the settings of a class that are set on the command line, as values by name.
 
-    `arguments` are the parsed arguments. Fields in `without` are left out. A single number for --seeds is a number of
-    seeds: 3 gives the seeds 0, 1 and 2.
+    `arguments` are the parsed arguments, and `names` are those of `add_settings`. A single number for --seeds is a
+    number of seeds: 3 gives the seeds 0, 1 and 2.
     """
     values: dict[str, Any] = {}
-    hints = typing.get_type_hints(experiment)
-    for name in experiment.recorded():
-        if name in without or not hasattr(arguments, name):
+    for name in settings_of(cls) if names is None else names:
+        if not hasattr(arguments, name):
             continue
-        text = getattr(arguments, name)
-        kind, several = _kind(hints[name])
-        if kind is bool:
+        text, declared = getattr(arguments, name), declarations(cls)[name]
+        if declared.kind is bool:
             values[name] = text
         elif name == SWEEP:
             values[name] = tuple(text)
-        elif several:
-            parts = [part for word in text for part in word.split(",") if part.strip()]
-            values[name] = tuple(value_of(name, part, kind) for part in parts)
+        elif declared.several:
+            parts = [part.strip() for word in text for part in word.split(",") if part.strip()]
+            values[name] = tuple(value_of(name, part, declared.kind) for part in parts)
             if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # not a list but a number of seeds
                 (count,) = values[name]
                 if count < 1:
                     raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
                 values[name] = tuple(range(count))
         else:
-            values[name] = value_of(name, text, kind)
+            values[name] = value_of(name, text, declared.kind)
     return values
 
 
@@ -95,15 +95,3 @@ def _flag(name: str) -> str:
     '--learning-rate'
     """
     return f"--{name.replace('_', '-')}"
-
-
-def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of a field and whether it is a tuple. For a tuple, the type is that of its elements.
-
-    tuple[float, ...] gives (float, True), and float | None gives (float, False).
-    """
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    return hint, False

@@ -8,10 +8,10 @@ import json
 from rich.console import Console
 from rich.table import Table
 
+from placecode.cli import flags
 from placecode.cli.display import print_line
-from placecode.errors import value_of
 from placecode.inspection import recommend
-from placecode.inspection.recommend import FAMILIES, GOALS, ModelDescription, Recommendation
+from placecode.inspection.recommend import ModelDescription, Recommendation
 from placecode.reports import wording
 
 MAX_SETTINGS_SHOWN = 6
@@ -20,29 +20,13 @@ MAX_SETTINGS_SHOWN = 6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `recommend`, which describe the model to be trained."""
-    parser.add_argument("--tokens", required=True, metavar="N", help="number of tokens per sequence")
-    parser.add_argument("--width", required=True, metavar="D", help="number of features per token")
-    parser.add_argument("--optimizer", required=True, help=f"one of {', '.join(FAMILIES)}")
-    parser.add_argument("--learning-rate", metavar="R", help="learning rate, if known")
-    parser.add_argument("--layers", metavar="L", help="number of transformer blocks, if known")
-    parser.add_argument(
-        "--goal", default=GOALS[0], help="accuracy, or map for a PE that shows which tokens belong together"
-    )
+    flags.add_settings(parser, ModelDescription, show_defaults=True)
     parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Print the recommended sigma and the studied settings that it is based on, as text or JSON."""
-    rate = arguments.learning_rate
-    model = ModelDescription(
-        tokens=value_of("tokens", arguments.tokens, int),
-        width=value_of("width", arguments.width, int),
-        optimizer=arguments.optimizer,
-        learning_rate=None if rate is None else value_of("learning_rate", rate, float),
-        layers=None if arguments.layers is None else value_of("layers", arguments.layers, int),
-        goal=arguments.goal,
-    )
-    recommendation = recommend.recommend(model)
+    recommendation = recommend.recommend(ModelDescription(**flags.settings(arguments, ModelDescription)))
     if arguments.json:
         print_line(console, json.dumps(recommendation.record(), indent=2, allow_nan=False))
         return

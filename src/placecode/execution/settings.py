@@ -12,9 +12,9 @@ from placecode.compute.gpu import kernels
 from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
+from placecode.settings import Settings, setting
 from placecode.tasks.base import Task
 from placecode.training.trainer import stack_for
-from placecode.validation import choice
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "tf32", "highest", "bf16")
@@ -26,47 +26,45 @@ as long as one of this size."""
 MIN_VALUES_FOR_THREADS = 1 << 17
 """Number of values per member (batch x tokens x width) from which on members are split over the cores of a CPU, and one
 stack may use several cores. Threads that train smaller members spend most of their time waiting for each other."""
-DEFAULT_MEMORY_SHARE = 0.8
-"""Default share of a GPU's memory that may be used. The rest is left to other programs, such as a desktop."""
 
 
 @dataclass(frozen=True)
-class ExecutionSettings:
+class ExecutionSettings(Settings):
     """Device, precision and parallelism of a run. They are recorded in the run folder because they affect rounding.
 
     Raises BadInput if a setting is invalid on this machine.
     """
 
-    device: str = "auto"
-    """Either "cpu" or "cuda". The default "auto" becomes "cuda" if torch finds a CUDA device, and "cpu" otherwise."""
-    precision: str = "high"
-    """Precision of matrix products: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16 inputs
-    where placecode's kernels support them; "bf16" is autocast to bfloat16. On a CPU, all but "bf16" are float32."""
-    stack: int | None = None
-    """Maximum number of members per stack. If None, it depends on the device; see `max_stack_size`."""
-    memory: float = DEFAULT_MEMORY_SHARE
-    """Share of a GPU's memory that may be used."""
-    workers: int | None = None
-    """Maximum number of training processes; 1 trains in this process. If None, one per visible GPU."""
-    plain: bool = False
-    """Whether to use the slow reference implementation, without custom kernels and CUDA graphs."""
+    device: str = setting(
+        "auto", "auto, cpu or cuda; auto is cuda if torch finds a CUDA device, and cpu otherwise", choices=DEVICES
+    )
+    precision: str = setting(
+        "high",
+        "precision of matrix products on a GPU: high (like tf32, with float16 inputs where placecode's kernels support "
+        "them), tf32 or highest (float32); or bf16 (autocast to bfloat16), which also works on a CPU",
+        choices=PRECISIONS,
+    )
+    stack: int | None = setting(
+        None,
+        f"maximum number of members to train together; memory may allow fewer (default: {DEFAULT_STACK_SIZE['cpu']} on "
+        f"cpu, {DEFAULT_STACK_SIZE['cuda']} on cuda)",
+        least=1,
+    )
+    memory: float = setting(0.8, "maximum share of GPU memory to use; the rest is for other programs", above=0, most=1)
+    workers: int | None = setting(
+        None, "maximum number of training processes; 1 trains in this process (default: one per visible GPU)", least=1
+    )
+    plain: bool = setting(False, "use the slow reference implementation, without custom kernels and CUDA graphs")
     max_processes: int = field(init=False)
     """Maximum number of training processes, which follows from `workers` and the number of visible GPUs."""
 
     def __post_init__(self) -> None:
-        choice("device", self.device, DEVICES)
-        choice("precision", self.precision, PRECISIONS)
+        super().__post_init__()
         has_cuda = torch.cuda.is_available()
         if self.device == "cuda" and not has_cuda:
             raise BadInput("device must be one that this machine has; got 'cuda', but torch sees no CUDA device here.")
         if self.device == "auto":
             object.__setattr__(self, "device", "cuda" if has_cuda else "cpu")
-        if self.stack is not None and self.stack < 1:
-            raise must_be("stack", "a whole number of at least 1", self.stack)
-        if not 0 < self.memory <= 1:
-            raise must_be("memory", "a share of the GPU's memory above 0 and at most 1", self.memory)
-        if self.workers is not None and self.workers < 1:
-            raise must_be("workers", "a whole number of at least 1", self.workers)
         gpus = torch.cuda.device_count() if self.device == "cuda" else 0
         if gpus and (self.workers or 1) > gpus:
             raise must_be("workers", f"at most the number of visible GPUs, {gpus}", self.workers)

@@ -8,6 +8,7 @@ from placecode.experiments.channels import brain, network, pixels, synergy
 from placecode.experiments.channels.table import TableExperiment
 from placecode.experiments.latin import causal, data, knobs, squares, training
 from placecode.runs.read import Run
+from placecode.settings import settings_of
 
 __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "TableExperiment", "experiment_of", "lookup"]
 
@@ -60,7 +61,7 @@ def experiment_of(run: Run) -> Experiment:
     was made gets its value in `Experiment.legacy_defaults`, or else its default. Raise `BadInput` for unknown ones."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     experiment = TableExperiment if run.experiment == TableExperiment.name else lookup(run.experiment)
-    if unknown := set(fields) - set(experiment.recorded()):
+    if unknown := set(fields) - set(settings_of(experiment)):
         raise BadInput(
             f"{run.path / 'config.json'} must have no settings but those of {run.experiment} that this version knows; "
             f"it also has {', '.join(sorted(unknown))}."

@@ -66,14 +66,8 @@ class Experiment(Settings):
 
     def fields(self) -> dict[str, Any]:
         """Return the values of all settings by name, with tuples as lists, for config.json of a run."""
-        values = {name: getattr(self, name) for name in self.recorded()}
+        values = {name: getattr(self, name) for name in settings_of(type(self))}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def recorded(cls) -> list[str]:
-        """Return the names of the settings, which config.json of a run records. Fields without a help text hold data
-        and are not settings."""
-        return settings_of(cls)
 
     def task(self) -> Task:
         """Return the data that members are trained and evaluated on."""

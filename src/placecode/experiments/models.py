@@ -9,13 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from placecode.errors import must_be
 from placecode.experiments.base import Experiment
 from placecode.models.member import Member, ModelSettings, grid
-from placecode.settings import declaration, setting, settings_of, sweep_over
+from placecode.settings import setting, settings_of, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.collection import TaskCollection
-from placecode.validation import real_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -23,31 +21,15 @@ class ModelExperiment(Experiment, ModelSettings):
     """Base class of experiments with a transformer: the settings of the model and of its training, and the seeds."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
-    evaluations: int = setting(40, "number of times all splits are evaluated during training")
-    data_seed: int = setting(0, "seed of the data")
-    output_gain: float = setting(1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning")
+    evaluations: int = setting(40, "number of times all splits are evaluated during training", least=1)
+    data_seed: int = setting(0, "seed of the data", least=0)
+    output_gain: float = setting(
+        1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning", above=0
+    )
 
     task_class: ClassVar[type[Task]]
     """Class of the task. The arguments of its constructor get their values from the fields of the experiment with the
     same names."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.recorded():
-            declared = declaration(type(self), name)
-            if "least" in declared:
-                self._all_different(name, declared["least"])
-        self._check(whole_number, "evaluations", least=1)
-        self._check(whole_number, "data_seed", least=0)
-        self._check(real_number, "output_gain", above=0)
-
-    def _all_different(self, name: str, least: int) -> None:
-        """Raise `BadInput` unless the field `name` lists at least `least` values, all different."""
-        values = getattr(self, name)
-        if len(values) < least:
-            raise must_be(name, "at least one", list(values))
-        if len(set(values)) < len(values):
-            raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the data sets by name, each as the arguments of the task that differ from the settings of the

@@ -12,8 +12,6 @@ data set for each combination of the values of such settings.
 from __future__ import annotations
 
 import itertools
-import types
-import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from placecode.errors import must_be, one_of, value_of
 from placecode.models.member import Member
 from placecode.runs.former_names import former_fields
+from placecode.settings import CHECKS, Declaration, declarations
 
 if TYPE_CHECKING:
     from placecode.experiments.base import Experiment
@@ -54,7 +53,12 @@ class Axis:
 
 def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
     """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a setting that is a single number, text or switch."""
-    types_of, renamed = _types(type(experiment)), former_fields(experiment.name)
+    renamed = former_fields(experiment.name)
+    sweepable = {
+        name: declared
+        for name, declared in declarations(type(experiment)).items()
+        if declared.help and name not in NOT_SWEPT and declared.kind in CHECKS and not declared.several
+    }
     axes: list[Axis] = []
     for text in texts:
         name, sign, listed = text.partition("=")
@@ -66,39 +70,21 @@ def axes_of(experiment: Experiment, texts: Sequence[str]) -> list[Axis]:
         if name in experiment.swept_by:
             rule = f"of other fields than {name}, which {experiment.name} sweeps by {experiment.swept_by[name]}"
             raise must_be("sweep", rule, text)
-        if name not in types_of:
-            raise one_of("a field to sweep", sorted(types_of), name)
+        if name not in sweepable:
+            raise one_of("a field to sweep", sorted(sweepable), name)
         if name in [axis.name for axis in axes]:
             raise must_be("sweep", "of different fields", list(texts))
-        values = tuple(_value(name, word, *types_of[name]) for word in words)
+        values = tuple(_value(sweepable[name], word) for word in words)
         if len(set(values)) < len(values):
             raise must_be("sweep", "of different values", text)
         axes.append(Axis(name, values))
     return axes
 
 
-def _types(experiment: type[Experiment]) -> dict[str, tuple[type, bool]]:
-    """Return the type of each field of an experiment that can be swept, and whether None is allowed."""
-    result = {}
-    for name, hint in typing.get_type_hints(experiment).items():
-        if name not in experiment.recorded() or name in NOT_SWEPT:
-            continue
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        declared = next(option for option in options if option is not type(None))
-        if declared in (int, float, str, bool):
-            result[name] = (declared, type(None) in options)
-    return result
-
-
-def _value(name: str, word: str, declared: type, optional: bool) -> Any:
-    """Convert one value of an axis from text to the declared type of its field. `optional`: None is allowed."""
-    if optional and word.lower() == "none":
-        return None
-    if declared is bool:
-        if word.lower() not in ("true", "false"):
-            raise must_be(name, "true or false", word)
-        return word.lower() == "true"
-    return value_of(name, word, declared)
+def _value(declared: Declaration, word: str) -> Any:
+    """Convert one value of an axis from text to the declared type of its field. "none" is None where that is
+    allowed."""
+    return None if declared.optional and word.lower() == "none" else value_of(declared.name, word, declared.kind)
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from numbers import Integral, Real
+from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,14 +36,16 @@ from placecode.fit.fitting import experiment_of_sheet, fit, is_fit, trained_mode
 from placecode.models.encoder import Stack
 from placecode.reports.pages import fit_text
 from placecode.runs.read import Run
+from placecode.settings import declarations
 from placecode.tasks.table import DATA_SETS, TableTask
 from placecode.training.trainer import portions, stack_for
+from placecode.validation import whole_number
 
 MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
 """Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
-MINIMA = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
-"""Minimum values of the integer parameters."""
+SETTINGS = ("mask_ratio", "n_halves", "steps", "batch", "width", "layers", "learning_rate", "neighbors", "n_draws")
+"""Parameters that are settings of `TableExperiment`, where their names have no "n_". None stands for the default."""
 
 
 class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -158,13 +161,13 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         groups : array of shape (samples,), or name of a column, optional
             Group of each sample, such as its subject or day. Whole groups are held out.
         """
-        self._check()
+        settings = self._checked_settings()
         execution = ExecutionSettings(self.device)
         effort = TableExperiment.effort_on(execution.device, self.effort)
         with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
             out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             sheet = self._sheet(X, groups, spool=Path(temporary))  # data that do not fit into memory are written there
-            settings = self._settings(effort)
+            settings |= self._sigmas() | self._seeds(effort)
             settings["file"] = str(X) if isinstance(X, (str, Path)) else sheet.source
             if groups is not None and (isinstance(groups, Path) or is_column_name(groups)):
                 settings["groups"] = str(groups)
@@ -219,17 +222,21 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._dropped = set(frame.columns) - set(channels.columns)
         self._categories = dict(sheet.categories)
 
-    def _check(self) -> None:
-        """Raise BadInput if a parameter is invalid. This is called before data are read."""
-        for name, least in MINIMA.items():
-            value = getattr(self, name)
-            optional = name not in ("neighbors", "n_draws")
-            if not (value is None and optional) and not (isinstance(value, Integral) and int(value) >= least):
-                raise must_be(name, f"a whole number of at least {least}", value)
-        if not isinstance(self.mask_ratio, Real) or not 0 < float(self.mask_ratio) < 1:
-            raise must_be("mask_ratio", "a number above 0 and below 1", self.mask_ratio)
+    def _checked_settings(self) -> dict[str, Any]:
+        """Return the settings of `TableExperiment` that are set by the parameters in `SETTINGS`, by name.
+
+        Raise BadInput if one of them, `n_seeds` or `random_state` is invalid. This is called before data are read.
+        """
+        declared, settings = declarations(TableExperiment), {}
+        for parameter in SETTINGS:
+            name, value = parameter.removeprefix("n_"), getattr(self, parameter)
+            if value is not None:
+                settings[name] = replace(declared[name], name=parameter).check(value)
+        if self.n_seeds is not None:
+            whole_number("n_seeds", self.n_seeds, least=1)
         if isinstance(self.random_state, Integral) and int(self.random_state) < 0:
             raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
+        return settings
 
     def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
         """Raise BadInput if `groups` does not go with X.
@@ -244,10 +251,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             allowed = "the name of a column or a file with a group a row, since X is a file"
             raise BadInput(f"groups must be {allowed}; got {type(groups).__name__}.")
 
-    def _sigmas(self) -> tuple[float, ...] | None:
-        """Return the parameter `sigma` as a tuple of numbers, or None if it is "auto"."""
+    def _sigmas(self) -> dict[str, Any]:
+        """Return the setting `sigmas` that the parameter `sigma` stands for, by name, or nothing if it is "auto"."""
         if isinstance(self.sigma, str) and self.sigma == "auto":
-            return None
+            return {}
         try:
             values = () if self.sigma is None or isinstance(self.sigma, str) else np.atleast_1d(self.sigma).tolist()
             sigmas = tuple(float(sigma) for sigma in values)
@@ -255,33 +262,15 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             sigmas = ()
         if not sigmas:
             raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
-        return sigmas
+        return {"sigmas": sigmas}
 
-    def _settings(self, effort: str) -> dict[str, Any]:
-        """Return the fields of `TableExperiment` that are set by parameters other than None, by name."""
+    def _seeds(self, effort: str) -> dict[str, Any]:
+        """Return the settings `seeds` and `data_seed` that `random_state` and `n_seeds` stand for, by name."""
         is_seed = isinstance(self.random_state, (int, np.integer))
         seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
         default_seeds = TableExperiment.scales[effort].get("seeds", TableExperiment.seeds)
         count = len(default_seeds) if self.n_seeds is None else self.n_seeds
-        parameters = {
-            "sigmas": self._sigmas(),
-            "halves": self.n_halves,
-            "steps": self.steps,
-            "batch": self.batch,
-            "width": self.width,
-            "layers": self.layers,
-            "learning_rate": self.learning_rate,
-            "mask_ratio": self.mask_ratio,
-            "neighbors": self.neighbors,
-            "draws": self.n_draws,
-            "seeds": tuple(range(seed, seed + int(count))),
-            "data_seed": seed,
-        }
-        return {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
+        return {"seeds": tuple(range(seed, seed + int(count))), "data_seed": seed}
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
         """Predict every channel from other channels, with the models of the chosen sigma.

@@ -23,7 +23,7 @@ from placecode.inspection import evidence
 from placecode.inspection.evidence import MAX_INSIGNIFICANT_LOSS, MAX_SIGNIFICANT_LOSS, Setting
 from placecode.inspection.libraries import LIBRARIES, SCALES
 from placecode.reports import wording
-from placecode.validation import choice, real_number, whole_number
+from placecode.settings import REQUIRED, Settings, setting
 
 GOALS = ("accuracy", "map")
 """What sigma is chosen for: accurate predictions, or a PE that shows which tokens belong together."""
@@ -44,29 +44,15 @@ MAX_SIZE = 10**9
 
 
 @dataclass(frozen=True)
-class ModelDescription:
-    """Description of the model to be trained, for which a sigma is recommended.
+class ModelDescription(Settings):
+    """Description of the model to be trained, for which a sigma is recommended."""
 
-    `tokens` is the number of tokens, `width` the number of features per token, `optimizer` a key of FAMILIES, `layers`
-    the number of blocks and `goal` one of GOALS. `learning_rate` and `layers` are None if they are not known.
-    """
-
-    tokens: int
-    width: int
-    optimizer: str
-    learning_rate: float | None = None
-    layers: int | None = None
-    goal: str = "accuracy"
-
-    def __post_init__(self) -> None:
-        whole_number("tokens", self.tokens, 2, MAX_SIZE)
-        whole_number("width", self.width, 1, MAX_SIZE)
-        choice("optimizer", self.optimizer, FAMILIES)
-        if self.learning_rate is not None:
-            real_number("learning_rate", self.learning_rate, above=0)
-        if self.layers is not None:
-            whole_number("layers", self.layers, 1, MAX_SIZE)
-        choice("goal", self.goal, GOALS)
+    tokens: int = setting(REQUIRED, "number of tokens per sequence", least=2, most=MAX_SIZE)
+    width: int = setting(REQUIRED, "number of features per token", least=1, most=MAX_SIZE)
+    optimizer: str = setting(REQUIRED, f"one of {', '.join(FAMILIES)}", choices=FAMILIES)
+    learning_rate: float | None = setting(None, "learning rate, if known", above=0)
+    layers: int | None = setting(None, "number of transformer blocks, if known", least=1, most=MAX_SIZE)
+    goal: str = setting("accuracy", "accuracy, or map for a PE that shows which tokens belong together", choices=GOALS)
 
     def sizes(self) -> dict[str, float]:
         """Return tokens, width, layers and learning rate by name, if known. They determine the distance to settings."""
@@ -200,14 +186,14 @@ def weight_settings(model: ModelDescription, settings: Sequence[Setting]) -> tup
     ]
     nearness = [2.0 ** (min(distances) - distance) for distance in distances]
     by_task: dict[str, list[float]] = {}
-    for setting, near in zip(settings, nearness, strict=True):
-        by_task.setdefault(setting.task, []).append(near)
+    for studied, near in zip(settings, nearness, strict=True):
+        by_task.setdefault(studied.task, []).append(near)
     sum_of_tasks = sum(max(values) for values in by_task.values())
     weighted = []
-    for setting, distance, near in zip(settings, distances, nearness, strict=True):
+    for studied, distance, near in zip(settings, distances, nearness, strict=True):
         if near > 0:
-            of_task = by_task[setting.task]
-            weighted.append(WeightedSetting(setting, distance, max(of_task) * near / sum(of_task) / sum_of_tasks))
+            of_task = by_task[studied.task]
+            weighted.append(WeightedSetting(studied, distance, max(of_task) * near / sum(of_task) / sum_of_tasks))
     return tuple(sorted(weighted, key=lambda item: item.distance))
 
 
@@ -317,18 +303,18 @@ def cross_validate(
     With `whole_task`, all settings of the same task are held out too, as if the task had not been studied. Settings
     whose models have not learned are skipped. Yields one result per setting.
     """
-    for setting in settings:
-        curve = setting.curve(goal)
+    for studied in settings:
+        curve = studied.curve(goal)
         if curve is None or not curve.learned:
             continue
         remaining = [
-            other for other in settings if other is not setting and not (whole_task and other.task == setting.task)
+            other for other in settings if other is not studied and not (whole_task and other.task == studied.task)
         ]
         model = ModelDescription(
-            setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal
+            studied.tokens, studied.width, studied.optimizer, studied.learning_rate, studied.layers, goal
         )
         recommended = recommend(model, remaining).sigma
-        candidates = {"recommended": recommended, **defaults(setting.tokens, setting.width)}
+        candidates = {"recommended": recommended, **defaults(studied.tokens, studied.width)}
         intervals = {name: curve.gain_lost(sigma) for name, sigma in candidates.items()}
         gain_lost = {name: None if interval is None else interval.mean for name, interval in intervals.items()}
-        yield HeldOutResult(setting, recommended, gain_lost)
+        yield HeldOutResult(studied, recommended, gain_lost)

@@ -21,7 +21,7 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
-from placecode.validation import boolean, choice, is_whole, real_number, whole_number
+from placecode.validation import choice
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
@@ -157,40 +157,38 @@ class ModelSettings(Settings):
     """Architecture, optimizer and batch size of a model: the settings that all members of an experiment usually
     share."""
 
-    placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
-    width: int = setting(160, "features per token")
-    layers: int = setting(4, "transformer blocks")
-    heads: int = setting(1, "attention heads; a divisor of the width")
-    expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
-    norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
-    optimizer: str = setting("adam", "adam, adamw or sgd")
-    learning_rate: float = setting(1e-4, "learning rate")
-    pe_learning_rate: float | None = setting(None, "learning rate of the PE, if it differs")
+    placement: str = setting(
+        "every", "where the encoding acts: in every block, or at the input only", choices=PLACEMENTS
+    )
+    width: int = setting(160, "features per token", least=1)
+    layers: int = setting(4, "transformer blocks", least=1)
+    heads: int = setting(1, "attention heads; a divisor of the width", least=1)
+    expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width", least=1)
+    norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP", choices=NORMS)
+    optimizer: str = setting("adam", "adam, adamw or sgd", choices=OPTIMIZERS)
+    learning_rate: float = setting(1e-4, "learning rate", least=0)
+    pe_learning_rate: float | None = setting(None, "learning rate of the PE, if it differs", least=0)
     weight_decay: float = setting(
-        0.0, "weight decay: added to the gradient by adam and sgd, applied to the weights directly by adamw"
+        0.0, "weight decay: added to the gradient by adam and sgd, applied to the weights directly by adamw", least=0
     )
-    pe_weight_decay: float | None = setting(None, "weight decay of the PE, if it differs")
-    clip: float | None = setting(None, "maximum norm of a member's gradient; larger ones are scaled down")
+    pe_weight_decay: float | None = setting(None, "weight decay of the PE, if it differs", least=0)
+    clip: float | None = setting(None, "maximum norm of a member's gradient; larger ones are scaled down", least=0)
     cooldown: float = setting(
-        0.0, "fraction of the steps, at the end, in which learning rates fall linearly to zero; 0 as in the paper"
+        0.0,
+        "fraction of the steps, at the end, in which learning rates fall linearly to zero; 0 as in the paper",
+        least=0,
+        below=1,
     )
-    momentum: float = setting(0.9, "momentum of sgd")
-    beta1: float = setting(0.9, "decay rate of adam's first moment")
-    beta2: float = setting(0.999, "decay rate of adam's second moment")
-    epsilon: float = setting(1e-8, "added to the square root of adam's second moment")
-    batch: int = setting(128, "examples per step")
+    momentum: float = setting(0.9, "momentum of sgd", least=0, below=1)
+    beta1: float = setting(0.9, "decay rate of adam's first moment", least=0, below=1)
+    beta2: float = setting(0.999, "decay rate of adam's second moment", least=0, below=1)
+    epsilon: float = setting(1e-8, "added to the square root of adam's second moment", least=0)
+    batch: int = setting(128, "examples per step", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
-            choice(name, getattr(self, name), allowed)
-        self._check(whole_number, "width", "layers", "heads", "expansion", "batch", least=1)
         if self.width % self.heads:
             raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
-        self._check(real_number, "learning_rate", "weight_decay", "epsilon", least=0)
-        optional = ("pe_learning_rate", "pe_weight_decay", "clip")
-        self._check(real_number, *(name for name in optional if getattr(self, name) is not None), least=0)
-        self._check(real_number, "momentum", "beta1", "beta2", "cooldown", least=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -208,11 +206,13 @@ class Member(ModelSettings):
 
     encoding: str = "learned"
     """Name of a registered encoding (`placecode.encodings.names`)."""
-    sigma: float | None = 0.2
-    """Initial standard deviation of a random PE, or root mean square of any other initial PE. Encodings without random
-    initial values ignore it, and so do PEs that are copied without rescaling."""
-    seed: int = 0
-    """Seed of the initial weights, the PE, the data order and dropout."""
+    sigma: float | None = setting(
+        0.2,
+        "initial standard deviation of a random PE, or root mean square of any other initial PE. Encodings without "
+        "random initial values ignore it, and so do PEs that are copied without rescaling",
+        least=0,
+    )
+    seed: int = setting(0, "seed of the initial weights, the PE, the data order and dropout", least=0)
     start: str | InitialPE = "normal"
     """Initial values of the PE: a name in `STARTS`, a name in `DONOR_STARTS` (copied from the member `donor`), or an
     array, which becomes an `InitialPE`."""
@@ -224,63 +224,69 @@ class Member(ModelSettings):
     options: Options = field(default_factory=Options)
     """Settings that only some encodings have: axes, base, fraction, ... (`Encoding.defaults`)."""
 
-    dropout: float = 0.0
-    """Dropout probability at the input of every block, after the PE is added. The code published with the paper (Ito et
-    al.) uses 0.1 with fixed PEs."""
+    dropout: float = setting(
+        0.0,
+        "dropout probability at the input of every block, after the PE is added. The code published with the paper "
+        "(Ito et al.) uses 0.1 with fixed PEs",
+        least=0,
+        below=1,
+    )
     dropout_at_evaluation: bool = False
     """Whether dropout is also active at evaluation, as in the paper's code. The seed then fixes the masks."""
-    output_gain: float = 1.0
-    """Factor by which the model's outputs are multiplied. Large values lead to lazy learning, in which weights change
-    little, and small ones to rich learning, in which features are learned."""
+    output_gain: float = setting(
+        1.0,
+        "factor by which the model's outputs are multiplied. Large values lead to lazy learning, in which weights "
+        "change little, and small ones to rich learning, in which features are learned",
+        above=0,
+    )
 
-    last_epoch: int | None = None
-    """Number of epochs after which this member stops, if other members of the experiment train longer. None: no
-    limit."""
-    mask_ratio: float = 0.5
-    """Fraction of the channels (tokens) that are hidden in training, if the task is to predict hidden channels."""
-    ramp: int = 0
-    """Number of training steps in which the number of hidden channels grows from one to the fraction `mask_ratio`, as a
-    curriculum. With 0 there is no growth: the full fraction is hidden from the first step."""
+    last_epoch: int | None = setting(
+        None,
+        "number of epochs after which this member stops, if other members of the experiment train longer. None: no "
+        "limit",
+        least=1,
+    )
+    mask_ratio: float = setting(
+        0.5,
+        "fraction of the channels (tokens) that are hidden in training, if the task is to predict hidden channels",
+        least=0,
+        below=1,
+    )
+    ramp: int = setting(
+        0,
+        "number of training steps in which the number of hidden channels grows from one to the fraction `mask_ratio`, "
+        "as a curriculum. With 0 there is no growth: the full fraction is hidden from the first step",
+        least=0,
+    )
     data: str = ""
     """Name of the data set to train on, if the experiment has several, otherwise empty."""
-    role: str = field(default="swept", compare=False)
-    """What the member is for, one of `ROLES`. It does not affect training."""
+    role: str = setting(
+        "swept",
+        "what the member is for, one of `ROLES`. It does not affect training",
+        choices=ROLES,
+        compare=False,
+    )
     label: str = field(default="", compare=False)
     """Name of the member's setting in legends and tables. It contains neither the seed, nor sigma if sigma is an axis
     of the figure. It does not affect training."""
 
     def __post_init__(self) -> None:
-        for spec_field in dataclasses.fields(self):
-            object.__setattr__(self, spec_field.name, _plain(getattr(self, spec_field.name)))
+        super().__post_init__()
         if not isinstance(self.start, (str, InitialPE)):
             object.__setattr__(self, "start", InitialPE(self.start))
         if not isinstance(self.options, Options):
             object.__setattr__(self, "options", Options(self.options))
-        if self.sigma is not None:
-            real_number("sigma", self.sigma, least=0)
         if isinstance(self.start, str):
             choice("start", self.start, (*STARTS, *DONOR_STARTS))
-        has_donor = is_whole(self.donor) and self.donor >= 0
+        has_donor = self.donor is not None and self.donor >= 0
         if has_donor != (self.start in DONOR_STARTS) or (self.donor is not None and not has_donor):
             when = "the number of a member" if self.start in DONOR_STARTS else f"left out for the start {self.start}"
             raise must_be("donor", when, self.donor)
         if self.start in RESCALED_STARTS and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
-        super().__post_init__()
-        choice("role", self.role, ROLES)
-        self._check(boolean, "learn", "dropout_at_evaluation")
-        self._check(whole_number, "seed", "ramp", least=0)
-        if self.last_epoch is not None:
-            whole_number("last_epoch", self.last_epoch, least=1)
-            if self.cooldown:
-                rule = "left out with a cooldown, which ends with the longest training"
-                raise must_be("last_epoch", rule, self.last_epoch)
-        real_number("output_gain", self.output_gain, above=0)
-        for name in ("dropout", "mask_ratio"):
-            real_number(name, getattr(self, name), least=0, below=1)
-        for name in ("data", "label"):
-            if not isinstance(getattr(self, name), str):
-                raise must_be(name, "a text", getattr(self, name))
+        if self.last_epoch is not None and self.cooldown:
+            rule = "left out with a cooldown, which ends with the longest training"
+            raise must_be("last_epoch", rule, self.last_epoch)
 
     @property
     def shape(self) -> tuple[object, ...]:

@@ -46,7 +46,7 @@ class BrainSettings(Settings):
         0.2, "number or fraction of the people to test on, drawn at random; from Python also their names"
     )
     folds: int | None = setting(
-        None, "number of splits of the people, called worlds; default: 5, or 1 if recordings differ in length"
+        None, "number of splits of the people, called worlds; default: 5, or 1 if recordings differ in length", least=1
     )
     atlas: str | None = setting(None, "aal2 or glasser: names, centres and networks of the regions")
     names: str | Path | Sequence[str] | None = setting(None, "text file with the names of the regions, one per line")
@@ -74,7 +74,7 @@ class BrainSettings(Settings):
         atlases.MAX_PARCEL_DISTANCE,
         "distance to the nearest Glasser parcel, in mm, beyond which a region has no network",
     )
-    window: int = setting(1, "time points per token")
+    window: int = setting(1, "time points per token", least=1)
 
 
 class Brain(Masked):
@@ -173,7 +173,7 @@ class Brain(Masked):
         worlds = split_people(chosen.heldout, chosen.folds, half, cleaned, seed)
         self.people = {name: tuple(world[name] for world in worlds) for name in ("train", "test")}
         shortest = min(len(values) for values in cleaned.values())
-        if isinstance(window, int) and window > shortest:
+        if window > shortest:
             raise must_be("window", f"at most the {shortest} time points of the shortest recording", window)
         splits = {}
         for split, names_by_world in self.people.items():

@@ -31,7 +31,7 @@ from placecode.data.puzzles import CLASSES, ORDERS, Cells, Puzzles, are_farther,
 from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.base import Split, Task
-from placecode.validation import is_whole, real_number, whole_number
+from placecode.validation import whole_number
 
 VERSION = 1
 """Version of `make_puzzles`. Increase it whenever the same seed gives other puzzles, so that old caches are ignored."""
@@ -51,10 +51,12 @@ class PuzzleSettings(Settings):
     puzzles: str | Path | None = setting(
         None, "folder with puzzle files in the published format; by default puzzles are drawn at random"
     )
-    order: int = setting(4, "rows, columns and symbols of a puzzle, 4 to 6")
-    per_class: int = setting(3000, "training and test puzzles of each class, if drawn")
+    order: int = setting(4, "rows, columns and symbols of a puzzle, 4 to 6", choices=ORDERS)
+    per_class: int = setting(3000, "training and test puzzles of each class, if drawn", least=2)
     heldout: int = setting(108, "held-out (ood) puzzles, a third of them from each class, if drawn")
-    distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out puzzle")
+    distance: float = setting(
+        0.8, "Jaccard distance that training puzzles must exceed to every held-out puzzle", least=0, below=1
+    )
     train: int | None = setting(
         None, "training puzzles to use, about equally many of each class, out of a fixed sequence; default: all"
     )
@@ -62,18 +64,13 @@ class PuzzleSettings(Settings):
         2,
         "times that log-softmax is applied to the logits: 1 as in textbooks; 2 as in the authors' code, where both the "
         "model and the loss apply it, which is equal except for rounding",
+        choices=(1, 2),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_whole(self.order) or self.order not in ORDERS:
-            raise must_be("order", "4, 5 or 6", self.order)
-        if not is_whole(self.heldout) or self.heldout < 3 or self.heldout % 3:
+        if self.heldout < 3 or self.heldout % 3:
             raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", self.heldout)
-        self._check(whole_number, "per_class", least=2)
-        self._check(real_number, "distance", least=0, below=1)
-        if not is_whole(self.log_softmax) or self.log_softmax not in (1, 2):
-            raise must_be("log_softmax", "1 or 2", self.log_softmax)
 
 
 class LatinSquares(Task):

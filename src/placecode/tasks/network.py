@@ -22,7 +22,7 @@ from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked
 from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
-from placecode.validation import boolean, choice, is_whole, real_number, whole_number
+from placecode.validation import whole_number
 
 NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
@@ -49,36 +49,39 @@ by less than this."""
 class NetworkSettings(Settings):
     """Settings of simulated networks."""
 
-    nodes: int = setting(100, "nodes of a network")
-    clusters: int = setting(5, "clusters of nearly equal size")
-    sizes: tuple[int, ...] = setting((), "the sizes of the clusters, if they differ")
-    density_within: float = setting(0.4, "fraction of the ordered pairs within a cluster that are connected")
-    density_between: float = setting(0.1, "fraction of the ordered pairs between clusters that are connected")
-    strength_within: float = setting(1.0, "spectral radius of the weights within a cluster, which are positive")
-    strength_between: float = setting(0.05, "standard deviation of the weights between clusters, which are normal")
-    gain: float = setting(1.0, "factor of the weighted sum of a node's inputs")
-    noise: float = setting(0.3, "standard deviation of the noise that drives every node")
-    nonlinearity: str = setting("tanh", "activation function of a node: tanh, relu (clipped at 1) or linear")
-    lag: int = setting(1, "longest delay of a connection, in steps; each connection has a random delay")
-    window: int = setting(1, "time points per token")
-    train: int = setting(20_000, "time points to train on")
-    test: int = setting(2_000, "held-out time points, which are later")
-    burn_in: int = setting(500, "time points before the first that is used")
-    gap: int = setting(200, "unused time points between training and held-out ones")
+    nodes: int = setting(100, "nodes of a network", least=4)
+    clusters: int = setting(5, "clusters of nearly equal size", least=2)
+    sizes: tuple[int, ...] = setting((), "the sizes of the clusters, if they differ", least=2)
+    density_within: float = setting(
+        0.4, "fraction of the ordered pairs within a cluster that are connected", above=0, most=1
+    )
+    density_between: float = setting(
+        0.1, "fraction of the ordered pairs between clusters that are connected", least=0, most=1
+    )
+    strength_within: float = setting(
+        1.0, "spectral radius of the weights within a cluster, which are positive", least=0
+    )
+    strength_between: float = setting(
+        0.05, "standard deviation of the weights between clusters, which are normal", least=0
+    )
+    gain: float = setting(1.0, "factor of the weighted sum of a node's inputs", least=0)
+    noise: float = setting(0.3, "standard deviation of the noise that drives every node", least=0)
+    nonlinearity: str = setting(
+        "tanh", "activation function of a node: tanh, relu (clipped at 1) or linear", choices=NONLINEARITIES
+    )
+    lag: int = setting(1, "longest delay of a connection, in steps; each connection has a random delay", least=1)
+    window: int = setting(1, "time points per token", least=1)
+    train: int = setting(20_000, "time points to train on", least=MIN_TRAINING_SAMPLES)
+    test: int = setting(2_000, "held-out time points, which are later", least=1)
+    burn_in: int = setting(500, "time points before the first that is used", least=0)
+    gap: int = setting(200, "unused time points between training and held-out ones", least=0)
     shuffled: bool = setting(False, "nodes in random order; else cluster by cluster, which a fixed encoding could use")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        cluster_sizes(self.nodes, self.clusters, self.sizes or None)
-        self._check(whole_number, "window", "lag", least=1)
-        self._check(real_number, "density_within", above=0, most=1)
-        self._check(real_number, "density_between", least=0, most=1)
-        self._check(real_number, "strength_within", "strength_between", "gain", "noise", least=0)
-        self._check(choice, "nonlinearity", allowed=NONLINEARITIES)
-        self._check(whole_number, "train", least=max(MIN_TRAINING_SAMPLES, self.window + self.lag + 1))
-        self._check(whole_number, "test", least=self.window)
-        self._check(whole_number, "burn_in", "gap", least=0)
-        self._check(boolean, "shuffled")
+        cluster_sizes(self.nodes, self.clusters, self.sizes)
+        whole_number("train", self.train, self.window + self.lag + 1)
+        whole_number("test", self.test, self.window)
 
 
 class Network(Masked):
@@ -112,7 +115,7 @@ class Network(Masked):
         self, eval_mask_ratios: Sequence[float] = (0.5, 0.9), worlds: int = 1, seed: int = 0, **settings: Any
     ) -> None:
         chosen = NetworkSettings(**settings)
-        sizes = cluster_sizes(chosen.nodes, chosen.clusters, chosen.sizes or None)
+        sizes = cluster_sizes(chosen.nodes, chosen.clusters, chosen.sizes)
         order_seed, world_seeds = split_seed(worlds, seed)
         self.options = {name: value for name, value in vars(chosen).items() if name not in ("nodes", "clusters")}
         self.options["sizes"] = [int(size) for size in sizes]
@@ -269,18 +272,16 @@ def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return float(correlation[same & ~np.eye(len(labels), dtype=bool)].mean()), float(correlation[~same].mean())
 
 
-def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the number of nodes in each cluster: `sizes` if it is not None, otherwise nearly equal numbers.
+def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the number of nodes in each cluster: `sizes` if there are any, otherwise nearly equal numbers.
 
     >>> cluster_sizes(11, 3)
     (4, 4, 3)
     """
-    whole_number("nodes", nodes, 4)
-    if sizes is not None:
-        valid = isinstance(sizes, Sequence) and len(sizes) > 1 and all(is_whole(size) and size > 1 for size in sizes)
-        if not valid or sum(sizes) != nodes:
+    if sizes:
+        if len(sizes) < 2 or sum(sizes) != nodes:
             raise must_be("sizes", f"two or more whole numbers of at least 2 that add up to nodes ({nodes})", sizes)
         return tuple(sizes)
-    if not is_whole(clusters) or not 2 <= clusters <= nodes // 2:
+    if clusters > nodes // 2:
         raise must_be("clusters", f"a whole number from 2 to half of the {nodes} nodes", clusters)
     return tuple(nodes // clusters + (cluster < nodes % clusters) for cluster in range(clusters))

@@ -12,7 +12,7 @@ from placecode.data.cells import find_duplicates
 from placecode.data.packages import package_folder
 from placecode.data.recording_files import Files, Recording, find_files, match_by_name, read_recordings, read_table
 from placecode.errors import BadInput, must_be
-from placecode.validation import choice, whole_number
+from placecode.validation import choice
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"  # users must pass this text to use data of the HCP
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
@@ -62,8 +62,6 @@ def split_people(
     max_heldout, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
     if half not in (None, 1, 2):
         raise must_be("half", "1, 2 or left out", half)
-    if folds is not None:
-        whole_number("folds", folds, 1)
     if isinstance(heldout, int | float):
         order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
         # the command line passes 2 as 2.0

@@ -28,7 +28,7 @@ from placecode.errors import BadInput, must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked
 from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
-from placecode.validation import boolean, choice, whole_number
+from placecode.validation import whole_number
 
 SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in the grey value of a pixel
@@ -45,22 +45,18 @@ DIGIT_SIDE = 8  # number of rows and columns of a digit
 class PixelsSettings(Settings):
     """Settings of the pixels of image patches or digits."""
 
-    source: str = setting("photos", "photos or digits")
-    size: int = setting(10, "rows and columns of a patch of photographs")
-    stride: int = setting(4, "distance of the pixels of a patch in the photograph")
+    source: str = setting("photos", "photos or digits", choices=SOURCES)
+    size: int = setting(10, "rows and columns of a patch of photographs", least=2)
+    stride: int = setting(4, "distance of the pixels of a patch in the photograph", least=1)
     train: int = setting(
-        20_000, f"patches to train on; of the {N_DIGIT_IMAGES} digits, at most those that are not held out"
+        20_000,
+        f"patches to train on; of the {N_DIGIT_IMAGES} digits, at most those that are not held out",
+        least=MIN_TRAINING_SAMPLES,
     )
-    test: int = setting(2_000, "held-out patches from other parts of the photographs; of the digits, at most a quarter")
+    test: int = setting(
+        2_000, "held-out patches from other parts of the photographs; of the digits, at most a quarter", least=1
+    )
     shuffled: bool = setting(True, "pixels in random order; else row by row, which a fixed encoding could use")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(choice, "source", allowed=SOURCES)
-        self._check(whole_number, "size", least=2)
-        self._check(whole_number, "stride", "test", least=1)
-        self._check(whole_number, "train", least=MIN_TRAINING_SAMPLES)
-        self._check(boolean, "shuffled")
 
 
 class Pixels(Masked):

@@ -19,11 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import must_be
 from placecode.settings import Settings, setting
 from placecode.tasks.masked import Masked, masked_count
 from placecode.tasks.simulated import MIN_TRAINING_SAMPLES, channel_order, split_seed, standardized_splits
-from placecode.validation import boolean, choice, is_whole, real_number, whole_number
 
 VALUES = ("sign", "gaussian")  # kinds of values of the channels, see `Synergy`
 SIZES = (3, 4)  # numbers of channels that a group may have
@@ -36,31 +34,19 @@ reported."""
 class SynergySettings(Settings):
     """Settings of simulated synergistic channels."""
 
-    groups: int = setting(10, "groups of channels; each channel is the product of the others of its group")
-    group_size: int = setting(3, "channels of a group, 3 or 4")
-    sizes: tuple[int, ...] = setting((), "the sizes of the groups, if they differ")
-    values: str = setting("sign", "values of a channel: sign (1 or -1), or gaussian with signs that follow the product")
-    noise: float = setting(0.1, "standard deviation of the normal noise on every channel")
-    correlated: int = setting(0, "additional groups of pairwise correlated channels")
-    correlation: float = setting(0.5, "correlation of any two channels of such a group, before noise")
-    distractors: int = setting(0, "additional channels that are independent of all others")
-    train: int = setting(50_000, "samples to train on")
-    test: int = setting(2_000, "held-out samples")
+    groups: int = setting(10, "groups of channels; each channel is the product of the others of its group", least=1)
+    group_size: int = setting(3, "channels of a group, 3 or 4", choices=SIZES)
+    sizes: tuple[int, ...] = setting((), "the sizes of the groups, if they differ", choices=SIZES)
+    values: str = setting(
+        "sign", "values of a channel: sign (1 or -1), or gaussian with signs that follow the product", choices=VALUES
+    )
+    noise: float = setting(0.1, "standard deviation of the normal noise on every channel", least=0)
+    correlated: int = setting(0, "additional groups of pairwise correlated channels", least=0)
+    correlation: float = setting(0.5, "correlation of any two channels of such a group, before noise", above=0, below=1)
+    distractors: int = setting(0, "additional channels that are independent of all others", least=0)
+    train: int = setting(50_000, "samples to train on", least=MIN_TRAINING_SAMPLES)
+    test: int = setting(2_000, "held-out samples", least=1)
     shuffled: bool = setting(False, "channels in random order; else group by group, which a fixed encoding could use")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(whole_number, "groups", "test", least=1)
-        self._check(whole_number, "train", least=MIN_TRAINING_SAMPLES)
-        if not is_whole(self.group_size) or self.group_size not in SIZES:
-            raise must_be("group_size", "3 or 4", self.group_size)
-        if not isinstance(self.sizes, Sequence) or not all(is_whole(s) and s in SIZES for s in self.sizes):
-            raise must_be("sizes", "3 or 4 for each group", self.sizes)
-        self._check(choice, "values", allowed=VALUES)
-        self._check(real_number, "noise", least=0)
-        self._check(whole_number, "correlated", "distractors", least=0)
-        self._check(real_number, "correlation", above=0, below=1)
-        self._check(boolean, "shuffled")
 
 
 class Synergy(Masked):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from placecode.analysis import connectivity
-from placecode.errors import must_be, one_of
+from placecode.errors import must_be
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelExperiment
 from placecode.experiments.specs import DisplaySetting, display_setting, format_setting, parse_encoding
@@ -25,7 +25,6 @@ from placecode.models.member import Member, grid
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
-from placecode.validation import whole_number
 
 MOST_WORLDS = 100
 """If all seeds are below this, the number of worlds is the largest seed plus 1, so that seed s uses world s."""
@@ -41,25 +40,24 @@ SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
 class MaskedExperiment(ModelExperiment):
     """Base class of experiments on masked prediction of channels."""
 
-    steps: int = setting(10_000, "training steps")
+    steps: int = setting(10_000, "training steps", least=1)
     evaluations: int = 20
     mask_ratio: float = setting(0.5, "fraction of the channels that are hidden in training")
     eval_mask_ratios: tuple[float, ...] = sweep_over((0.5, 0.9), "fractions of hidden channels at evaluation")
     width: int = 64
     learning_rate: float = 3e-4
     batch: int = 32
-    slow_baseline_worlds: int = setting(3, "number of worlds in which the slow baselines, ridge and trees, are fitted")
-    baseline_names: tuple[str, ...] = sweep_over(BASELINES, f"the baselines: {', '.join(BASELINES)}", least=0)
+    slow_baseline_worlds: int = setting(
+        3, "number of worlds in which the slow baselines, ridge and trees, are fitted", least=0
+    )
+    baseline_names: tuple[str, ...] = sweep_over(
+        BASELINES, f"the baselines: {', '.join(BASELINES)}", count_at_least=0, choices=BASELINES
+    )
 
     metric = "mse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(whole_number, "steps", least=1)
-        self._check(whole_number, "slow_baseline_worlds", least=0)
-        for name in self.baseline_names:
-            if name not in BASELINES:
-                raise one_of("baseline_names", BASELINES, name)
         trained = getattr(self, self.swept_by["mask_ratio"]) if "mask_ratio" in self.swept_by else (self.mask_ratio,)
         if len(self.eval_mask_ratios) < 2 or not set(trained) <= set(self.eval_mask_ratios):
             words = ", ".join(f"{ratio:g}" for ratio in trained)

@@ -111,7 +111,9 @@ class SynergySize(SynergyExperiment):
     rates: tuple[float, ...] = sweep_over((1e-3,), "learning rates")
     widths: tuple[int, ...] = sweep_over((64,), "features per token")
     mask_ratios: tuple[float, ...] = sweep_over((0.3,), "fractions of the channels that are hidden in training")
-    ramps: tuple[int, ...] = sweep_over((0,), "steps in which the hidden channels grow from one to that fraction")
+    ramps: tuple[int, ...] = sweep_over(
+        (0,), "steps in which the hidden channels grow from one to that fraction", least=0
+    )
     seeds: tuple[int, ...] = tuple(range(5))
 
     scales = {
@@ -130,7 +132,7 @@ class SynergySize(SynergyExperiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         for ramp in self.ramps:
-            if not isinstance(ramp, int) or not 0 <= ramp <= self.steps:
+            if ramp > self.steps:
                 raise must_be("ramps", f"whole numbers from 0 to the {self.steps} steps of training", ramp)
 
     def swept(self) -> dict[str, Sequence[Any]]:

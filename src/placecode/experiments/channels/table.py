@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from placecode.errors import must_be, one_of
+from placecode.errors import one_of
 from placecode.experiments.channels import structure
 from placecode.experiments.measures import pe_vectors, size_measures
 from placecode.experiments.models import ModelExperiment
@@ -24,7 +24,6 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.collection import TaskCollection
 from placecode.tasks.table import DATA_SETS, TableTask
-from placecode.validation import whole_number
 
 EFFORTS = ("auto", "quick", "thorough")
 """Values of `effort`, which sets the size of the models, the length of training, and the number of seeds and sigmas."""
@@ -41,17 +40,19 @@ class TableExperiment(ModelExperiment):
     metric = "mse"
 
     file: str = setting("", "the table")
-    groups: str = setting("", "the group of each sample: a column of the table, or a file")
-    labels: str = setting("", "file with the known group of each channel: name,label")
-    positions: str = setting("", "file with the known position of each channel: name,x,y or name,x,y,z")
-    names: str = setting("", "file with the names of the channels")
-    key: str = setting("", "which table of a .npz, .mat or .h5 file")
+    groups: str = setting("", "group of each sample, such as its subject or day: a column name or a file")
+    labels: str = setting("", "known groups of the channels: a CSV file with name,label")
+    positions: str = setting("", "known positions of the channels: a CSV file with name,x,y or name,x,y,z")
+    names: str = setting("", "names of the channels: a text file with one name per line")
+    key: str = setting("", "name of the array in a .npz, .mat or .h5 file")
     sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.2), "initial scales of the PE, of which one is chosen")
     seeds: tuple[int, ...] = sweep_over((0, 1), "seeds that are trained on all training samples")
-    halves: int = setting(1, "number of additional seeds that are trained on each half of the training samples")
-    steps: int = setting(2000, "training steps")
+    halves: int = setting(
+        1, "number of additional seeds that are trained on each half of the training samples", least=0
+    )
+    steps: int = setting(2000, "training steps", least=1)
     evaluations: int = 4
-    mask_ratio: float = setting(0.3, "fraction of the channels that are hidden")
+    mask_ratio: float = setting(0.3, "fraction of the channels that are hidden", above=0, below=1)
     width: int = 32
     layers: int = 2
     expansion: int = 2
@@ -59,8 +60,8 @@ class TableExperiment(ModelExperiment):
     pe_learning_rate: float | None = 6e-3
     cooldown: float = 0.4
     batch: int = 32
-    neighbors: int = setting(4, "number of nearest channels that count as neighbours")
-    draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
+    neighbors: int = setting(4, "number of nearest channels that count as neighbours", least=1)
+    draws: int = setting(199, "number of random circular shifts of the channels in the permutation test", least=19)
 
     tables: Mapping[str, TableTask] = field(default_factory=dict, repr=False, compare=False)
     """The tasks on the table, by name (`DATA_SETS`): with all training samples, and with either half of them. They are
@@ -80,13 +81,6 @@ class TableExperiment(ModelExperiment):
             "pe_learning_rate": 3e-3,
         },
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("steps", 1), ("halves", 0), ("neighbors", 1), ("draws", 19), ("batch", 1)):
-            self._check(whole_number, name, least=least)
-        if not 0 < self.mask_ratio < 1:
-            raise must_be("mask_ratio", "a number above 0 and below 1", self.mask_ratio)
 
     @staticmethod
     def effort_on(device: str, effort: str) -> str:

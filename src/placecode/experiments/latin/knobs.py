@@ -249,15 +249,12 @@ class LstGain(KnobExperiment):
     knob = "gain of the outputs"
 
     gains: tuple[float, ...] = sweep_over(
-        (0.1, 1.0, 10.0), "factors of the outputs, with the usual learning rate and with it divided by the factor"
+        (0.1, 1.0, 10.0),
+        "factors of the outputs, with the usual learning rate and with it divided by the factor",
+        above=0,
     )
 
     scales = {"paper": {}, "quick": QUICK_KNOB}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not min(self.gains) > 0:
-            raise must_be("gains", "positive numbers", list(self.gains))
 
     def variants(self) -> list[Variant]:
         """Return each gain with the usual learning rate, and with that rate divided by the gain. Adam's steps do not
@@ -287,18 +284,12 @@ class LstDecay(KnobExperiment):
     knob = "what decays"
 
     optimizer: str = "adamw"
-    decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included")
-    decayed_weights: tuple[str, ...] = sweep_over(("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe")
+    decays: tuple[float, ...] = sweep_over((1.0, 3.0), "weight decays; 0 is always included", above=0)
+    decayed_weights: tuple[str, ...] = sweep_over(
+        ("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe", choices=DECAYED_WEIGHTS
+    )
 
     scales = {"paper": {}, "quick": {**QUICK_KNOB, "decays": (0.05,)}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not min(self.decays) > 0:
-            raise must_be("decays", "positive numbers (0 is always included)", list(self.decays))
-        for part in self.decayed_weights:
-            if part not in DECAYED_WEIGHTS:
-                raise must_be("decayed_weights", f"of {', '.join(DECAYED_WEIGHTS)}", part)
 
     def variants(self) -> list[Variant]:
         """Return one variant without decay, and one for each decay and choice of weights. Each decay has a panel."""
@@ -346,10 +337,10 @@ class LstOptimizer(KnobExperiment):
     rates: tuple[float, ...] = sweep_over((3e-5, 1e-4, 3e-4), "learning rates of adam and adamw; the middle is usual")
     sgd_rates: tuple[float, ...] = sweep_over((0.003, 0.01, 0.03), "learning rates of sgd; the middle one is usual")
     pe_rates: tuple[float, ...] = sweep_over(
-        (0.1, 10.0), "learning rates of the PE with adam, as multiples of the usual one", least=0
+        (0.1, 10.0), "learning rates of the PE with adam, as multiples of the usual one", count_at_least=0
     )
     epsilons: tuple[float, ...] = sweep_over(
-        (1e-6, 1e-4), "epsilons of adam at its usual learning rate, besides 1e-8", least=0
+        (1e-6, 1e-4), "epsilons of adam at its usual learning rate, besides 1e-8", count_at_least=0
     )
 
     scales = {

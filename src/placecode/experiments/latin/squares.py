@@ -38,7 +38,6 @@ from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
 from placecode.tasks.latin_squares import LatinSquares, PuzzleSettings
 from placecode.training.trainer import steps_per_epoch
-from placecode.validation import whole_number
 
 FIXED_2D_FIELDS = parse_encoding("sinusoid:axes=2")
 """The fields of a member with the encoding 2d-fixed, sinusoids of the true row and column."""
@@ -48,28 +47,22 @@ FIXED_2D_FIELDS = parse_encoding("sinusoid:axes=2")
 class LatinExperiment(ModelExperiment, PuzzleSettings):
     """Base class of experiments on Latin squares. It sets the length of training, early stopping and measurements."""
 
-    epochs: int = setting(4000, "passes over the training puzzles")
+    epochs: int = setting(4000, "passes over the training puzzles", least=1)
     zero_loss_patience: int = setting(
-        0, "stop a member after this many consecutive epochs with a training loss of exactly 0; 0: never"
+        0, "stop a member after this many consecutive epochs with a training loss of exactly 0; 0: never", least=0
     )
     noise: tuple[float, ...] = setting(
-        (0.1, 0.2, 0.5, 1.0, 2.0), "standard deviations of the noise on token embeddings under which accuracy is tested"
+        (0.1, 0.2, 0.5, 1.0, 2.0),
+        "standard deviations of the noise on token embeddings under which accuracy is tested",
+        above=0,
     )
     block_noise: tuple[float, ...] = setting(
-        (), "the same for noise on the input of every block; the authors' code has 0.2"
+        (), "the same for noise on the input of every block; the authors' code has 0.2", above=0
     )
 
     legacy_defaults = {"log_softmax": 1}
     temporary_arrays: ClassVar[tuple[str, ...]] = ("attention_each",)
     task_class = LatinSquares
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(whole_number, "epochs", least=1)
-        self._check(whole_number, "zero_loss_patience", least=0)
-        for name in ("noise", "block_noise"):
-            if any(not 0 < level < np.inf for level in getattr(self, name)):
-                raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def per_epoch(self, task: Task) -> int:
         """Return the number of training steps of an epoch. If `sweep` changes the data, it is the number for the
@@ -166,7 +159,7 @@ class LstSigma(LatinExperiment):
     references: tuple[float, ...] = sweep_over(
         (0.0, 0.1),
         "dropout (at evaluation too) of the 2d-fixed reference models for attention; --references '' for none",
-        least=0,
+        count_at_least=0,
     )
 
     scales = {
@@ -226,7 +219,9 @@ class LstEncodings(LatinExperiment):
     )
     dropouts: tuple[float, ...] = sweep_over((0.0, 0.1), "dropout probabilities of the features of embedding plus PE")
     dropout_at_evaluation: bool = setting(True, "dropout at evaluation too, as for the authors' fixed encodings")
-    dropout_epochs: int = setting(0, "epochs of members with dropout, which never stop early; 0: as many as the others")
+    dropout_epochs: int = setting(
+        0, "epochs of members with dropout, which never stop early; 0: as many as the others", least=0
+    )
     long_with_dropout: tuple[str, ...] = setting(
         ("learned:sigma=0.2", "sinusoid:axes=2"), "encodings that are trained for all epochs with dropout too"
     )
@@ -248,7 +243,6 @@ class LstEncodings(LatinExperiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(whole_number, "dropout_epochs", least=0)
         specs = [parse_encoding(text) for text in self.encodings]  # one encoding can be written in several ways
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))

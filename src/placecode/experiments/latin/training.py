@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.errors import must_be
 from placecode.experiments.latin import training_claims
 from placecode.experiments.latin.knobs import QUICK_KNOB, KnobExperiment, Variant
 from placecode.experiments.latin.squares import ZERO_LOSS_PATIENCE
@@ -23,7 +22,6 @@ from placecode.experiments.sweeps import data_name
 from placecode.models.member import Member
 from placecode.settings import setting, sweep_over
 from placecode.tasks.base import Task
-from placecode.validation import whole_number
 
 PE_VARIANTS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -79,18 +77,13 @@ class LstSlingshot(KnobExperiment):
 
     sigmas: tuple[float, ...] = (0.2, 1.0, 2.0)
     epochs: int = 1500
-    losses: tuple[int, ...] = sweep_over((1, 2), "times that log-softmax is applied to the logits")
-    frozen: tuple[int, ...] = sweep_over((1,), "those that are also trained with PEs frozen at their start", least=0)
-    evaluate_every: int = setting(25, "epochs between evaluations")
+    losses: tuple[int, ...] = sweep_over((1, 2), "times that log-softmax is applied to the logits", choices=LOSSES)
+    frozen: tuple[int, ...] = sweep_over(
+        (1,), "those that are also trained with PEs frozen at their start", count_at_least=0, choices=LOSSES
+    )
+    evaluate_every: int = setting(25, "epochs between evaluations", least=1)
 
     scales = {"paper": {}, "quick": {**QUICK_KNOB, "epochs": 40, "evaluate_every": 5}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(whole_number, "evaluate_every", least=1)
-        for name in ("losses", "frozen"):
-            if not set(getattr(self, name)) <= set(LOSSES):
-                raise must_be(name, "1, 2 or both", list(getattr(self, name)))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
         """Return one data set per loss. All have the same puzzles, but the task computes another loss on each."""
